@@ -1,0 +1,136 @@
+"""The nouns of the training system, as plain frozen data.
+
+Everything that crosses an actor boundary or reaches the store is made of these
+classes. No torch, no I/O, no clock. Pixels and weights never travel in them:
+a screenshot is named by its sha256, a checkpoint by its folder.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """Who is to blame for an attempt that ended without a reward."""
+
+    INFRASTRUCTURE = "infrastructure"
+    """The environment, an engine or the machine broke; the attempt is spent, the rollout is tried again."""
+    POLICY = "policy"
+    """The engine answered with something that is no answer (not a parse error: that is an outcome)."""
+    EVALUATOR = "evaluator"
+    """The episode ran, its score could not be had."""
+    TASK = "task"
+    """The task itself cannot be set up; trying again will not help."""
+
+
+class Outcome(StrEnum):
+    """How a finished episode ended. Each of them carries a reward."""
+
+    TERMINATED = "terminated"
+    """The environment ended the episode (it succeeded or failed)."""
+    FINISHED = "finished"
+    """The policy declared the task done."""
+    STEP_CAP = "step_cap"
+    """The step cap was reached; not an act of the policy."""
+    PARSE_ERROR = "parse_error"
+    """The policy's answer was not an action of the grammar; reward 0."""
+
+
+class RolloutState(StrEnum):
+    """Where an issued rollout is. Exactly one at any time (invariant one-fate)."""
+
+    LEASED = "leased"
+    STORED = "stored"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutLease:
+    """The right to play one episode, given by the curator to one environment."""
+
+    rollout_id: int
+    group_id: int
+    """Rollouts of one group share task and seed, so they start from the same screen."""
+    task_id: str
+    seed: int
+    step_cap: int
+    attempt: int
+    """1 for the first try; an infrastructure failure spends an attempt."""
+    fence: int
+    """Fencing token: grows with every lease of this rollout; a report with an older one is ignored."""
+    deadline_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One environment step exactly as it was sampled (train-what-was-sampled)."""
+
+    screenshot_sha256: str
+    prompt_ids: tuple[int, ...]
+    """The text tokens the policy saw (instruction and history), image placeholders included."""
+    token_ids: tuple[int, ...]
+    """The answer's tokens, end token included."""
+    logprobs: tuple[float, ...]
+    """Behaviour log-prob of each answer token in the sampling distribution; same length as token_ids."""
+    entropies: tuple[float, ...]
+    """Entropy in nats of the sampling distribution at each answer token; same length."""
+    answer: str
+    """The answer as text, in the action grammar when it parses."""
+    policy_version: int
+    observe_ms: float
+    generate_ms: float
+    act_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One finished episode with its reward. Never changed after it was stored."""
+
+    rollout_id: int
+    group_id: int
+    task_id: str
+    seed: int
+    environment: str
+    """Name of the environment actor that played it."""
+    instruction: str
+    outcome: Outcome
+    reward: float
+    """In [0, 1]."""
+    steps: tuple[Step, ...]
+    started_unix_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The finished rollouts of one (task, seed): the unit GRPO compares within."""
+
+    group_id: int
+    task_id: str
+    seed: int
+    trajectories: tuple[Trajectory, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """What a policy needs to answer one step. The same for a 1 M and a 7 B policy."""
+
+    screenshot_path: str
+    """PNG on disk (the blob); it defines the pixel frame of the answer's coordinates."""
+    screenshot_sha256: str
+    instruction: str
+    history: tuple[str, ...]
+    """The answers given so far in this episode, oldest first."""
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What the policy answered, with everything training needs of it."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    entropies: tuple[float, ...]
+    answer: str
+    policy_version: int
