@@ -1,0 +1,49 @@
+"""The grammar writes every action so that it reads back equal, and never crashes on text."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dart.environments import actions as a
+
+pixels = st.integers(0, a.MAX_COORDINATE)
+points = st.tuples(pixels, pixels)
+last_keys = st.sampled_from([*a.NAMED_KEYS, *"abcxyz0189"])
+held_keys = st.lists(st.sampled_from(a.MODIFIERS), unique=True)
+contents = st.text(st.characters(exclude_categories=["Cc", "Cs"], include_characters="\n"), min_size=1)
+
+any_action = st.one_of(
+    points.map(lambda p: a.Click(*p)),
+    points.map(lambda p: a.LeftDouble(*p)),
+    points.map(lambda p: a.RightSingle(*p)),
+    st.tuples(points, points).map(lambda pq: a.Drag(*pq[0], *pq[1])),
+    st.tuples(held_keys, last_keys).map(lambda k: a.Hotkey((*k[0], k[1]))),
+    contents.map(a.Type),
+    st.tuples(points, st.sampled_from(a.DIRECTIONS)).map(lambda p: a.Scroll(*p[0], p[1])),
+    st.just(a.Wait()),
+    st.just(a.Finished()),
+)
+
+
+@given(any_action)
+def test_every_action_reads_back_as_it_was_written(action: a.Action) -> None:
+    assert a.parse_action(a.format_action(action)) == action
+
+
+@given(any_action)
+def test_an_action_is_one_line_of_text(action: a.Action) -> None:
+    assert "\n" not in a.format_action(action)
+
+
+fragments = st.sampled_from(
+    [*a.GRAMMAR, "(", ")", "start_box=", "'(1,2)'", "content='", "\\", "'", "\n", " ", "é"]
+)
+
+
+@given(st.one_of(st.text(), st.lists(fragments).map("".join)))
+def test_any_text_is_an_action_or_a_parse_error_that_names_it(text: str) -> None:
+    try:
+        action = a.parse_action(text)
+    except a.ActionParseError as error:
+        assert error.text == text
+    else:
+        assert a.parse_action(a.format_action(action)) == action
