@@ -1,0 +1,123 @@
+"""What can go wrong with an environment, by kind. A fault is never ``None`` and never a reward.
+
+::
+
+    EnvironmentFault              kind           what to do
+    ├─ InfrastructureFault        INFRASTRUCTURE the attempt is spent; reset repairs it, or a new environment
+    │  ├─ BrowserDied                            the browser process is gone
+    │  ├─ PageCrashed                            the page's renderer is gone (crash, kill, out of memory)
+    │  ├─ PageHung                               the page answers nothing, the browser still does
+    │  ├─ EnvironmentTimeout                     an operation did not end within its deadline
+    │  └─ ResetFailed                            the start screen could not be shown
+    ├─ BrowserMissing             TASK           nothing to start; a person has to install it
+    ├─ PagesMissing               TASK           the task pages are not installed
+    ├─ EvaluatorFailed            EVALUATOR      the episode ran, its score could not be had
+    └─ UnknownTask                TASK           no such task; trying again will not help
+
+After an `InfrastructureFault` the environment is still usable: its next ``reset``
+relaunches whatever is broken. Faults of kind TASK come again however often one tries.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+from dart.types import FaultKind
+
+
+class EnvironmentFault(Exception):
+    """An episode cannot go on and has no reward; ``kind`` says who is to blame."""
+
+    kind: ClassVar[FaultKind]
+
+
+class InfrastructureFault(EnvironmentFault):
+    """The environment broke. Not the policy's doing, not the task's."""
+
+    kind = FaultKind.INFRASTRUCTURE
+
+
+class BrowserDied(InfrastructureFault):
+    """The browser process is gone; ``last_words`` is the end of its stderr."""
+
+    def __init__(self, during: str, returncode: int | None, last_words: str = "") -> None:
+        words = f"; its last words: {last_words}" if last_words else ""
+        super().__init__(f"the browser died during {during} (exit code {returncode}){words}")
+        self.during = during
+        self.returncode = returncode
+        self.last_words = last_words
+
+
+class PageCrashed(InfrastructureFault):
+    """The renderer of the page is gone; the browser lives."""
+
+    def __init__(self, during: str, event: str) -> None:
+        super().__init__(f"the page crashed during {during} ({event})")
+
+
+class PageHung(InfrastructureFault):
+    """The page did not answer within ``deadline_s`` while its browser did: a script that never returns."""
+
+    def __init__(self, during: str, deadline_s: float) -> None:
+        super().__init__(f"the page answered nothing during {during} for {deadline_s:g} s; its browser did")
+
+
+class EnvironmentTimeout(InfrastructureFault):
+    """``operation`` did not end within ``deadline_s``; ``missing`` names what was waited for."""
+
+    def __init__(self, operation: str, deadline_s: float, missing: str = "") -> None:
+        waited = f", waiting for {missing}" if missing else ""
+        super().__init__(f"{operation} did not end within {deadline_s:g} s{waited}")
+        self.operation = operation
+        self.deadline_s = deadline_s
+
+
+class ResetFailed(InfrastructureFault):
+    """The start screen of ``task_id`` could not be shown."""
+
+    def __init__(self, task_id: str, reason: str) -> None:
+        super().__init__(f"reset of {task_id} failed: {reason}")
+
+
+class EvaluatorFailed(EnvironmentFault):
+    """The episode ran, but its score could not be had."""
+
+    kind = FaultKind.EVALUATOR
+
+    def __init__(self, task_id: str, reason: str) -> None:
+        super().__init__(f"the score of {task_id} could not be had: {reason}")
+
+
+class BrowserMissing(EnvironmentFault):
+    """There is no browser to start."""
+
+    kind = FaultKind.TASK
+
+    def __init__(self, executable: str) -> None:
+        super().__init__(
+            f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
+            "or run `make setup`, or name another executable"
+        )
+
+
+class PagesMissing(EnvironmentFault):
+    """The pages of the tasks are not installed."""
+
+    kind = FaultKind.TASK
+
+    def __init__(self, looked_for: str) -> None:
+        super().__init__(
+            f"the MiniWoB++ pages are missing (looked for {looked_for}): "
+            "install them with `pip install --no-deps miniwob==1.1.0` or run `make setup`"
+        )
+
+
+class UnknownTask(EnvironmentFault):
+    """There is no task of this name."""
+
+    kind = FaultKind.TASK
+
+    def __init__(self, task_id: str, known: Iterable[str]) -> None:
+        nearest = difflib.get_close_matches(task_id, list(known), n=1)
+        hint = f", did you mean {nearest[0]}?" if nearest else ""
+        super().__init__(f"unknown task {task_id}{hint}")

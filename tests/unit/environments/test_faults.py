@@ -1,0 +1,36 @@
+"""Every fault says what happened, to what, and what to do, and knows its kind."""
+
+import pytest
+
+from dart.environments import faults
+from dart.types import FaultKind
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        (faults.BrowserDied("step", -9, "oom"), FaultKind.INFRASTRUCTURE, "exit code -9.*last words: oom"),
+        (faults.PageCrashed("reset", "Inspector.targetCrashed"), FaultKind.INFRASTRUCTURE, "during reset"),
+        (faults.PageHung("observe", 2.0), FaultKind.INFRASTRUCTURE, "during observe for 2 s"),
+        (faults.EnvironmentTimeout("step", 0.5, "a frame"), FaultKind.INFRASTRUCTURE, "0.5 s.*a frame"),
+        (faults.ResetFailed("miniwob/x", "no start"), FaultKind.INFRASTRUCTURE, "miniwob/x failed: no start"),
+        (faults.EvaluatorFailed("miniwob/x", "null"), FaultKind.EVALUATOR, "score of miniwob/x.*null"),
+        (faults.BrowserMissing("/x/y"), FaultKind.TASK, "/x/y.*apt-get install chromium-headless-shell"),
+        (faults.PagesMissing("miniwob"), FaultKind.TASK, "pip install --no-deps miniwob"),
+        (
+            faults.UnknownTask("miniwob/clik-test", ["miniwob/click-test"]),
+            FaultKind.TASK,
+            "mean miniwob/click",
+        ),
+    ],
+)
+def test_a_fault_says_what_happened_and_knows_who_is_to_blame(
+    fault: faults.EnvironmentFault, kind: FaultKind, says: str
+) -> None:
+    assert fault.kind is kind
+    with pytest.raises(faults.EnvironmentFault, match=says):
+        raise fault
+
+
+def test_an_unknown_task_without_a_near_name_suggests_nothing() -> None:
+    assert "did you mean" not in str(faults.UnknownTask("zzz", ["miniwob/click-test"]))
