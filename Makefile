@@ -1,0 +1,24 @@
+# Each target does its own set-up; `make` alone lists them.
+BIN := .venv/bin
+RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
+CONFIG ?= configs/laptop.toml
+
+.PHONY: help setup train test check
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: ## virtual environment, packages, browser (does nothing when all is there)
+	@scripts/setup.sh
+
+train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file and run directory
+	$(BIN)/dartrl train $(CONFIG) --run-dir $(RUN)
+
+test: setup ## all tests
+	$(BIN)/python -m pytest
+
+check: setup ## formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
