@@ -1,0 +1,43 @@
+"""Step-wise GRPO advantages (DART, arXiv 2509.23866, section 2.3).
+
+Every environment step of every trajectory of a group is one sample that carries its
+trajectory's reward, so long trajectories weigh more in the mean and the deviation::
+
+    A_ij = (R_i - mean_D R) / (std_D R + eps)        D = all step samples of the group
+
+Pure arithmetic: no torch, no I/O.
+"""
+
+import math
+
+from dart.types import Group
+
+MIN_SPREAD = 1e-9
+"""A standard deviation of rewards below this is no spread: nothing can be compared."""
+
+
+def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | None:
+    """One advantage per trajectory of `group`, shared by all its steps.
+
+    Rewards are weighted by the number of steps of their trajectory; the deviation is the
+    population one. None when the group has no spread (all rewards equal, or no steps at
+    all): such a group teaches nothing and the caller drops and counts it.
+    """
+    rewards = [trajectory.reward for trajectory in group.trajectories]
+    lengths = [len(trajectory.steps) for trajectory in group.trajectories]
+    return weighted_advantages(rewards, lengths, eps=eps)
+
+
+def weighted_advantages(
+    rewards: list[float], lengths: list[int], *, eps: float = 1e-6
+) -> tuple[float, ...] | None:
+    """(R_i - mean) / (std + eps) with weight `lengths[i]` for trajectory i; None without spread."""
+    samples = sum(lengths)
+    if samples == 0:
+        return None
+    mean = math.fsum(n * r for n, r in zip(lengths, rewards, strict=True)) / samples
+    variance = math.fsum(n * (r - mean) ** 2 for n, r in zip(lengths, rewards, strict=True)) / samples
+    deviation = math.sqrt(variance)
+    if deviation < MIN_SPREAD:
+        return None
+    return tuple((r - mean) / (deviation + eps) for r in rewards)
