@@ -1,0 +1,86 @@
+"""Screenshots on disk, named by what is in them.
+
+A blob is written to a temporary file beside its place and renamed there, so a
+reader sees all of it or nothing, and two writers of the same picture cannot
+hurt each other. No fsync: the death of a process leaves its written pages with
+the kernel, in order for every reader; only the death of the machine could lose
+a picture, and then `read` says so by its hash instead of training on damage.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from dart.store.errors import BlobCorrupt, BlobMissing, StoreUnavailable
+
+
+class BlobStore:
+    """Content-addressed PNG files: <root>/ab/abcd….png. Any number of processes may share it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            for first in range(256):
+                (root / f"{first:02x}").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unavailable(root, error) from error
+
+    def path(self, sha256: str) -> Path:
+        """Where the blob lies, whether or not it is there."""
+        return self.root / sha256[:2] / f"{sha256}.png"
+
+    def put(self, content: bytes) -> str:
+        """Keep the bytes and return their sha256 in hex. Known bytes cost no write."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = self.path(sha256)
+        if not path.exists():
+            write_whole(path, content)
+        return sha256
+
+    def read(self, sha256: str) -> bytes:
+        """The bytes of a blob. Raises BlobMissing or BlobCorrupt."""
+        path = self.path(sha256)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as error:
+            raise BlobMissing(
+                f"screenshot {path} is missing: restore the run's blobs folder, "
+                "or drop the groups that name it"
+            ) from error
+        except OSError as error:
+            raise unavailable(path, error) from error
+        found = hashlib.sha256(content).hexdigest()
+        if found != sha256:
+            raise BlobCorrupt(
+                f"screenshot {path} has {len(content)} bytes with sha256 {found}: "
+                "delete it and restore a copy, or drop the groups that name it"
+            )
+        return content
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that nobody ever sees a part of it. Raises StoreUnavailable, leaving nothing behind."""
+    descriptor, temporary = create_temporary(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unavailable(path, error) from error
+
+
+def create_temporary(path: Path) -> tuple[int, Path]:
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        return descriptor, Path(name)
+    except OSError as error:
+        raise unavailable(path, error) from error
+
+
+def unavailable(path: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"screenshot store {path}: {error.strerror} (errno {error.errno}): "
+        "free space there, or fix the rights of the folder"
+    )

@@ -1,0 +1,79 @@
+"""Connections to the record, and SQLite's errors in our words.
+
+synchronous=NORMAL: in WAL mode a commit is a write() into the operating
+system's page cache, which outlives the death of the process by any signal, so
+an acknowledged transaction survives SIGKILL without an fsync per commit. Only
+the death of the machine can cost the last commits since a checkpoint (never
+consistency), and then the engines and browsers that made them are gone too.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import NullPool
+
+from dart.store.errors import StoreUnavailable
+
+BUSY_TIMEOUT_S = 5.0
+"""One writer by design; only a checkpoint or a migration of a second process can hold the lock."""
+
+REMEDIES = {
+    "SQLITE_FULL": "the disk is full: free space there, then go on (nothing half-written was kept)",
+    "SQLITE_IOERR": "the disk refused to write or read: check free space, file-size limits and the device",
+    "SQLITE_BUSY": f"another process held it for {BUSY_TIMEOUT_S:g} s: stop the other writer",
+    "SQLITE_LOCKED": "another connection of this process holds it: this is a bug",
+    "SQLITE_READONLY": "it is read-only: check the owner and mode of the file and its folder",
+    "SQLITE_CANTOPEN": "it cannot be opened: check that the folder exists and may be written",
+    "SQLITE_CORRUPT": "it is damaged: restore a copy, or start a new run directory",
+    "SQLITE_NOTADB": "it is no SQLite database: move it away, or choose another run directory",
+}
+
+
+def open_engine(path: Path, *, read_only: bool) -> Engine:
+    """An engine on the database file; a writer begins every transaction with the write lock."""
+    engine = create_engine(
+        "sqlite://", creator=partial(connect, path, read_only=read_only), poolclass=NullPool
+    )
+    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """A bare connection; it may be used from any one thread at a time."""
+    uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # we say BEGIN ourselves; the driver's own is lazy and deferred
+        check_same_thread=False,
+    )
+    connection.execute("PRAGMA foreign_keys=ON")
+    if not read_only:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Turn the driver's errors into StoreUnavailable with path and remedy."""
+    try:
+        yield
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        cause = error.orig if isinstance(error, DatabaseError) else error
+        name = getattr(cause, "sqlite_errorname", "")
+        for prefix, remedy in REMEDIES.items():
+            if name.startswith(prefix):
+                raise StoreUnavailable(f"store {path}: {remedy} ({name}: {cause})") from error
+        raise

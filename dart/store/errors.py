@@ -1,0 +1,37 @@
+"""What can go wrong with the record.
+
+    StoreError
+    ├── StoreUnavailable   the file cannot be read or written now (disk full, locked, damaged)
+    ├── StoreTooNew        the database was made by a newer version of this code
+    ├── StoreConflict      the call contradicts the record: a defect, or a second writer
+    ├── BlobMissing        a screenshot that the record names is not on disk
+    └── BlobCorrupt        a screenshot's bytes are not those its name promises
+
+All but StoreConflict are also one of the errors of `dart.errors` that a person can do something about.
+"""
+
+from dart.errors import DiskError, RunDirectoryError
+
+
+class StoreError(Exception):
+    """The durable record refused or failed; the message names the path and the remedy."""
+
+
+class StoreUnavailable(StoreError, DiskError):
+    """The file cannot be read or written now. Nothing of the failed call was kept."""
+
+
+class StoreTooNew(StoreError, RunDirectoryError):
+    """The database was made by a newer version of this code."""
+
+
+class StoreConflict(StoreError):
+    """The call contradicts the record. Nothing was changed."""
+
+
+class BlobMissing(StoreError, DiskError):
+    """A screenshot that the record names is not on disk."""
+
+
+class BlobCorrupt(StoreError, DiskError):
+    """A screenshot's bytes do not have the sha256 that is its name."""

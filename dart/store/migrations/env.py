@@ -1,0 +1,12 @@
+"""Run by Alembic: migrate on the connection that the opening store hands over, in its transaction."""
+
+from alembic import context
+
+from dart.store.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,  # SQLite alters a table by copying it
+)
+context.run_migrations()

@@ -1,0 +1,167 @@
+"""Reading the record from any process, while one other process writes it."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, func, select
+
+from dart.store import audit, queries
+from dart.store.engine import named_errors, open_engine
+from dart.store.errors import StoreConflict, StoreUnavailable
+from dart.store.migrations import check_current
+from dart.store.records import (
+    Batch,
+    Conservation,
+    Evaluation,
+    Event,
+    Phase,
+    Snapshot,
+    TaskStatistics,
+    Totals,
+    Version,
+)
+from dart.store.rows import read_trajectory
+from dart.store.schema import attempts, evaluations, rollouts, trajectories, versions
+from dart.types import Group
+
+
+class StoreReader:
+    """Read-only view of a record that another process may be writing.
+
+    Each method is one transaction and sees one state of the record. Raises StoreUnavailable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with named_errors(path):
+            self._connection = self._connect()
+
+    def _connect(self) -> Connection:
+        if not self.path.is_file():
+            raise StoreUnavailable(f"store {self.path} does not exist: has the run been started?")
+        with ExitStack() as on_failure:
+            connection = on_failure.enter_context(open_engine(self.path, read_only=True).connect())
+            with connection.begin():
+                check_current(connection, self.path)
+            on_failure.pop_all()
+            return connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with named_errors(self.path), self._connection.begin():
+            yield self._connection
+
+    # what to train on
+
+    def latest_version(self) -> Version | None:
+        """The newest policy version; None before version 0 was added."""
+        with self._transaction() as connection:
+            return queries.newest_version(connection)
+
+    def open_batch(self) -> Batch | None:
+        """The batch leased to the trainer and not yet consumed."""
+        with self._transaction() as connection:
+            return queries.leased_batch(connection)
+
+    def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
+        """The groups with their stored or trained trajectories, in the order asked for."""
+        with self._transaction() as connection:
+            rows = {
+                row.group_id: row for row in connection.execute(queries.GROUP_ROWS, {"group_ids": group_ids})
+            }
+            if missing := set(group_ids) - rows.keys():
+                raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
+            by_group = queries.trajectories_by_group(connection, group_ids)
+        return tuple(
+            Group(
+                group_id=group_id,
+                task_id=rows[group_id].task_id,
+                seed=rows[group_id].seed,
+                trajectories=tuple(read_trajectory(row, found) for row, found in by_group[group_id]),
+            )
+            for group_id in group_ids
+        )
+
+    # what to play next
+
+    def snapshot(self, recent_rewards: int = 32) -> Snapshot:
+        """Everything a restarted curator needs, with the last rewards of every task."""
+        with self._transaction() as connection:
+            newest = queries.newest_version(connection)
+            return Snapshot(
+                groups=queries.live_groups(connection),
+                tasks=queries.task_statistics(connection, recent_rewards),
+                batch=queries.leased_batch(connection),
+                version=None if newest is None else newest.version,
+            )
+
+    def task_statistics(self, recent_rewards: int = 32) -> tuple[TaskStatistics, ...]:
+        """Statistics of every task that had a group, by name."""
+        with self._transaction() as connection:
+            return queries.task_statistics(connection, recent_rewards)
+
+    # what to show
+
+    def conservation(self) -> Conservation:
+        """The books of invariant one-fate."""
+        with self._transaction() as connection:
+            return audit.conservation(connection)
+
+    def integrity(self, staleness_bound: int | None = None) -> tuple[str, ...]:
+        """Every contradiction in the record, in words; empty when it is sound."""
+        with self._transaction() as connection:
+            return audit.violations(connection, staleness_bound)
+
+    def totals(self, last: int = 100, now_unix_s: float | None = None) -> Totals:
+        """The figures of the live view; `last` is the window of the success rate in trajectories."""
+        now = time.time() if now_unix_s is None else now_unix_s
+        with self._transaction() as connection:
+            return Totals(
+                trajectories=queries.scalar(connection, select(func.count()).select_from(trajectories)),
+                steps=queries.scalar(
+                    connection, select(func.coalesce(func.sum(trajectories.c.num_steps), 0))
+                ),
+                recent_success=connection.execute(queries.RECENT_SUCCESS, {"last": last}).scalar(),
+                steps_per_minute=float(
+                    connection.execute(queries.STEPS_SINCE, {"since_unix_s": now - 60.0}).scalar_one()
+                ),
+                outcomes=queries.tally(connection, trajectories.c.outcome),
+                faults=queries.tally(connection, attempts.c.fault_kind),
+                drops=queries.tally(connection, rollouts.c.drop_reason),
+                fenced=audit.counter(connection, "fenced"),
+            )
+
+    def versions(self) -> tuple[Version, ...]:
+        """Every policy version, oldest first."""
+        with self._transaction() as connection:
+            rows = connection.execute(select(versions).order_by(versions.c.version))
+            return tuple(queries.read_version(row) for row in rows)
+
+    def evaluations(self, phase: Phase | None = None) -> tuple[Evaluation, ...]:
+        """Evaluation episodes in the order they were recorded."""
+        query = select(evaluations).order_by(evaluations.c.evaluation_id)
+        if phase is not None:
+            query = query.where(evaluations.c.phase == phase.value)
+        with self._transaction() as connection:
+            return tuple(queries.read_evaluation(row) for row in connection.execute(query))
+
+    def events(self, since_id: int = 0, limit: int = 1000) -> tuple[Event, ...]:
+        """Events after the one with id `since_id`, oldest first."""
+        with self._transaction() as connection:
+            rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
+            return tuple(queries.read_event(row) for row in rows)

@@ -1,0 +1,206 @@
+"""What the store answers with: plain frozen data, no SQL and no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dart.types import RolloutState
+
+
+class Finish(StrEnum):
+    """What became of a reported trajectory."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same lease had already stored it: an answer that got lost was sent again."""
+    FENCED = "fenced"
+    """The lease was taken away; the report is ignored and counted (invariant fenced)."""
+
+
+class Release(StrEnum):
+    """What became of a rollout whose attempt is spent."""
+
+    AWAITING = "awaiting"
+    """Still leased in the books, without an owner: somebody will play it again."""
+    DROPPED = "dropped"
+    """That was the last attempt."""
+    DUPLICATE = "duplicate"
+    FENCED = "fenced"
+
+
+class Relet(StrEnum):
+    """Why a rollout cannot be leased again."""
+
+    SETTLED = "settled"
+    """It is stored, trained or dropped."""
+    OWNED = "owned"
+    """Somebody holds its lease; release that first."""
+
+
+class Commit(StrEnum):
+    """What became of an update."""
+
+    COMMITTED = "committed"
+    DUPLICATE = "duplicate"
+    """The very same update was committed before."""
+
+
+class GroupState(StrEnum):
+    """Where a group is."""
+
+    OPEN = "open"
+    """Its rollouts are being played, or it is complete and waits for a batch."""
+    BATCHED = "batched"
+    """Leased to the trainer."""
+    CONSUMED = "consumed"
+    DROPPED = "dropped"
+
+
+class BatchState(StrEnum):
+    """Where a batch is."""
+
+    LEASED = "leased"
+    CONSUMED = "consumed"
+    RELEASED = "released"
+    """Given back untrained."""
+
+
+class Phase(StrEnum):
+    """When an evaluation took place."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conservation:
+    """The books of invariant one-fate: issued is a counter of its own, the others count rows."""
+
+    issued: int
+    trained: int
+    dropped: int
+    stored: int
+    leased: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every issued rollout is in exactly one place."""
+        return self.issued == self.trained + self.dropped + self.stored + self.leased
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRecord:
+    """One rollout of a live group."""
+
+    rollout_id: int
+    state: RolloutState
+    environment: str | None
+    """None while nobody plays it."""
+    attempt: int
+    fence: int
+    deadline_unix_s: float
+    reward: float | None
+    """None until it is stored."""
+    oldest_version: int | None
+    """Least policy version among its steps; None until it is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """One live group: open, or leased to the trainer."""
+
+    group_id: int
+    task_id: str
+    seed: int
+    rollouts_wanted: int
+    step_cap: int
+    policy_version: int
+    """Oldest version any engine served when the group was opened: no step of it is older."""
+    batch_id: int | None
+    rollouts: tuple[RolloutRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The groups leased to the trainer for one update."""
+
+    batch_id: int
+    group_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One policy version."""
+
+    version: int
+    checkpoint: str
+    """Folder of the checkpoint."""
+    metrics: Mapping[str, float]
+    """The figures of the update that made it; empty for version 0."""
+    created_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatistics:
+    """What is known about one task from training."""
+
+    task_id: str
+    groups_opened: int
+    recent_rewards: tuple[float, ...]
+    """Newest last."""
+    longest_success_steps: int | None
+    """None before the first success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a restarted curator needs, read in one transaction."""
+
+    groups: tuple[GroupRecord, ...]
+    """Live groups, oldest first."""
+    tasks: tuple[TaskStatistics, ...]
+    batch: Batch | None
+    version: int | None
+    """Newest policy version; None before the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation episode on a held-out seed."""
+
+    phase: Phase
+    policy_version: int
+    task_id: str
+    seed: int
+    reward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something worth telling that happened in the run."""
+
+    event_id: int
+    unix_s: float
+    kind: str
+    subject: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The figures of the live view."""
+
+    trajectories: int
+    steps: int
+    recent_success: float | None
+    """Mean reward over the last trajectories; None before the first."""
+    steps_per_minute: float
+    """Over the last minute."""
+    outcomes: Mapping[str, int]
+    """Trajectories by outcome."""
+    faults: Mapping[str, int]
+    """Attempts spent, by fault kind."""
+    drops: Mapping[str, int]
+    """Rollouts dropped, by reason."""
+    fenced: int
+    """Late reports refused."""
