@@ -28,15 +28,15 @@ def complaint(found: Path | None, home: Path) -> str | None:
         return None
     if found is None:
         return (
-            f"the package 'supervision' of this project is not importable; {home / 'supervision'} should hold it. "
-            "Uninstalling the other package of that name may have removed files of this one: install this "
-            "project again (make setup)."
+            f"the package 'supervision' of this project is missing; {home / 'supervision'} should hold it. "
+            "Uninstalling another package of that name may have removed its files: install this project "
+            "again (make setup)."
         )
     return (
-        f"'import supervision' finds {found}, not this project's {home / 'supervision'}. That is most likely "
-        "Roboflow's computer-vision package. Remove it from this environment (pip uninstall supervision), install "
-        "this project again (make setup), and keep programs that need the other one in an environment of their own, "
-        "reached over HTTP."
+        f"'import supervision' finds {found}, not this project's {home / 'supervision'}. Most likely that is "
+        "Roboflow's computer-vision package. Remove it from this environment (pip uninstall supervision), "
+        "install this project again (make setup), and keep programs that need the other package in an "
+        "environment of their own, reached over HTTP."
     )
 
 

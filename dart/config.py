@@ -1,0 +1,388 @@
+"""Everything a person may set, with complete defaults: an empty file runs the laptop job.
+
+Layers, the last one wins: the defaults below, one TOML file, `--set section.key=value`. They are merged key
+by key before anything is validated. Unknown keys are refused, all problems are reported at once, and old
+names get no alias. Only this module and `dart.config_layers` parse text; the rest of the system passes these
+frozen models or plain data. No heavy library is imported here: the command line has to answer at once.
+"""
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dart.config_layers import (
+    Layer,
+    Problem,
+    did_you_mean,
+    dotted,
+    explain,
+    field_of,
+    file_layer,
+    merge,
+    near,
+    overrides_layer,
+    to_toml,
+    without_refused,
+)
+from dart.errors import ConfigurationError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+"""Where relative policy folders are looked for when they are not beside the configuration file."""
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfigError(ConfigurationError):
+    """The configuration has one or more problems; ``problems`` holds one line each."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class Section(BaseModel):
+    """One TOML table: frozen, strict about types, no unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Run(Section):
+    """The run as a whole."""
+
+    dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
+    """Folder that holds everything of this run; relative to the working directory."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of every random choice that is not the machine's."""
+    minutes: Annotated[float, Field(ge=0)] = 20.0
+    """Wall-clock budget from start to final table, evaluations included; 0 for none."""
+
+
+class Tasks(Section):
+    """What is trained."""
+
+    train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
+        "miniwob/click-test-2",
+        "miniwob/click-button",
+        "miniwob/click-dialog",
+        "miniwob/click-tab",
+        "miniwob/click-widget",
+        "miniwob/focus-text",
+        "miniwob/enter-text",
+        "miniwob/click-checkboxes",
+    )
+    """Task ids, `miniwob/<page>`."""
+
+
+class Environments(Section):
+    """The browsers and how long each of their answers may take."""
+
+    count: Count = 8
+    """Environment actors, each with a browser of its own."""
+    executable: str = ""
+    """Path of the Chromium headless shell; empty to look for it in the usual places."""
+    reset_deadline_s: Seconds = 20.0
+    """Longest a fresh start screen may take."""
+    observe_deadline_s: Seconds = 10.0
+    """Longest a screenshot may take."""
+    step_deadline_s: Seconds = 10.0
+    """Longest one action may take, until the screen shows its effect."""
+    evaluate_deadline_s: Seconds = 10.0
+    """Longest the score of an episode may take."""
+
+
+class Rollout(Section):
+    """The engines that answer for the policy."""
+
+    count: Count = 1
+    """Rollout actors, each with an engine and a copy of the policy."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """Library that runs the policy."""
+    max_batch: Count = 8
+    """Most requests an engine answers in one forward pass."""
+    threads: Count = 1
+    """CPU threads of each engine."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Sampling temperature while training."""
+
+
+class Curation(Section):
+    """Which rollouts are played, and what becomes of them."""
+
+    rollouts_per_group: Annotated[int, Field(ge=2)] = 8
+    """Rollouts of one (task, seed); GRPO compares within them."""
+    step_cap: Count = 10
+    """Most environment steps of one episode."""
+    staleness: Annotated[int, Field(ge=0)] = 2
+    """K: no step is trained whose policy version is older than this many versions."""
+    lease_s: Seconds = 120.0
+    """How long an environment may hold a rollout before it is given to another."""
+    max_attempts: Count = 5
+    """Infrastructure failures a rollout may meet before it is dropped."""
+
+
+class Training(Section):
+    """The optimizer and its loss (DART's step-wise GRPO)."""
+
+    policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
+    """Folder of the checkpoint to start from; looked for beside the file, then in the repository."""
+    groups_per_update: Count = 4
+    """Groups with spread in their rewards that make one batch."""
+    updates: Annotated[int, Field(ge=0)] = 0
+    """Most optimizer updates; 0 for no limit but the time budget."""
+    lr: Annotated[float, Field(gt=0)] = 3e-4
+    """Learning rate of AdamW."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Weight decay of AdamW."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """The probability ratio is clipped below at 1 - clip_low."""
+    clip_high: Annotated[float, Field(gt=0)] = 0.28
+    """The probability ratio is clipped above at 1 + clip_high."""
+    tis_cap: Annotated[float, Field(gt=0)] = 1.0
+    """C: cap of the truncated importance weight between trainer and engine."""
+    kl_beta: Annotated[float, Field(ge=0)] = 0.1
+    """Weight of the KL divergence to the policy training started from."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients are scaled down to this norm."""
+    micro_batch: Count = 32
+    """Step samples in one forward and backward pass."""
+    threads: Count = 1
+    """CPU threads of the trainer."""
+    checkpoints_kept: Count = 3
+    """Newest checkpoints that stay on disk."""
+
+
+class Evaluation(Section):
+    """How the policy is measured, on held-out seeds only."""
+
+    seeds_per_task: Count = 50
+    """Episodes of each task in one evaluation."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Sampling temperature; 0 for the most likely answer."""
+    before: bool = True
+    """Measure the policy before training."""
+    after: bool = True
+    """Measure the policy after training."""
+
+
+class Backoff(Section):
+    """How long a supervisor waits before it starts a child again."""
+
+    initial_s: Seconds = 0.2
+    """Delay before the first restart."""
+    factor: Annotated[float, Field(ge=1)] = 2.0
+    """Each further delay is this many times the one before."""
+    max_s: Seconds = 10.0
+    """Longest delay."""
+    jitter: Fraction = 0.1
+    """Random share by which a delay may be longer or shorter."""
+    reset_after_s: Seconds = 30.0
+    """A child that ran this long starts again at the first delay."""
+
+
+class Child(Section):
+    """How one child, or each child of a pool, is supervised."""
+
+    restart: Literal["permanent", "transient", "temporary"] = "permanent"
+    """permanent: always started again; transient: only after a failure; temporary: never."""
+    max_restarts: Annotated[int, Field(ge=0)] = 10
+    """Most restarts in any window of max_seconds."""
+    max_seconds: Seconds = 60.0
+    """Length of that window."""
+    backoff: Backoff = Backoff()
+    """Waiting before a restart."""
+    start_deadline_s: Seconds = 30.0
+    """Longest from start to ready."""
+    hang_deadline_s: Seconds = 30.0
+    """A child without a sign of progress for this long is killed and started again."""
+    shutdown_s: Annotated[float, Field(ge=0)] = 5.0
+    """Time to end by itself before it is killed; 0 kills at once."""
+
+
+class Root(Section):
+    """The budget of the whole tree: spent, the run ends."""
+
+    max_restarts: Annotated[int, Field(ge=0)] = 20
+    """Most restarts of direct children in any window of max_seconds."""
+    max_seconds: Seconds = 120.0
+    """Length of that window."""
+
+
+class Supervision(Section):
+    """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.app`)."""
+
+    root: Root = Root()
+    """The root supervisor."""
+    store: Child = Child(start_deadline_s=20.0)
+    """The durable record."""
+    curator: Child = Child()
+    """Task statistics, leases, groups."""
+    rollout_pool: Child = Child(start_deadline_s=120.0, hang_deadline_s=60.0)
+    """Each `rollout-N`."""
+    weight_sync: Child = Child()
+    """Rolls a new policy version through the engines."""
+    environment_pool: Child = Child(max_restarts=20)
+    """Each `env-NNN`."""
+    trainer: Child = Child(
+        restart="transient", start_deadline_s=120.0, hang_deadline_s=120.0, shutdown_s=20.0
+    )
+    """The optimizer."""
+
+    def child(self, child_id: str) -> Child:
+        """The limits of one child by its id, `env-003` through its pool."""
+        name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
+        found = getattr(self, name, None)
+        if not isinstance(found, Child):
+            raise KeyError(
+                f"expected a child id of {sorted(set(type(self).model_fields) - {'root'})}, got {child_id!r}"
+            )
+        return found
+
+
+POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
+"""Which pool's limits hold for a child, by the pattern of its id."""
+
+
+class Config(Section):
+    """The whole configuration."""
+
+    run: Run = Run()
+    tasks: Tasks = Tasks()
+    environments: Environments = Environments()
+    rollout: Rollout = Rollout()
+    curation: Curation = Curation()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    supervision: Supervision = Supervision()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A valid configuration, and where each value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+    """Dotted key to `default`, the file's name or `--set`."""
+
+    def to_toml(self, *, with_origins: bool = True) -> str:
+        """The configuration as a TOML file that resolves to itself."""
+        return to_toml(self.config.model_dump(mode="json"), self.origins if with_origins else {})
+
+
+def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
+    """Merge defaults, the file and the overrides, and check the result.
+
+    raises    ConfigError with every problem found
+    """
+    layers, problems = _read_layers(path, overrides)
+    defaults = Config().model_dump(mode="json")
+    data, origins = merge([Layer("default", defaults), *layers])
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        problems += explain(error, Config, origins, defaults)
+        # The rest of the file is still worth checking: what was refused counts as not given.
+        config = Config.model_validate(without_refused(data, error, defaults))
+    for keys, text in contradictions(config):
+        problems.append(Problem(_first_given(keys, origins), keys[0], text))
+    if problems:
+        raise ConfigError(problems)
+    return Resolved(_with_policy_found(config, path), origins)
+
+
+def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
+    """Where the first of these keys that somebody set was set."""
+    return next((origins[key] for key in keys if origins[key] != "default"), "default")
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration a file and `--set` overrides make; without both, the defaults.
+
+    raises    ConfigError with every problem found
+    """
+    return resolve(path, overrides).config
+
+
+def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
+    layer, file_problems = file_layer(path) if path else (Layer("default", {}), [])
+    overriding, override_problems = overrides_layer(overrides)
+    return [layer, overriding], [*file_problems, *override_problems]
+
+
+def _with_policy_found(config: Config, path: Path | None) -> Config:
+    """Make `training.policy` absolute: beside the file if it is there, else in the repository."""
+    places = [path.resolve().parent] if path else []
+    candidates = [place / config.training.policy for place in [*places, REPOSITORY]]
+    found = next((candidate for candidate in candidates if candidate.exists()), candidates[-1])
+    return config.model_copy(update={"training": config.training.model_copy(update={"policy": found})})
+
+
+Contradiction = tuple[tuple[str, ...], str]
+"""The keys that do not go together, the one to blame first; what is wrong with it and what to do."""
+
+
+def contradictions(config: Config) -> Iterator[Contradiction]:
+    """Values that are each allowed and wrong together."""
+    yield from _task_problems(config.tasks.train)
+    yield from _hang_problems(config)
+    yield from _backoff_problems(config.supervision)
+
+
+def _task_problems(tasks: Sequence[str]) -> Iterator[Contradiction]:
+    known = known_tasks()
+    for task, times in Counter(tasks).items():
+        if times > 1:
+            yield ("tasks.train",), f"names {task!r} {times} times; name it once"
+        if known and task not in known:
+            yield ("tasks.train",), f"names {task!r}, which is not a task{did_you_mean(near(task, known))}"
+
+
+def _hang_problems(config: Config) -> Iterator[Contradiction]:
+    limits = {
+        key: value for key, value in config.environments.model_dump().items() if key.endswith("_deadline_s")
+    }
+    slowest, seconds = max(limits.items(), key=lambda item: item[1])
+    hang_s = config.supervision.environment_pool.hang_deadline_s
+    if hang_s <= seconds:
+        yield (
+            ("supervision.environment_pool.hang_deadline_s", f"environments.{slowest}"),
+            f"must be more than environments.{slowest} ({seconds:g}), else slow looks hung; got {hang_s:g}",
+        )
+
+
+def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:
+    for name, child in supervision:
+        if isinstance(child, Child) and child.backoff.max_s < child.backoff.initial_s:
+            yield (
+                (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
+                f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
+            )
+
+
+@cache
+def known_tasks() -> frozenset[str]:
+    """Ids of the tasks that are installed; empty when the pages are not, and nothing can be checked.
+
+    Finds the package's folder without importing it, since importing it needs its unwanted dependencies.
+    """
+    spec = find_spec("miniwob")
+    folders = spec.submodule_search_locations if spec else None
+    pages = [page for folder in folders or () for page in Path(folder, "html", "miniwob").glob("*.html")]
+    return frozenset(f"miniwob/{page.stem}" for page in pages)
+
+
+def field_rows() -> Iterator[tuple[str, str, Any]]:
+    """Every key in file order: (dotted key, its description, its default)."""
+    for key, default in dotted(Config().model_dump(mode="json")):
+        field = field_of(Config, key.split("."))
+        yield key, (field.description if field else None) or "", default

@@ -1,0 +1,271 @@
+"""How configuration layers are read, merged, explained and written: TOML and pydantic, but no key of ours."""
+
+import copy
+import difflib
+import json
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+Table = dict[str, Any]
+
+OVERRIDES = "--set"
+"""Origin of values that were given on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, where it was written, and what to do."""
+
+    origin: str
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.key} {self.text}" if self.key else f"{self.origin}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Nested tables from one place."""
+
+    origin: str
+    data: Table
+
+
+def file_layer(path: Path) -> tuple[Layer, list[Problem]]:
+    """Read one TOML file; what is wrong with it comes back as problems beside an empty layer."""
+    origin = str(path)
+    try:
+        return Layer(origin, tomllib.loads(path.read_text(encoding="utf-8"))), []
+    except FileNotFoundError:
+        problem = Problem(
+            origin, "", "there is no such file; name one of configs/*.toml, or none for the defaults"
+        )
+    except tomllib.TOMLDecodeError as error:
+        problem = Problem(origin, "", f"not valid TOML: {error}")
+    except UnicodeDecodeError as error:
+        problem = Problem(origin, "", f"not UTF-8 text: byte {error.start} cannot be read")
+    except OSError as error:
+        problem = Problem(origin, "", f"cannot be read: {error.strerror}")
+    return Layer(origin, {}), [problem]
+
+
+def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
+    """Read `section.key=value` overrides; a value is TOML, and a bare word is a string."""
+    data: Table = {}
+    problems = []
+    for override in overrides:
+        key, equals, raw = (part.strip() for part in override.partition("="))
+        if not equals or not all(key.split(".")):
+            problems.append(Problem(OVERRIDES, "", f"expected section.key=value, got {override!r}"))
+        elif not _put(data, key.split("."), _value(raw)):
+            problems.append(
+                Problem(OVERRIDES, key, "is given both as a value and as a section; give it once")
+            )
+    return Layer(OVERRIDES, data), problems
+
+
+def _value(raw: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
+def _put(data: Table, path: Sequence[str], value: Any) -> bool:
+    *sections, key = path
+    for section in sections:
+        inner = data.setdefault(section, {})
+        if not isinstance(inner, dict):
+            return False
+        data = inner
+    if isinstance(data.get(key), dict):
+        return False
+    data[key] = value
+    return True
+
+
+def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of nested tables with its dotted key, in order."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
+    """Lay later layers over earlier ones, key by key: (tables, dotted key -> origin).
+
+    Where one layer has a table and another a value the later one wins whole; validation says which was right.
+    """
+    merged: Table = {}
+    for layer in layers:
+        merged = _laid_over(merged, layer.data)
+    origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
+    return merged, origins
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+    result = dict(below)
+    for key, value in above.items():
+        under = result.get(key)
+        both_tables = isinstance(under, dict) and isinstance(value, dict)
+        result[key] = _laid_over(under, value) if both_tables else value  # type: ignore[arg-type]
+    return result
+
+
+def near(word: str, known: Collection[str]) -> list[str]:
+    """Up to two known words that look like this one, the nearest first."""
+    return difflib.get_close_matches(word, known, n=2, cutoff=0.55)
+
+
+def did_you_mean(candidates: Sequence[str]) -> str:
+    """`; did you mean x or y?` when there are candidates, else nothing."""
+    return f"; did you mean {' or '.join(candidates)}?" if candidates else ""
+
+
+def field_of(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
+    """The field a dotted key names, or None when there is no such field."""
+    field = model.model_fields.get(path[0])
+    if field is None or len(path) == 1:
+        return field
+    section = _section(field)
+    return field_of(section, path[1:]) if section else None
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        section = _section(field)
+        yield from _keys(section, f"{prefix}{name}.") if section else (prefix + name,)
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], origins: Mapping[str, str], defaults: Table
+) -> list[Problem]:
+    """One problem for each error pydantic found, in this project's words."""
+    known = dict(dotted(defaults))
+    details = error.errors(include_url=False)
+    inner = {
+        detail["loc"][:-1] for detail in details
+    }  # a list is also called too short when its entries are wrong
+    return [_explained(dict(d), model, origins, known) for d in details if d["loc"] not in inner]
+
+
+def _explained(
+    detail: Table, model: type[BaseModel], origins: Mapping[str, str], defaults: Mapping[str, Any]
+) -> Problem:
+    path = _path(detail)
+    key = ".".join(path)
+    position = "".join(f"[{part}]" for part in detail["loc"] if isinstance(part, int))
+    origin = _given_by(key, origins)
+    if detail["type"] == "extra_forbidden":
+        return Problem(origin, key, f"is not a key{_hint(path, model)}")
+    about = _about(field_of(model, path), defaults.get(key))
+    return Problem(origin, key + position, f"{_rule(detail)}, got {detail['input']!r}{about}")
+
+
+def _given_by(key: str, origins: Mapping[str, str]) -> str:
+    """Where a key, or something in the section it names, was set."""
+    touched = [origin for name, origin in origins.items() if name == key or name.startswith(f"{key}.")]
+    return next((origin for origin in touched if origin != "default"), "default")
+
+
+def _path(detail: Mapping[str, Any]) -> list[str]:
+    return [part for part in detail["loc"] if isinstance(part, str)]
+
+
+def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
+    """A key of exactly that name in any section, else what looks like it beside it, else what is there."""
+    elsewhere = [key for key in _keys(model) if key.rpartition(".")[2] == path[-1]]
+    if elsewhere:
+        return did_you_mean(elsewhere[:3])
+    field = field_of(model, path[:-1]) if path[:-1] else None
+    siblings = list(((_section(field) if field else None) or model).model_fields)
+    similar = near(path[-1], siblings)
+    if similar:
+        return did_you_mean([".".join([*path[:-1], name]) for name in similar])
+    return f"; there are {', '.join(siblings)}"
+
+
+def _about(field: FieldInfo | None, default: Any) -> str:
+    if field is None or default is None:
+        return ""
+    known = "" if isinstance(default, list | dict) else f"default {default!r}; "
+    return f" ({known}{(field.description or '').rstrip('.')})"
+
+
+def without_refused(data: Table, error: ValidationError, defaults: Table) -> Table:
+    """The tables with every refused value put back to its default, so that the rest can be checked."""
+    cleaned = copy.deepcopy(data)
+    for detail in error.errors(include_url=False):
+        *sections, key = _path(dict(detail))
+        table, original = cleaned, defaults
+        for section in sections:
+            table, original = table[section], original[section]
+        table.pop(key)
+        if key in original:
+            table[key] = original[key]
+    return cleaned
+
+
+RULES: Mapping[str, str] = {
+    "bool_type": "must be true or false",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "string_type": "must be a string",
+    "tuple_type": "must be a list",
+    "path_type": "must be a path",
+    "model_type": "must be a section (a TOML table)",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "too_short": "must have at least {min_length} entries",
+}
+"""What pydantic's error types say in the words of a TOML file."""
+
+
+def _rule(detail: Mapping[str, Any]) -> str:
+    template = RULES.get(detail["type"])
+    return template.format(**detail.get("ctx", {})) if template else f"is wrong: {detail['msg']}"
+
+
+def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> str:
+    """Nested tables as TOML text; a value whose origin is given has it as a comment."""
+    lines = (
+        [f"[{prefix.rstrip('.')}]"] if prefix and any(not isinstance(v, dict) for v in data.values()) else []
+    )
+    for key, value in data.items():
+        if not isinstance(value, dict):
+            origin = origins.get(prefix + key)
+            lines.append(f"{key} = {literal(value)}" + (f"  # {origin}" if origin else ""))
+    tables = [
+        to_toml(value, origins, f"{prefix}{key}.") for key, value in data.items() if isinstance(value, dict)
+    ]
+    head = "".join(f"{line}\n" for line in lines)
+    return "\n".join(part for part in [head, *tables] if part)
+
+
+def literal(value: Any) -> str:
+    """One value as TOML writes it."""
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    if isinstance(value, str):
+        # A TOML basic string is a JSON string that also escapes DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,218 @@
+"""Configuration: complete defaults, layers, and every problem at once."""
+
+from pathlib import Path
+
+import pytest
+
+from dart.config import Config, ConfigError, contradictions, field_rows, known_tasks, load_config, resolve
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems_of(path: Path | None, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_an_empty_file_is_a_complete_configuration(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "")) == load_config(None)
+
+
+def test_every_key_has_a_description() -> None:
+    assert [key for key, description, _ in field_rows() if not description] == []
+
+
+def test_the_file_wins_over_defaults_and_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "[training]\nlr = 1e-5\nthreads = 2\n")
+
+    resolved = resolve(path, ["training.lr=2e-5"])
+
+    assert (resolved.config.training.lr, resolved.config.training.threads) == (2e-5, 2)
+    assert resolved.origins["training.lr"] == "--set"
+    assert resolved.origins["training.threads"] == str(path)
+    assert resolved.origins["training.tis_cap"] == "default"
+
+
+def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path: Path) -> None:
+    path = written(tmp_path, "[supervision.trainer.backoff]\ninitial_s = 1.0\n")
+
+    trainer = load_config(path).supervision.trainer
+
+    default = Config().supervision.trainer
+    assert trainer.backoff.initial_s == 1.0
+    assert trainer.model_copy(update={"backoff": default.backoff}) == default
+
+
+def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "[curation]\nstalenes = 3\n")
+
+    assert problems_of(path) == [f"{path}: curation.stalenes is not a key; did you mean curation.staleness?"]
+
+
+def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "[run]\nlr = 1e-5\n")
+
+    assert problems_of(path) == [f"{path}: run.lr is not a key; did you mean training.lr?"]
+
+
+def test_a_section_like_no_other_lists_what_there_is() -> None:
+    assert problems_of(None, "supervision.xyz.max_seconds=3") == [
+        "--set: supervision.xyz is not a key; there are root, store, curator, rollout_pool, weight_sync, "
+        "environment_pool, trainer"
+    ]
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "[training]\nlr = -1.0\nclip_hihg = 0.3\n[tasks]\ntrain = ['miniwob/clik-test']\n"
+    )
+
+    found = problems_of(path, "environments.count=none", "nonsense")
+
+    assert found == [
+        "--set: expected section.key=value, got 'nonsense'",
+        "--set: environments.count must be a whole number, got 'none' "
+        "(default 8; Environment actors, each with a browser of its own)",
+        f"{path}: training.lr must be greater than 0, got -1.0 (default 0.0003; Learning rate of AdamW)",
+        f"{path}: training.clip_hihg is not a key; did you mean training.clip_high or training.clip_low?",
+        f"{path}: tasks.train names 'miniwob/clik-test', which is not a task; "
+        "did you mean miniwob/click-test or miniwob/click-test-2?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "rule"),
+    [
+        ("evaluation.before=1", "must be true or false"),
+        ("training.threads=1.5", "must be a whole number"),
+        ("training.lr='fast'", "must be a number"),
+        ("run.minutes=nan", "must be a finite number"),
+        ("rollout.engine=tgi", "must be 'transformers' or 'vllm'"),
+        ("tasks.train=[]", "must have at least 1 entries"),
+        ("tasks.train=[3]", "must be a string"),
+        ("training=3", "must be a section (a TOML table)"),
+        ("curation.rollouts_per_group=1", "must be at least 2"),
+        ("training.clip_low=1.0", "must be less than 1"),
+    ],
+)
+def test_a_wrong_value_says_what_would_be_right(override: str, rule: str) -> None:
+    (problem,) = problems_of(None, override)
+
+    assert f" {rule}, got " in problem
+
+
+@pytest.mark.parametrize("override", ["", "=3", "training.=3", "training.lr"])
+def test_an_override_without_key_or_value_is_refused(override: str) -> None:
+    assert problems_of(None, override) == [f"--set: expected section.key=value, got {override!r}"]
+
+
+def test_overrides_that_make_one_key_a_value_and_a_section_are_refused() -> None:
+    found = problems_of(None, "training.lr=1e-5", "training.lr.x=1")
+
+    assert found == ["--set: training.lr.x is given both as a value and as a section; give it once"]
+
+
+def test_broken_toml_says_where(tmp_path: Path) -> None:
+    (problem,) = problems_of(written(tmp_path, "[training\nlr = 1"))
+
+    assert "not valid TOML" in problem
+    assert "line 1" in problem
+
+
+def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path / "no.toml")
+
+    assert problem == (
+        f"{tmp_path / 'no.toml'}: there is no such file; name one of configs/*.toml, or none for the defaults"
+    )
+
+
+def test_a_folder_or_binary_file_is_refused_in_words(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+
+    assert "cannot be read" in problems_of(tmp_path)[0]
+    assert "not UTF-8 text" in problems_of(binary)[0]
+
+
+def test_a_hang_deadline_below_a_legal_wait_is_refused() -> None:
+    (problem,) = problems_of(None, "environments.reset_deadline_s=50")
+
+    assert problem == (
+        "--set: supervision.environment_pool.hang_deadline_s must be more than "
+        "environments.reset_deadline_s (50), else slow looks hung; got 30"
+    )
+
+
+def test_the_longest_backoff_is_not_below_the_first() -> None:
+    (problem,) = problems_of(None, "supervision.store.backoff.max_s=0.1")
+
+    assert problem == "--set: supervision.store.backoff.max_s must be at least initial_s (0.2), got 0.1"
+
+
+def test_a_task_named_twice_is_refused() -> None:
+    (problem,) = problems_of(None, "tasks.train=['miniwob/click-tab', 'miniwob/click-tab']")
+
+    assert problem == "--set: tasks.train names 'miniwob/click-tab' 2 times; name it once"
+
+
+def test_the_defaults_do_not_contradict_each_other() -> None:
+    assert list(contradictions(Config())) == []
+
+
+def test_the_pages_of_the_package_are_the_known_tasks() -> None:
+    assert len(known_tasks()) > 100
+    assert "miniwob/click-test" in known_tasks()
+
+
+def test_the_shown_configuration_resolves_to_itself(tmp_path: Path) -> None:
+    odd = 'run.dir="a \\"b\\" \\u007f ü"'
+    resolved = resolve(None, [odd, "training.lr=1e-9", "evaluation.after=false"])
+
+    path = written(tmp_path, resolved.to_toml())
+
+    assert load_config(path) == resolved.config
+
+
+def test_shown_values_carry_their_origin() -> None:
+    text = resolve(None, ["training.lr=1e-9"]).to_toml()
+
+    assert "lr = 1e-09  # --set\n" in text
+    assert "tis_cap = 1.0  # default\n" in text
+
+
+@pytest.mark.parametrize("name", ["laptop", "smoke"])
+def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None:
+    config = load_config(REPOSITORY / "configs" / f"{name}.toml")
+
+    assert config.training.policy == REPOSITORY / "configs" / "base-policy"
+
+
+def test_a_policy_beside_the_file_is_found_first(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    path = written(tmp_path, "[training]\npolicy = 'mine'\n")
+
+    assert load_config(path).training.policy == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("child_id", "section"),
+    [("env-003", "environment_pool"), ("rollout-0", "rollout_pool"), ("trainer", "trainer")],
+)
+def test_limits_are_found_by_child_id(child_id: str, section: str) -> None:
+    supervision = Config().supervision
+
+    assert supervision.child(child_id) is getattr(supervision, section)
+
+
+@pytest.mark.parametrize("child_id", ["root", "trainr", "rollout", "child"])
+def test_limits_of_an_unknown_child_are_a_defect(child_id: str) -> None:
+    with pytest.raises(KeyError, match="expected a child id"):
+        Config().supervision.child(child_id)
