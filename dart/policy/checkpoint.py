@@ -1,0 +1,45 @@
+"""A policy on disk: one folder with safetensors, configuration, tokenizer and processor."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedTokenizerFast
+
+import dart.policy.register  # noqa: F401  (the Auto classes learn the policy's classes)
+from dart.policy.codec import PromptCodec
+from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
+
+
+class CheckpointError(RuntimeError):
+    """A folder that should hold a policy does not, or what it holds is damaged."""
+
+
+def load_policy(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, PromptCodec]:
+    """The model in evaluation mode and its codec. Raises `CheckpointError` with the folder and the remedy."""
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise CheckpointError(
+            f"expected a policy checkpoint in {path}, found no config.json: build one with `dartrl pretrain`"
+        )
+    try:
+        model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
+        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint in {path} is damaged: {error}; use another or rebuild it") from error
+    return model.eval(), codec_of(processor)
+
+
+def save_policy(model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: str | Path) -> None:
+    """Writes everything `load_policy` and the Auto classes need. Not atomic: write to a fresh folder."""
+    model.save_pretrained(folder)
+    build_processor(tokenizer, model.config.image_tokens).save_pretrained(folder)
+
+
+def build_processor(tokenizer: PreTrainedTokenizerFast, image_tokens: int) -> GuiPolicyProcessor:
+    return GuiPolicyProcessor(GuiPolicyImageProcessor(), tokenizer, image_tokens=image_tokens)
+
+
+def codec_of(processor: GuiPolicyProcessor) -> PromptCodec:
+    """The codec that writes prompts as this processor does."""
+    return PromptCodec(processor.tokenizer.backend_tokenizer, processor.image_tokens)

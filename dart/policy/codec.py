@@ -1,0 +1,229 @@
+"""Between texts and token ids: prompts from instructions, answers from and to actions.
+
+The answer of a policy is text in the action grammar of `dart.environments.actions`; its tokens
+are those of `dart.policy.vocabulary`. No torch here: what an engine, the trainer and the
+imitation data share is plain lists of ints.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from tokenizers import Tokenizer
+
+from dart.environments.actions import (
+    Action,
+    ActionParseError,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+    format_action,
+    parse_action,
+)
+from dart.policy.vocabulary import (
+    ACTIONS,
+    ANSWER,
+    DIRECTIONS,
+    EOS,
+    FRAME_HEIGHT_PX,
+    FRAME_WIDTH_PX,
+    IMAGE,
+    MAX_COPIES,
+    PAD,
+    X_BINS,
+    Y_BINS,
+    bin_center_px,
+    copy_token,
+    quoted_spans,
+    special_ids,
+    step_token,
+    x_token,
+    y_token,
+)
+
+HISTORY_ANSWERS = 4
+"""How many past answers a prompt shows, the latest first."""
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class PixelFrameError(ValueError):
+    """A screenshot is no image, or not of the size the policy was made for."""
+
+
+class PromptCodec:
+    """Turns instructions, histories and answers into token ids and back.
+
+    `image_tokens` is the number of placeholders one screenshot takes in a prompt.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, image_tokens: int) -> None:
+        self._text = Tokenizer.from_str(tokenizer.to_str())
+        self._text.encode_special_tokens = True  # "<click>" in an instruction is text, never an action
+        self.image_tokens = image_tokens
+        self.eos_id = special_ids()[EOS]
+        self.pad_id = special_ids()[PAD]
+        self._tokens = {index: token for token, index in special_ids().items()}
+
+    def encode_prompt(self, instruction: str, history: Sequence[str]) -> list[int]:
+        """Image placeholders, the instruction, the step counter, past answers (latest first), `<answer>`."""
+        ids = special_ids()
+        past = [
+            token
+            for answer in list(reversed(history))[:HISTORY_ANSWERS]
+            for token in self._encode_past(answer, instruction)
+        ]
+        return [
+            *([ids[IMAGE]] * self.image_tokens),
+            *self._encode_text(instruction),
+            ids[step_token(len(history))],
+            *past,
+            ids[ANSWER],
+        ]
+
+    def encode_answer(self, action_text: str, instruction: str) -> list[int]:
+        """The tokens of an action, end token included. Raises `ActionParseError` when it is none."""
+        return [*self._encode_action(parse_action(action_text), instruction), self.eos_id]
+
+    def decode_answer(self, token_ids: Sequence[int], instruction: str) -> str:
+        """The action these tokens say, as text. What is no action comes out as its tokens' names,
+        which the strict parser refuses; never raises."""
+        ids = list(token_ids)
+        if not ids or ids[-1] != self.eos_id:
+            return self._spell(ids)
+        try:
+            action = self._decode_action(ids[:-1], quoted_spans(instruction))
+            text = format_action(action)
+            parse_action(text)
+        except (ValueError, IndexError):
+            return self._spell(ids)
+        return text
+
+    def _encode_text(self, text: str) -> list[int]:
+        return self._text.encode(text, add_special_tokens=False).ids
+
+    def _encode_past(self, answer: str, instruction: str) -> list[int]:
+        try:
+            return self._encode_action(parse_action(answer), instruction)
+        except ActionParseError:
+            return self._encode_text(answer)
+
+    def _encode_action(self, action: Action, instruction: str) -> list[int]:
+        match action:
+            case Click(x, y):
+                return _ids("<click>", x_token(x), y_token(y))
+            case LeftDouble(x, y):
+                return _ids("<left_double>", x_token(x), y_token(y))
+            case RightSingle(x, y):
+                return _ids("<right_single>", x_token(x), y_token(y))
+            case Drag(x, y, end_x, end_y):
+                return _ids("<drag>", x_token(x), y_token(y), x_token(end_x), y_token(end_y))
+            case Scroll(x, y, direction):
+                return _ids("<scroll>", x_token(x), y_token(y), f"<{direction}>")
+            case Hotkey(keys):
+                return [*_ids("<hotkey>"), *self._encode_text(" ".join(keys))]
+            case Type(content):
+                return [*_ids("<type>"), *self._encode_content(content, quoted_spans(instruction))]
+            case Wait():
+                return _ids("<wait>")
+            case Finished():
+                return _ids("<finished>")
+
+    def _encode_content(self, content: str, spans: Sequence[str]) -> list[int]:
+        if content in spans:
+            return _ids(copy_token(spans.index(content)))
+        return self._encode_text(content)
+
+    def _decode_action(self, ids: Sequence[int], spans: Sequence[str]) -> Action:
+        name = self._tokens.get(ids[0], "")[1:-1]
+        if name not in ACTIONS:
+            raise ValueError(f"expected an action token first, got: {ids[0]}")
+        rest = list(ids[1:])
+        if name == "type":
+            return Type(self._decode_content(rest, spans))
+        if name == "hotkey":
+            return Hotkey(tuple(self._decode_content(rest, ()).split(" ")))
+        if name == "scroll":
+            return Scroll(*self._decode_points(rest[:-1], 1), direction=self._decode_direction(rest[-1]))
+        if name == "drag":
+            return Drag(*self._decode_points(rest, 2))
+        if name in _POINTING:
+            return _POINTING[name](*self._decode_points(rest, 1))
+        if rest:
+            raise ValueError(f"expected nothing after <{name}>, got: {rest}")
+        return Wait() if name == "wait" else Finished()
+
+    def _decode_points(self, ids: Sequence[int], points: int) -> tuple[int, ...]:
+        """`points` pairs of an x and a y token as pixels."""
+        if len(ids) != 2 * points:
+            raise ValueError(f"expected {points} points, got the tokens: {ids}")
+        first_x, first_y = special_ids()[x_token(0)], special_ids()[y_token(0)]
+        pixels: list[int] = []
+        for x_id, y_id in zip(ids[::2], ids[1::2], strict=True):
+            if not (first_x <= x_id < first_x + X_BINS and first_y <= y_id < first_y + Y_BINS):
+                raise ValueError(f"expected an x and a y token, got: {x_id}, {y_id}")
+            pixels += (
+                bin_center_px(x_id - first_x, FRAME_WIDTH_PX),
+                bin_center_px(y_id - first_y, FRAME_HEIGHT_PX),
+            )
+        return tuple(pixels)
+
+    def _decode_direction(self, token_id: int) -> str:
+        direction = self._tokens.get(token_id, "")[1:-1]
+        if direction not in DIRECTIONS:
+            raise ValueError(f"expected a direction token, got: {token_id}")
+        return direction
+
+    def _decode_content(self, ids: Sequence[int], spans: Sequence[str]) -> str:
+        """Text and copies in their order; raises `ValueError` for other special tokens and empty copies."""
+        first_copy = special_ids()[copy_token(0)]
+        parts: list[str] = []
+        run: list[int] = []
+        for token_id in ids:
+            if first_copy <= token_id < first_copy + MAX_COPIES:
+                parts += (self._text.decode(run), spans[token_id - first_copy])
+                run = []
+            elif token_id in self._tokens:
+                raise ValueError(f"expected text or a copy, got: {self._tokens[token_id]}")
+            else:
+                run.append(token_id)
+        return "".join((*parts, self._text.decode(run)))
+
+    def _spell(self, ids: Sequence[int]) -> str:
+        names = (self._tokens.get(index) or self._text.id_to_token(index) or f"<{index}>" for index in ids)
+        return " ".join(("not an action:", *names))
+
+
+_POINTING = {"click": Click, "left_double": LeftDouble, "right_single": RightSingle}
+
+
+def _ids(*tokens: str) -> list[int]:
+    return [special_ids()[token] for token in tokens]
+
+
+def load_pixels(source: bytes | str | Path) -> Pixels:
+    """The screenshot as uint8 [210, 160, 3], from encoded bytes or a file.
+
+    Raises `PixelFrameError` when it is no image or of another size.
+    """
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
+    try:
+        with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
+            pixels = np.array(image.convert("RGB"))
+    except (OSError, SyntaxError) as error:
+        raise PixelFrameError(f"expected a PNG screenshot, got {name}: {error}") from error
+    if pixels.shape != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX, 3):
+        raise PixelFrameError(
+            f"expected a screenshot of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels,"
+            f" got {pixels.shape[1]}x{pixels.shape[0]} ({name}): set the environment's screen to the policy's size"
+        )
+    return pixels

@@ -1,0 +1,351 @@
+"""The small vision-language policy: pixels and prompt tokens in, logits of answer tokens out.
+
+A screenshot becomes image tokens through a convolutional stem. They and the prompt form a prefix
+that sees itself both ways; answer tokens see the prefix and what came before them (prefix-LM,
+Raffel et al. 2020, arXiv 1910.10683, section 3.2). Coordinates are tokens of the vocabulary; their
+logits are a pointer (Vinyals et al. 2015, arXiv 1506.03134) into the stem's map of `bin_px` cells:
+an x token scores its column (log-sum-exp over rows), a y token scores its cell in the column of the
+x token before it. Why so, with figures: docs/decisions/0005-laptop-policy.md.
+
+Shapes: B batch, T tokens, K answer positions, D hidden size, R x C pointer rows and columns.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from dart.policy.configuration import GuiPolicyConfig
+
+TAIL_POSITION = 512
+"""Position of the step counter; what follows it counts on from here, so that a history or an answer
+has the same positions after a short and after a long instruction."""
+
+MAX_POSITION = 1024
+
+EMBEDDING_STD = 0.3
+
+PLACE_WAVES = 12
+"""Frequencies per axis of the sine-cosine features of a place on the screen."""
+
+
+class PromptError(ValueError):
+    """Token ids that cannot be a prompt of this policy."""
+
+
+class PolicyCache:
+    """What later answer tokens need of the tokens before them: keys, values, mask and pointer map."""
+
+    def __init__(self, layers: int) -> None:
+        self.keys: list[Tensor | None] = [None] * layers
+        self.values: list[Tensor | None] = [None] * layers
+        self.mask: Tensor | None = None
+        """bool [B, T], true where a token may be seen."""
+        self.positions: Tensor | None = None
+        """int64 [B], the position of the last token."""
+        self.pointer_keys: Tensor | None = None
+        """[B, pointer_size, R * C]."""
+
+    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds [B, heads, t, head_dim] of new tokens; returns those of all tokens so far."""
+        past_key, past_value = self.keys[layer], self.values[layer]
+        if past_key is not None and past_value is not None:
+            key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
+        self.keys[layer], self.values[layer] = key, value
+        return key, value
+
+
+@dataclass
+class GuiPolicyOutput(ModelOutput):
+    """Logits [B, K, V] of the last K tokens; `pointer` [B, K, R * C] are the scores of cells behind them."""
+
+    logits: Tensor | None = None
+    past_key_values: PolicyCache | None = None
+    pointer: Tensor | None = None
+
+
+class Stem(nn.Module):
+    """Strided convolutions: maps of 1/4 and 1/8 of the frame for pointing, and the image tokens."""
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__()
+        a, b, c, d = config.stem_channels
+        self.conv_2 = nn.Conv2d(3, a, 4, 2, 1)
+        self.conv_4 = nn.Conv2d(a, b, 3, 2, 1)
+        self.conv_8 = nn.Conv2d(b, c, 3, 2, 1)
+        self.conv_16 = nn.Conv2d(c, d, 3, 2, 1)
+        self.tokens = nn.Conv2d(d, config.hidden_size, (1, 2), (1, 2))
+        rows, columns = config.grid
+        self.pad = (0, columns * 32 - config.image_width, 0, rows * 16 - config.image_height)
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixels uint8 [B, 3, H, W] to the quarter map, the eighth map and tokens [B, rows * columns, D]."""
+        x = F.pad(pixels.to(self.conv_2.weight.dtype) / 127.5 - 1, self.pad)
+        x = x.contiguous(memory_format=torch.channels_last)
+        quarter = F.relu(self.conv_4(F.relu(self.conv_2(x))))
+        eighth = F.relu(self.conv_8(quarter))
+        tokens = self.tokens(F.relu(self.conv_16(eighth)))
+        return quarter, eighth, tokens.flatten(2).transpose(1, 2)
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: attention and a GELU MLP."""
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.attention_norm = nn.RMSNorm(size, config.rms_norm_eps)
+        self.qkv = nn.Linear(size, 3 * size, bias=False)
+        self.out = nn.Linear(size, size, bias=False)
+        self.mlp_norm = nn.RMSNorm(size, config.rms_norm_eps)
+        self.up = nn.Linear(size, config.intermediate_size)
+        self.down = nn.Linear(config.intermediate_size, size)
+
+    def forward(self, x: Tensor, mask: Tensor, cache: PolicyCache | None, layer: int) -> Tensor:
+        """x [B, t, D]; mask bool [B, 1, t, T], true where a token may look."""
+        batch, length, size = x.shape
+        qkv = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.heads, size // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        if cache is not None:
+            key, value = cache.append(layer, key, value)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, size))
+        return x + self.down(F.gelu(self.up(self.mlp_norm(x))))
+
+
+class Pointer(nn.Module):
+    """Scores of the map's cells for each answer position: query of the token, keys of the cells.
+
+    A cell's key adds what the stem sees there (two scales), what the decoder made of the image token
+    over it, and where it is.
+    """
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__()
+        size = config.pointer_size
+        _, quarter, eighth, _ = config.stem_channels
+        self.grid = config.grid
+        self.rows, self.columns = config.y_bins, config.x_bins
+        self.query = nn.Linear(config.hidden_size, size)
+        self.near = nn.Conv2d(quarter, size, 1)
+        self.middle = nn.Conv2d(eighth, size, 1, bias=False)
+        self.far = nn.Linear(config.hidden_size, size, bias=False)
+        self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
+
+    def keys(self, quarter: Tensor, eighth: Tensor, image_tokens: Tensor) -> Tensor:
+        """[B, pointer_size, R * C] from the maps and the decoder's image tokens [B, rows * columns, D]."""
+        rows, columns = self.grid
+        far = self.far(image_tokens).transpose(1, 2).unflatten(2, (rows, columns))
+        middle = self.middle(eighth) + _spread(far, 2, 4)
+        near = self.near(quarter) + _spread(middle, 2, 2)
+        near = near[:, :, : self.rows, : self.columns].flatten(2)
+        return near + self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(near)).T
+
+    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
+        """Cell scores [B, K, R * C] for hidden [B, K, D]."""
+        query = self.query(hidden)
+        return query @ keys / math.sqrt(query.shape[-1])
+
+
+def _prefix_mask(prefix: Tensor, valid: Tensor) -> Tensor:
+    """bool [B, 1, T, T]: prefix tokens see the whole prefix, answer tokens what is before them."""
+    length = prefix.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=prefix.device).tril()
+    seen = causal | (prefix[:, :, None] & prefix[:, None, :])
+    padding = ~valid[:, :, None]
+    return ((seen & valid[:, None, :]) | padding)[:, None]  # a padded row sees all: its softmax stays finite
+
+
+def _spread(x: Tensor, down: int, across: int) -> Tensor:
+    """Each cell repeated `down` times in height and `across` times in width."""
+    return x.repeat_interleave(down, 2).repeat_interleave(across, 3)
+
+
+@cache
+@torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
+def plane_waves(rows: int, columns: int, waves: int) -> Tensor:
+    """Sine-cosine features [rows * columns, 4 * waves] of cell centres, from half a wave to 32 per side."""
+    frequency = torch.exp(torch.linspace(math.log(0.5), math.log(32), waves)) * 2 * math.pi
+    x = (torch.arange(columns) + 0.5)[None, :, None] / columns * frequency
+    y = (torch.arange(rows) + 0.5)[:, None, None] / rows * frequency
+    x, y = x.expand(rows, -1, -1), y.expand(-1, columns, -1)
+    return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], -1).flatten(0, 1)
+
+
+@cache
+@torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
+def text_waves(length: int, size: int) -> Tensor:
+    """Sine-cosine positions [length, size] (Vaswani et al. 2017, section 3.5), as large as an embedding."""
+    frequency = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
+    angle = torch.arange(length)[:, None] * frequency
+    return EMBEDDING_STD * torch.cat([angle.sin(), angle.cos()], -1)
+
+
+class GuiPolicyForImageTextToText(PreTrainedModel):
+    """See the module. The interface is that of a Qwen2.5-VL checkpoint: ids, mask and pixels in, logits out."""
+
+    config_class = GuiPolicyConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__(config)
+        size = config.hidden_size
+        self.stem = Stem(config)
+        self.embed = nn.Embedding(config.vocab_size, size)
+        self.image_place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(size, config.rms_norm_eps)
+        self.head = nn.Linear(size, config.first_x_token_id + 2 + self._after_bins(config))
+        self.pointer = Pointer(config)
+        self.post_init()
+
+    @staticmethod
+    def _after_bins(config: GuiPolicyConfig) -> int:
+        """Number of tokens after the coordinate tokens: the text."""
+        return config.vocab_size - config.first_y_token_id - config.y_bins
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embed
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        past_key_values: PolicyCache | None = None,
+        use_cache: bool = False,
+        logits_to_keep: int = 0,
+    ) -> GuiPolicyOutput:
+        """Logits of the last `logits_to_keep` tokens (0: of all).
+
+        Args:
+            input_ids: int64 [B, T]; with a cache only the new answer tokens.
+            attention_mask: [B, T], 0 at padding on either side.
+            pixel_values: uint8 [B, 3, H, W]; not wanted with a cache.
+        """
+        if past_key_values is None:
+            return self._first_pass(input_ids, attention_mask, pixel_values, use_cache, logits_to_keep)
+        return self._next_tokens(input_ids, past_key_values, logits_to_keep)
+
+    def _first_pass(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None,
+        pixels: Tensor | None,
+        use_cache: bool,
+        keep: int,
+    ) -> GuiPolicyOutput:
+        if pixels is None:
+            raise PromptError("expected pixel_values with a prompt, got none: give one screenshot per prompt")
+        cache = PolicyCache(len(self.layers)) if use_cache else None
+        valid = torch.ones_like(ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        prefix = self._prefix(ids)
+        is_image = (ids == self.config.image_token_id) & prefix
+        quarter, eighth, image_tokens = self.stem(pixels)
+        self._check_images(is_image, image_tokens)
+        positions = self._positions(ids, is_image, valid)
+        x = self._embed_text(ids, positions)
+        image_tokens = image_tokens + self.image_place(plane_waves(*self.config.grid, PLACE_WAVES).to(image_tokens))
+        x = x.masked_scatter(is_image.unsqueeze(-1), image_tokens.to(x.dtype))
+        x = self._decode(x, _prefix_mask(prefix, valid), cache)
+        final = x[is_image].view_as(image_tokens)
+        pointer_keys = self.pointer.keys(quarter, eighth, final)
+        if cache is not None:
+            cache.mask, cache.positions, cache.pointer_keys = valid, positions.amax(1), pointer_keys
+        return self._output(x[:, -keep:], ids[:, -keep:], pointer_keys, cache)
+
+    def _next_tokens(self, ids: Tensor, cache: PolicyCache, keep: int) -> GuiPolicyOutput:
+        if cache.mask is None or cache.positions is None or cache.pointer_keys is None:
+            raise PromptError("expected a cache that a prompt has filled: run the prompt with use_cache=True first")
+        steps = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+        positions = cache.positions[:, None] + steps
+        cache.positions = positions[:, -1]
+        past = cache.mask[:, None, None, :].expand(-1, -1, ids.shape[1], -1)
+        own = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
+        mask = torch.cat([past, own.expand(ids.shape[0], 1, -1, -1)], -1)
+        cache.mask = torch.cat([cache.mask, torch.ones_like(ids, dtype=torch.bool)], 1)
+        x = self._decode(self._embed_text(ids, positions), mask, cache)
+        return self._output(x[:, -keep:], ids[:, -keep:], cache.pointer_keys, cache)
+
+    def _embed_text(self, ids: Tensor, positions: Tensor) -> Tensor:
+        waves = text_waves(MAX_POSITION, self.config.hidden_size).to(self.embed.weight)
+        return self.embed(ids) + waves[positions]
+
+    def _check_images(self, is_image: Tensor, image_tokens: Tensor) -> None:
+        counts = is_image.sum(1)
+        if is_image.shape[0] != image_tokens.shape[0] or not bool((counts == image_tokens.shape[1]).all()):
+            raise PromptError(
+                f"expected {image_tokens.shape[1]} image placeholders in each of {image_tokens.shape[0]} prompts,"
+                f" got {counts.tolist()}: encode prompts with this checkpoint's processor"
+            )
+
+    def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor) -> Tensor:
+        """int64 [B, T]: instruction tokens count from 0, the step counter and all after it from TAIL_POSITION."""
+        first = self.config.first_step_token_id
+        tail = ((ids >= first) & (ids < first + self.config.step_tokens) & valid).cumsum(1) > 0
+        text = (valid & ~is_image & ~tail).cumsum(1) - 1
+        after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
+        if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
+            raise PromptError(f"expected prompts of at most {TAIL_POSITION} text tokens, got {int(text.max()) + 1}")
+        return torch.where(tail, after, text.clamp(min=0))
+
+    def _prefix(self, ids: Tensor) -> Tensor:
+        """bool [B, T], true up to the first `<answer>`; an answer may hold any token, `<answer>` and
+        `<image>` too."""
+        opened = ids == self.config.answer_token_id
+        return opened.cumsum(1) - opened.long() == 0
+
+    def _decode(self, x: Tensor, mask: Tensor, cache: PolicyCache | None) -> Tensor:
+        for index, layer in enumerate(self.layers):
+            x = layer(x, mask, cache, index)
+        return self.norm(x)
+
+    def _output(self, hidden: Tensor, ids: Tensor, pointer_keys: Tensor, cache: PolicyCache | None) -> GuiPolicyOutput:
+        scores = self.pointer(hidden, pointer_keys)
+        logits = self._logits(self.head(hidden), scores, ids)
+        return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
+
+    def _logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
+        """[B, K, V]: the head's logits, with one of its outputs each shared out over the x and the y tokens.
+
+        log p(x token) = log p(an x token comes) + log p(column); log p(y token) likewise with
+        p(row | column of the x token at this position); without one, rows are summed over columns.
+        """
+        config = self.config
+        grid = scores.unflatten(-1, (config.y_bins, config.x_bins))
+        columns = grid.logsumexp(-2).log_softmax(-1)
+        x_index = ids - config.first_x_token_id
+        is_x = (x_index >= 0) & (x_index < config.x_bins)
+        picked = x_index.clamp(0, config.x_bins - 1)[..., None, None].expand(*grid.shape[:-1], 1)
+        cell_rows = grid.gather(-1, picked).squeeze(-1)
+        rows = torch.where(is_x[..., None], cell_rows, grid.logsumexp(-1)).log_softmax(-1)
+        words, x_gate, y_gate, text = head.split([config.first_x_token_id, 1, 1, self._after_bins(config)], -1)
+        return torch.cat([words, x_gate + columns, y_gate + rows, text], -1)
+
+
+def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyForImageTextToText:
+    """An untrained policy. Matrices are truncated normal, scaled by their fan-in; coordinate tokens
+    start as waves of their place, so that near bins are alike."""
+    torch.manual_seed(seed)
+    model = GuiPolicyForImageTextToText(config)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            gain = 1.0 if isinstance(module, nn.Linear) else math.sqrt(2)
+            nn.init.trunc_normal_(module.weight, std=gain / math.sqrt(module.weight[0].numel()))
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=EMBEDDING_STD)
+    _init_coordinates(model.embed.weight, config)
+    return model
+
+
+@torch.no_grad()
+def _init_coordinates(table: Tensor, config: GuiPolicyConfig) -> None:
+    for first, bins in ((config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)):
+        waves = plane_waves(1, bins, PLACE_WAVES)[:, : 2 * PLACE_WAVES]
+        table[first : first + bins, : 2 * PLACE_WAVES] = EMBEDDING_STD * waves

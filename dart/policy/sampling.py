@@ -1,0 +1,148 @@
+"""Sampling answers, and the log-probs of given answers under the same distribution.
+
+Both take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
+[B, H, W, 3]. Prompts are padded on the left and masked, so who shares a batch changes nothing.
+The sampling distribution is softmax(logits / temperature) over the whole vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dart.policy.modeling import GuiPolicyForImageTextToText, PolicyCache
+
+MAX_ANSWER_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SampledAnswer:
+    """One answer as it was sampled; the three have the same length, end token included."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Natural log of the probability in the sampling distribution; 0 for greedy answers."""
+    entropies: tuple[float, ...]
+    """Of the sampling distribution, in nats; 0 for greedy answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerScores:
+    """Teacher-forced scores, padded on the right to the longest answer K."""
+
+    logprobs: Tensor
+    """[B, K], 0 at padding."""
+    entropies: Tensor
+    """[B, K], 0 at padding."""
+    mask: Tensor
+    """bool [B, K], true at tokens of the answer."""
+
+
+@torch.inference_mode()
+def sample(
+    model: GuiPolicyForImageTextToText,
+    prompts: Sequence[Sequence[int]],
+    pixels: Tensor,
+    temperatures: float | Sequence[float],
+    generator: torch.Generator,
+    max_new_tokens: int = MAX_ANSWER_TOKENS,
+) -> list[SampledAnswer]:
+    """One answer per prompt, each with its temperature (0: greedy). An answer ends with the end token or,
+    without it, after `max_new_tokens`."""
+    config = model.config
+    ids, mask = pad_left(prompts, config.pad_token_id)
+    temperature = _temperatures(temperatures, len(prompts))
+    out = model(ids, mask, pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
+    drawn: list[tuple[Tensor, Tensor, Tensor]] = []
+    running = torch.ones(len(prompts), dtype=torch.bool)
+    while len(drawn) < max_new_tokens:
+        token, logprob, entropy = _draw(out.logits[:, -1], temperature, generator)
+        drawn.append((token, logprob, entropy))
+        running &= token != config.eos_token_id
+        if not running.any():
+            break
+        out = model(token[:, None], past_key_values=_cache(out.past_key_values), logits_to_keep=1)
+    tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
+    lengths = [_length(row, config.eos_token_id) for row in tokens]
+    return [
+        SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
+        for i, n in enumerate(lengths)
+    ]
+
+
+def answer_logprobs(
+    model: GuiPolicyForImageTextToText,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    pixels: Tensor,
+    temperature: float = 1.0,
+) -> AnswerScores:
+    """Log-probs and entropies of given answers, with gradient; those `sample` reports for the same tokens."""
+    logits, targets, mask = answer_logits(model, prompts, answers, pixels)
+    logp = F.log_softmax(logits / temperature, -1)
+    chosen = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    return AnswerScores(chosen * mask, entropy * mask, mask)
+
+
+def answer_logits(
+    model: GuiPolicyForImageTextToText,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    pixels: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits [B, K, V] before each answer token, the tokens [B, K] and their mask [B, K]."""
+    pad = model.config.pad_token_id
+    prompt_ids, prompt_mask = pad_left(prompts, pad)
+    targets, mask = pad_right(answers, pad)
+    keep = targets.shape[1]
+    ids = torch.cat([prompt_ids, targets[:, :-1]], 1)
+    valid = torch.cat([prompt_mask, mask[:, :-1]], 1)
+    logits = model(ids, valid, pixels.permute(0, 3, 1, 2), logits_to_keep=keep).logits
+    return logits, targets, mask
+
+
+def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Ids [B, T] and mask bool [B, T], padding first."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
+    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return ids, mask
+
+
+def pad_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Ids [B, T] and mask bool [B, T], padding last."""
+    width = max(map(len, rows))
+    ids = torch.tensor([list(row) + [pad_id] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    return ids, mask
+
+
+def _temperatures(temperatures: float | Sequence[float], batch: int) -> Tensor:
+    values = [temperatures] * batch if isinstance(temperatures, int | float) else list(temperatures)
+    if len(values) != batch or min(values) < 0:
+        raise ValueError(f"expected {batch} temperatures of at least 0, got: {values}")
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def _draw(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Token, log-prob and entropy [B] each, of logits [B, V]; the mode and zeros where temperature is 0."""
+    greedy = temperature == 0
+    logp = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
+    token = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
+    token = torch.where(greedy, logp.argmax(-1), token)
+    logprob = logp.gather(1, token[:, None]).squeeze(1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
+
+
+def _cache(cache: PolicyCache | None) -> PolicyCache:
+    if cache is None:
+        raise RuntimeError("expected the model to return its cache under use_cache=True, got none")
+    return cache
+
+
+def _length(tokens: Sequence[int], eos_id: int) -> int:
+    return tokens.index(eos_id) + 1 if eos_id in tokens else len(tokens)

@@ -1,0 +1,78 @@
+"""The policy's special tokens: actions, coordinates, copies, step counters. Pure data, no torch.
+
+An answer is a few tokens: `<click> <x_21> <y_30> <eos>`. Coordinates are bins of
+`BIN_PX` pixels, the cells of the feature map the model points into
+(`dart.policy.modeling`); a bin stands for the pixel in its middle. A string that is
+typed is offered as a copy: `<q1>` is the first double-quoted span of the instruction.
+"""
+
+import re
+from functools import cache
+
+FRAME_WIDTH_PX = 160
+FRAME_HEIGHT_PX = 210
+BIN_PX = 4
+X_BINS = FRAME_WIDTH_PX // BIN_PX
+Y_BINS = -(-FRAME_HEIGHT_PX // BIN_PX)
+
+MAX_COPIES = 4
+"""How many quoted spans of an instruction can be copied."""
+
+STEP_COUNTERS = 16
+"""Steps are counted up to this; the last counter also stands for all later steps."""
+
+PAD, EOS, IMAGE, ANSWER = "<pad>", "<eos>", "<image>", "<answer>"
+ACTIONS = ("click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished")
+DIRECTIONS = ("up", "down", "left", "right")
+
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+def copy_token(index: int) -> str:
+    """The token for the `index`-th quoted span, counted from 0: `<q1>` is the first."""
+    return f"<q{index + 1}>"
+
+
+def step_token(steps_done: int) -> str:
+    """The token that says how many answers were given so far in this episode."""
+    return f"<step_{min(steps_done, STEP_COUNTERS - 1)}>"
+
+
+def x_token(x_px: int) -> str:
+    """The token of the column bin that holds `x_px`; outside the frame counts as its edge."""
+    return f"<x_{min(max(x_px, 0) // BIN_PX, X_BINS - 1)}>"
+
+
+def y_token(y_px: int) -> str:
+    """The token of the row bin that holds `y_px`; outside the frame counts as its edge."""
+    return f"<y_{min(max(y_px, 0) // BIN_PX, Y_BINS - 1)}>"
+
+
+@cache
+def special_tokens() -> tuple[str, ...]:
+    """All special tokens; the position in this tuple is the token's id."""
+    return (
+        *(PAD, EOS, IMAGE, ANSWER),
+        *(f"<{name}>" for name in ACTIONS),
+        *(f"<{name}>" for name in DIRECTIONS),
+        *(copy_token(index) for index in range(MAX_COPIES)),
+        *(step_token(count) for count in range(STEP_COUNTERS)),
+        *(f"<x_{index}>" for index in range(X_BINS)),
+        *(f"<y_{index}>" for index in range(Y_BINS)),
+    )
+
+
+@cache
+def special_ids() -> dict[str, int]:
+    """Id by special token."""
+    return {token: index for index, token in enumerate(special_tokens())}
+
+
+def bin_center_px(bin_index: int, frame_px: int) -> int:
+    """The pixel a bin stands for: its middle, inside a frame of `frame_px`."""
+    return min(bin_index * BIN_PX + BIN_PX // 2, frame_px - 1)
+
+
+def quoted_spans(instruction: str) -> tuple[str, ...]:
+    """The first `MAX_COPIES` double-quoted spans of the instruction, without their quotes."""
+    return tuple(_QUOTED.findall(instruction)[:MAX_COPIES])
