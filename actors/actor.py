@@ -1,0 +1,443 @@
+"""Actors: state nobody else touches, a mailbox, and the promise that every ask ends.
+
+Subclass `Actor`, mark handlers with `@receives(MessageType)`, and let a
+supervisor start it:
+
+    @message
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Increment:
+        by: int
+
+    class Counter(Actor):
+        def on_start(self) -> None:
+            self.value = 0
+
+        @receives(Increment)
+        def increment(self, message: Increment, sender: Sender) -> Value:
+            self.value += message.by
+            return Value(value=self.value)
+
+A handler's return value answers an ask. It may be `async def` and await
+`self.ask`, `self.sleep`, `self.in_thread`, `self.in_loop`; the actor takes
+other mail meanwhile. An exception nobody catches ends the process: its
+supervisor decides what happens next. An expected outcome is a value.
+"""
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from inspect import iscoroutine
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import structlog
+
+from actors.board import Board
+from actors.clock import Clock
+from actors.codec import Envelope, Kind, message
+from actors.completion import Completion, drive
+from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.mail import Mail
+from actors.worker import Worker
+
+ASK_DEADLINE_S = 5.0
+"""OTP's default for a call."""
+
+LIVENESS_CHECK_S = 0.05
+"""How often a waiting ask looks whether the asked actor still lives."""
+
+MAIL_PER_TURN = 64
+"""Messages taken before timers and finished work get their turn."""
+
+T = TypeVar("T")
+Handler = Callable[..., Any]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End normally: `on_stop` runs, then the process exits with code 0."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalReason:
+    """Why an ask was not taken."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent the message being handled."""
+
+    name: str
+    incarnation: int
+
+
+def receives(message_type: type) -> Callable[[Handler], Handler]:
+    """Mark a method as the handler of one message type."""
+
+    def mark(handler: Handler) -> Handler:
+        handler.__dict__.setdefault("receives", []).append(message_type)
+        return handler
+
+    return mark
+
+
+class Runtime(Protocol):
+    """What an actor needs from the process it lives in. Thespian is behind it; tests put their own."""
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call `ready` on the actor's thread whenever `fd` is readable."""
+
+    def unwatch(self, fd: int) -> None: ...
+
+    def wake_at(self, monotonic_s: float) -> None:
+        """Call the actor's `turn` no later than this."""
+
+    def spawn(self, boot: Mapping[str, Any]) -> Any:
+        """Start a child actor process; supervisors only."""
+
+    def exit(self, code: int) -> None:
+        """End this process now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this actor is and where its run lives."""
+
+    name: str
+    parent: str
+    slot: int
+    incarnation: int
+    run_dir: Path
+    mail_dir: Path
+
+
+@dataclass(slots=True)
+class _PendingAsk:
+    completion: Completion[Any]
+    to: str
+    incarnation: int
+    deadline_s: float
+    waited_s: float
+
+
+class Actor:
+    """Base of every actor. Not thread-safe: everything runs on the actor's own thread."""
+
+    beats_by_thread: ClassVar[bool] = True
+    """Supervisors fork their children and therefore own no thread: they beat from their loop."""
+
+    _handlers: ClassVar[dict[type, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        table = dict(cls._handlers)
+        for name, attribute in vars(cls).items():
+            for message_type in getattr(attribute, "receives", ()):
+                table[message_type] = name
+        cls._handlers = table
+
+    def __init__(
+        self,
+        identity: Identity,
+        args: Mapping[str, Any],
+        *,
+        board: Board,
+        mail: Mail,
+        clock: Clock,
+        runtime: Runtime,
+    ) -> None:
+        self.identity = identity
+        self.args = args
+        self.clock = clock
+        self.log = structlog.get_logger().bind(actor=identity.name, incarnation=identity.incarnation)
+        self.board = board
+        self.runtime = runtime
+        self._mail = mail
+        self._ids = itertools.count(1)
+        self._asks: dict[int, _PendingAsk] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._worker: Worker | None = None
+        self._messages = 0
+        self._is_stopping = False
+
+    # ---- for subclasses to override ----
+
+    def on_start(self) -> Any:
+        """Get ready. The actor serves nothing before this returned. May be `async def`."""
+
+    def on_stop(self) -> Any:
+        """Let go of what outlives the process. May be `async def`; bounded by the child spec's shutdown."""
+
+    # ---- for subclasses to call ----
+
+    def tell(self, to: str, content: Any) -> bool:
+        """Send without waiting. False when nobody bears the name or its mailbox is full (it is logged)."""
+        try:
+            self._mail.send(self._envelope(Kind.TELL, to, content))
+        except (ActorDied, MailboxFull) as error:
+            self.log.warning("tell_not_sent", to=to, message=type(content).__name__, reason=str(error))
+            return False
+        return True
+
+    def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
+        """Send and await the answer.
+
+        Ends always: with the answer, ActorDied, AskTimeout, Refused or MailboxFull.
+        """
+        completion: Completion[Any] = Completion()
+        envelope = self._envelope(Kind.ASK, to, content, deadline_s=deadline_s)
+        try:
+            incarnation = self._mail.send(envelope)
+        except (ActorDied, MailboxFull) as error:
+            completion.fail(error)
+            return completion
+        if not self._asks:
+            self.after(LIVENESS_CHECK_S, self._check_asks)
+        now_s = self.clock.monotonic_s()
+        self._asks[envelope.id] = _PendingAsk(completion, to, incarnation, now_s + deadline_s, deadline_s)
+        return completion
+
+    def sleep(self, seconds: float) -> Completion[None]:
+        """Await the passing of time; other mail is taken meanwhile."""
+        completion: Completion[None] = Completion()
+        self.after(seconds, lambda: completion.succeed(None))
+        return completion
+
+    def after(self, seconds: float, callback: Callable[[], Any]) -> None:
+        """Call back once; a coroutine it returns is run."""
+        when_s = self.clock.monotonic_s() + seconds
+        heapq.heappush(self._timers, (when_s, next(self._ids), lambda: self._settle(callback())))
+        self.runtime.wake_at(when_s)
+
+    def every(self, seconds: float, callback: Callable[[], Any]) -> None:
+        """Call back for ever; the next call is timed from the end of the last."""
+
+        def again() -> None:
+            callback()
+            self.after(seconds, again)
+
+        self.after(seconds, again)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Let a coroutine run beside the mailbox."""
+        self._settle(coroutine)
+
+    def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Completion[T]:
+        """Await blocking work. If it is not done by its deadline the actor crashes, naming the work."""
+        completion = self._own_worker().in_thread(work)
+        self._oversee(completion, name, deadline_s)
+        return completion
+
+    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
+        """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines."""
+        return self._own_worker().in_loop(coroutine)
+
+    def stop(self) -> None:
+        """End normally, as if told to."""
+        self._begin_stop()
+
+    def set_gauges(self, **gauges: int) -> None:
+        """Publish numbers on the board: `version`, `in_flight`."""
+        self.board.set(self.identity.slot, **{f"gauge_{name}": value for name, value in gauges.items()})
+
+    def set_ready(self, ready: bool) -> None:
+        """Say on the board whether this actor takes work (readiness is not liveness)."""
+        self.board.set(self.identity.slot, ready=int(ready))
+
+    # ---- the loop: called by the runtime ----
+
+    def boot(self, inbox_fd: int) -> None:
+        """Open for business: run on_start, then announce readiness."""
+        self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
+        self._settle(self.on_start(), self._started)
+
+    def turn(self) -> None:
+        """Take what has come: mail, finished work, due timers; then say when to be woken."""
+        self.beat()
+        self._drain_mail()
+        if self._worker is not None:
+            self._worker.deliver()
+        self._run_due_timers()
+        if self._timers:
+            self.runtime.wake_at(self._timers[0][0])
+
+    def beat(self) -> None:
+        self.board.set(self.identity.slot, beat_ns=time.monotonic_ns())
+
+    # ---- inside ----
+
+    def _started(self, _: Any) -> None:
+        self.set_ready(True)
+        self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
+
+    def _drain_mail(self) -> None:
+        for _ in range(MAIL_PER_TURN):
+            envelope = self._mail.receive()
+            if envelope is None:
+                break
+            self._messages += 1
+            self._busy(type(envelope.message).__name__)
+            self._take(envelope)
+            self._idle()
+        else:
+            self.runtime.wake_at(self.clock.monotonic_s())
+        self.board.set(self.identity.slot, messages=self._messages, refused=self._mail.refused)
+
+    def _take(self, envelope: Envelope) -> None:
+        if envelope.kind in (Kind.REPLY, Kind.REFUSAL):
+            self._take_answer(envelope)
+        elif isinstance(envelope.message, Stop):
+            self._begin_stop()
+        elif self._is_for_me(envelope) and not self._is_expired(envelope):
+            self._handle(envelope)
+
+    def _handle(self, envelope: Envelope) -> None:
+        handler_name = self._handlers.get(type(envelope.message))
+        if handler_name is None:
+            self._mail.refused += 1
+            self._refuse(envelope, f"{self.identity.name!r} takes no {type(envelope.message).__name__}")
+            return
+        sender = Sender(envelope.sender, envelope.sender_incarnation)
+        outcome = getattr(self, handler_name)(envelope.message, sender)
+        if envelope.kind is Kind.ASK:
+            self._settle(outcome, lambda answer: self._answer(envelope, Kind.REPLY, answer))
+        else:
+            self._settle(outcome)
+
+    def _is_for_me(self, envelope: Envelope) -> bool:
+        if envelope.to_incarnation in (0, self.identity.incarnation):
+            return True
+        self._mail.refused += 1
+        self._refuse(envelope, f"incarnation {envelope.to_incarnation} is gone")
+        return False
+
+    def _is_expired(self, envelope: Envelope) -> bool:
+        """Nobody waits for the answer any more: the work is not begun."""
+        return 0 < envelope.deadline_unix_ms < self.clock.unix_s() * 1000
+
+    def _take_answer(self, envelope: Envelope) -> None:
+        pending = self._asks.pop(envelope.id, None)
+        if pending is None:
+            return  # the ask timed out before; its answer has nobody to go to
+        if envelope.kind is Kind.REFUSAL:
+            pending.completion.fail(Refused(envelope.message.text))
+        else:
+            pending.completion.succeed(envelope.message)
+
+    def _answer(self, asked: Envelope, kind: Kind, content: Any) -> None:
+        envelope = Envelope(
+            kind=kind,
+            id=asked.id,
+            to=asked.sender,
+            to_incarnation=asked.sender_incarnation,
+            sender=self.identity.name,
+            sender_incarnation=self.identity.incarnation,
+            deadline_unix_ms=0,
+            message=content,
+        )
+        try:
+            self._mail.send(envelope)
+        except (ActorDied, MailboxFull) as error:
+            self.log.info("answer_not_sent", to=asked.sender, reason=str(error))
+
+    def _refuse(self, envelope: Envelope, reason: str) -> None:
+        self.log.warning("message_refused", sender=envelope.sender, reason=reason)
+        if envelope.kind is Kind.ASK:
+            self._answer(envelope, Kind.REFUSAL, RefusalReason(text=reason))
+
+    def _envelope(self, kind: Kind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
+        return Envelope(
+            kind=kind,
+            id=next(self._ids),
+            to=to,
+            to_incarnation=0,
+            sender=self.identity.name,
+            sender_incarnation=self.identity.incarnation,
+            deadline_unix_ms=int((self.clock.unix_s() + deadline_s) * 1000) if deadline_s else 0,
+            message=content,
+        )
+
+    def _check_asks(self) -> None:
+        """Fail asks whose actor is gone or whose deadline passed (invariant ask-ends)."""
+        now_s = self.clock.monotonic_s()
+        for id_, pending in list(self._asks.items()):
+            error = self._ended(pending, now_s)
+            if error is not None:
+                del self._asks[id_]
+                pending.completion.fail(error)
+        if self._asks:
+            self.after(LIVENESS_CHECK_S, self._check_asks)
+
+    def _ended(self, pending: _PendingAsk, now_s: float) -> Exception | None:
+        try:
+            incarnation = self._mail.living_incarnation(pending.to)
+        except ActorDied as error:
+            return error
+        if incarnation != pending.incarnation:
+            return ActorDied(f"{pending.to!r} was restarted before it answered")
+        if now_s >= pending.deadline_s:
+            return AskTimeout(self._describe_timeout(pending))
+        return None
+
+    def _describe_timeout(self, pending: _PendingAsk) -> str:
+        slot = self.board.find(pending.to)
+        assert slot is not None
+        vitals = self.board.vitals(slot)
+        doing = f"in {vitals.handler} for {vitals.busy_s:.1f} s" if vitals.busy_s else "idle"
+        return (
+            f"{pending.to!r} did not answer within {pending.waited_s} s; it is {vitals.state}, {doing}, "
+            f"last beat {vitals.beat_age_s or 0:.1f} s ago"
+        )
+
+    def _run_due_timers(self) -> None:
+        now_s = self.clock.monotonic_s()
+        while self._timers and self._timers[0][0] <= now_s:
+            _, _, callback = heapq.heappop(self._timers)
+            callback()
+
+    def _settle(self, outcome: Any, done: Callable[[Any], None] = lambda _: None) -> None:
+        """Wait for a coroutine or a completion, or take a plain value; then `done` with the result."""
+        if iscoroutine(outcome):
+            drive(outcome, done)
+        elif isinstance(outcome, Completion):
+            outcome.then(lambda: done(outcome.result()))
+        else:
+            done(outcome)
+
+    def _own_worker(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker()
+            self.runtime.watch(self._worker.fd, lambda: None)  # every turn delivers
+        return self._worker
+
+    def _oversee(self, completion: Completion[Any], name: str, deadline_s: float) -> None:
+        self.board.set(self.identity.slot, work=name, work_since_ns=time.monotonic_ns())
+
+        def overdue() -> None:
+            if not completion.is_done:
+                raise WorkOverdue(f"{name!r} is not done after {deadline_s} s")
+
+        self.after(deadline_s, overdue)
+
+    def _begin_stop(self) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.set_ready(False)
+            self._settle(self.on_stop(), self._stopped)
+
+    def _stopped(self, _: Any) -> None:
+        self.log.info("actor_stopped")
+        self._mail.close()
+        self.runtime.exit(0)
+
+    def _busy(self, what: str) -> None:
+        self.board.set(self.identity.slot, busy_since_ns=time.monotonic_ns(), handler=what)
+
+    def _idle(self) -> None:
+        self.board.set(self.identity.slot, busy_since_ns=0)

@@ -1,0 +1,242 @@
+"""The vitals board: one shared-memory file per run, one slot per actor name.
+
+It is the registry (name -> incarnation, pid, readiness) and the vitals (beat,
+busy since, current handler, counters) at once, because both must be readable
+by anyone with the run's rights while every actor hangs.
+
+Who writes what: the supervisor writes identity and state of its child; the
+actor writes its own vitals. No field has two writers. Each field is at most a
+cache line away from its neighbours and is read without a lock: a reader may
+see a vitals row half a microsecond old, never a crash.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from actors.errors import ActorError
+
+SLOT_BYTES = 640
+SLOTS = 1024
+CLAIM_DEADLINE_S = 5.0
+
+
+class ActorState(StrEnum):
+    """A child as its supervisor sees it (supervisord's states in OTP's spirit)."""
+
+    FREE = "free"
+    STARTING = "starting"
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+_STATES = tuple(ActorState)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    offset: int
+    format: str
+
+
+_LAYOUT: dict[str, _Field] = {}
+_cursor = 0
+for _name, _format in (
+    # written by the supervisor
+    ("name", "64s"),
+    ("parent", "64s"),
+    ("state", "q"),
+    ("pid", "q"),
+    ("incarnation", "q"),
+    ("restarts", "q"),
+    ("started_unix_s", "d"),
+    ("retry_unix_s", "d"),
+    ("last_reason", "160s"),
+    # written by the actor
+    ("ready", "q"),
+    ("beat_ns", "q"),
+    ("busy_since_ns", "q"),
+    ("handler", "64s"),
+    ("messages", "q"),
+    ("refused", "q"),
+    ("work_since_ns", "q"),
+    ("work", "64s"),
+    ("gauge_version", "q"),
+    ("gauge_in_flight", "q"),
+):
+    _LAYOUT[_name] = _Field(_cursor, "<" + _format)
+    _cursor += struct.calcsize("<" + _format)
+if _cursor > SLOT_BYTES:
+    raise AssertionError(f"a slot needs {_cursor} bytes, SLOT_BYTES is {SLOT_BYTES}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """One row of the board at one moment. Ages are None where nothing happened yet."""
+
+    slot: int
+    name: str
+    parent: str
+    state: ActorState
+    pid: int
+    incarnation: int
+    restarts: int
+    started_unix_s: float
+    retry_unix_s: float
+    last_reason: str
+    ready: bool
+    beat_age_s: float | None
+    busy_s: float | None
+    handler: str
+    messages: int
+    refused: int
+    work_s: float | None
+    work: str
+    gauge_version: int
+    gauge_in_flight: int
+
+
+class Board:
+    """A mapped board file. Create it once per run, open it everywhere else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "r+b")  # noqa: SIM115  mapped for the life of the process
+        self._map = mmap.mmap(self._file.fileno(), 0)
+        self._slots: dict[str, int] = {}
+
+    @classmethod
+    def create(cls, path: Path) -> "Board":
+        """A fresh, empty board (0600), replacing an old one."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.ftruncate(fd, SLOT_BYTES * SLOTS)
+        os.close(fd)
+        return cls(path)
+
+    def close(self) -> None:
+        self._map.close()
+        self._file.close()
+
+    def get(self, slot: int, field: str) -> Any:
+        """One raw field; strings decoded."""
+        layout = _LAYOUT[field]
+        value = struct.unpack_from(layout.format, self._map, slot * SLOT_BYTES + layout.offset)[0]
+        return value.rstrip(b"\0").decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def set(self, slot: int, **fields: Any) -> None:
+        """Write fields; a string too long for its place is cut."""
+        for name, value in fields.items():
+            layout = _LAYOUT[name]
+            if isinstance(value, str):
+                value = value.encode()[: struct.calcsize(layout.format)]
+            struct.pack_into(layout.format, self._map, slot * SLOT_BYTES + layout.offset, value)
+
+    def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
+        """The supervisor's write."""
+        self.set(slot, state=_STATES.index(state), **fields)
+
+    def find(self, name: str) -> int | None:
+        """The slot that bears a name, or None."""
+        slot = self._slots.get(name)
+        if slot is not None and self.get(slot, "name") == name:
+            return slot
+        for slot in range(SLOTS):
+            bearer = self.get(slot, "name")
+            if not bearer:
+                return None
+            self._slots[bearer] = slot
+            if bearer == name:
+                return slot
+        return None
+
+    def claim(self, name: str, parent: str) -> int:
+        """The slot for a name, made on first use. Names are never given up, so slots fill from the front."""
+        if len(name.encode()) > 64:
+            raise ActorError(f"actor name {name!r} is longer than 64 bytes")
+        with _exclusive(self._file.fileno()):
+            self._slots.clear()
+            slot = self.find(name)
+            if slot is None:
+                slot = next((i for i in range(SLOTS) if not self.get(i, "name")), None)
+            if slot is None:
+                raise ActorError(f"the board holds {SLOTS} actors and is full; cannot place {name!r}")
+            self.set(slot, name=name, parent=parent)
+        self._slots[name] = slot
+        return slot
+
+    def vitals(self, slot: int) -> Vitals:
+        """One row, ages computed now."""
+        now_ns = time.monotonic_ns()
+        busy, beat, work = (self.get(slot, f) for f in ("busy_since_ns", "beat_ns", "work_since_ns"))
+        return Vitals(
+            slot=slot,
+            name=self.get(slot, "name"),
+            parent=self.get(slot, "parent"),
+            state=_STATES[self.get(slot, "state")],
+            ready=bool(self.get(slot, "ready")),
+            beat_age_s=_age_s(beat, now_ns),
+            busy_s=_age_s(busy, now_ns),
+            work_s=_age_s(work, now_ns),
+            **{field: self.get(slot, field) for field in _PLAIN_FIELDS},
+        )
+
+    def rows(self) -> list[Vitals]:
+        """Every named actor, in the order the names were claimed."""
+        rows = []
+        for slot in range(SLOTS):
+            if not self.get(slot, "name"):
+                break
+            rows.append(self.vitals(slot))
+        return rows
+
+
+_PLAIN_FIELDS = (
+    "pid",
+    "incarnation",
+    "restarts",
+    "started_unix_s",
+    "retry_unix_s",
+    "last_reason",
+    "handler",
+    "messages",
+    "refused",
+    "work",
+    "gauge_version",
+    "gauge_in_flight",
+)
+
+
+def _age_s(then_ns: int, now_ns: int) -> float | None:
+    return max(0.0, (now_ns - then_ns) / 1e9) if then_ns else None
+
+
+class _exclusive:
+    """flock with a deadline: a stopped holder must not stop everyone who starts an actor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> None:
+        give_up = time.monotonic() + CLAIM_DEADLINE_S
+        while True:
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    raise ActorError(
+                        f"the board's claim lock is held by another process for over {CLAIM_DEADLINE_S} s"
+                    ) from None
+                time.sleep(0.005)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_UN)

@@ -1,0 +1,46 @@
+"""Time as something that is handed in, so that tests of minutes run in milliseconds."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the runtime needs to know of time."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back; the same scale in every process of a host."""
+        ...
+
+    def unix_s(self) -> float:
+        """Wall-clock seconds, for what must be understood after a restart."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def unix_s(self) -> float:
+        return time.time()
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, now_s: float = 0.0, unix_offset_s: float = 1_700_000_000.0) -> None:
+        self._now_s = now_s
+        self._unix_offset_s = unix_offset_s
+
+    def monotonic_s(self) -> float:
+        return self._now_s
+
+    def unix_s(self) -> float:
+        return self._now_s + self._unix_offset_s
+
+    def advance(self, seconds: float) -> None:
+        """Move time forward; going back is refused."""
+        if seconds < 0:
+            raise ValueError(f"a monotonic clock cannot go back, got advance({seconds!r})")
+        self._now_s += seconds

@@ -1,0 +1,66 @@
+"""Waiting inside an actor: an awaitable that the actor's own loop resumes.
+
+A handler may be `async def` and await asks, sleeps and worker threads; while it
+waits, the actor takes other mail. There is no event loop here: each await hands
+the coroutine back to the actor, which resumes it when the completion is done.
+"""
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Completion(Generic[T]):
+    """A value that will be there later, or the error that came instead."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._then: Callable[[], None] | None = None
+
+    def succeed(self, value: T) -> None:
+        self._finish(value, None)
+
+    def fail(self, error: BaseException) -> None:
+        self._finish(None, error)
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call back once when done (at once if it is already)."""
+        if self.is_done:
+            callback()
+        else:
+            self._then = callback
+
+    def result(self) -> T:
+        """The value; raises the error. Only once done."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # set whenever there is no error
+
+    def __await__(self) -> Generator["Completion[T]", None, T]:
+        if not self.is_done:
+            yield self
+        return self.result()
+
+    def _finish(self, value: T | None, error: BaseException | None) -> None:
+        if self.is_done:
+            return
+        self.is_done, self._value, self._error = True, value, error
+        if self._then is not None:
+            self._then()
+
+
+def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+    """Run a coroutine to its next await, and on from there whenever what it awaits is done.
+
+    An error it does not catch is raised to whoever resumed it: the actor's loop,
+    where it crashes the actor.
+    """
+    try:
+        waiting_for: Completion[Any] = coroutine.send(None)
+    except StopIteration as stop:
+        done(stop.value)
+        return
+    waiting_for.then(lambda: drive(coroutine, done))

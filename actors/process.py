@@ -1,0 +1,64 @@
+"""Processes as the kernel sees them: exits with one truth, nothing left behind."""
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(expected_parent_pid: int | None = None) -> None:
+    """Have the kernel SIGKILL this process when the thread that forked it ends (invariant no-orphans).
+
+    expected_parent_pid closes the race where the parent died before this call.
+    """
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if expected_parent_pid is not None and os.getppid() != expected_parent_pid:
+        os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReason:
+    """How a process ended: an exit code, or the signal that ended it."""
+
+    code: int | None
+    signal: int | None = None
+
+    @property
+    def is_normal(self) -> bool:
+        """OTP's normal: it ended by itself and said so."""
+        return self.code == 0
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return signal.Signals(self.signal).name
+        return "normal" if self.code == 0 else f"exit code {self.code}"
+
+
+def exit_reason_of(returncode: int | None) -> ExitReason:
+    """From a multiprocessing or subprocess return code (negative: a signal)."""
+    if returncode is not None and returncode < 0:
+        return ExitReason(code=None, signal=-returncode)
+    return ExitReason(code=returncode)
+
+
+def send_signal(pid: int, signum: int) -> bool:
+    """Signal a process; False when it is already gone."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """True while the process runs (a zombie does not)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            state = stat.read().rpartition(b")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in (b"Z", b"X")

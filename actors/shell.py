@@ -1,0 +1,186 @@
+"""The Thespian actor around an actor: it owns the process, the actor owns the behaviour.
+
+Thespian runs a failing handler a second time on a copy and lets the actor live
+on. Here nothing fails twice: whatever escapes is written down as last words and
+ends the process with a code its supervisor understands.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+from thespian.actors import Actor as ThespianActor
+from thespian.actors import ThespianWatch, WatchMessage
+
+from actors import log
+from actors.actor import Actor, Identity
+from actors.board import Board
+from actors.clock import SystemClock
+from actors.mail import Mail
+from actors.thespian_base import Boot, _common
+from actors.timerfd import Alarm
+
+EXIT_CRASHED = 70
+"""An exception nobody caught; the crash file has it."""
+
+EXIT_SHUTDOWN = 75
+"""A supervisor gave up (OTP's reason `shutdown`)."""
+
+BEAT_S = 0.25
+
+
+class ChildProcess:
+    """A forked actor process as its supervisor holds it. The pidfd is the one truth about its exit."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid: int = process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+
+    def returncode(self) -> int | None:
+        """The exit code, or minus the signal; None while it runs."""
+        self._process.join(0)
+        code: int | None = self._process.exitcode
+        return code
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+
+
+class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
+    """Receives everything Thespian delivers; one actor lives inside after Boot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._actor: Actor | None = None
+        self._identity: Identity | None = None
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._alarm: Alarm | None = None
+
+    def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:  # noqa: N802  Thespian's name
+        try:
+            self._receive(message, sender)
+        except BaseException:  # noqa: BLE001  the actor loop: last words, then the process ends
+            self._crash()
+        return ThespianWatch(list(self._watched))
+
+    # ---- Runtime ----
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        self._watched.pop(fd, None)
+
+    def wake_at(self, monotonic_s: float) -> None:
+        if self._alarm is None:
+            self._alarm = Alarm()
+            self.watch(self._alarm.fd, self._alarm.acknowledge)
+        self._alarm.set_no_later_than(monotonic_s)
+
+    def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
+        address = self.createActor(Shell)
+        child = ChildProcess(self._myRef._child_procs[-1].childProc)
+        self.send(address, Boot(msgpack.packb(dict(boot))))
+        return child
+
+    def exit(self, code: int) -> None:
+        os._exit(code)
+
+    # ---- inside ----
+
+    def _receive(self, message: Any, sender: Any) -> None:
+        if isinstance(message, Boot) and self._actor is None:
+            self._boot(msgpack.unpackb(message.plain))
+        elif isinstance(message, WatchMessage):
+            for fd in message.ready:
+                self._watched.get(fd, lambda: None)()
+        if self._actor is not None:
+            self._actor.turn()
+
+    def _boot(self, boot: dict[str, Any]) -> None:
+        _default_signals()
+        identity = Identity(
+            name=boot["name"],
+            parent=boot["parent"],
+            slot=boot["slot"],
+            incarnation=boot["incarnation"],
+            run_dir=Path(boot["run_dir"]),
+            mail_dir=Path(boot["mail_dir"]),
+        )
+        self._identity = identity
+        log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
+        faulthandler.enable(open(_crash_file(identity, "fault"), "w"))  # noqa: SIM115  kept open
+        board = Board(identity.run_dir / "board")
+        mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
+        board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
+        actor_class = _actor_class(boot["actor"])
+        actor = actor_class(
+            identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self
+        )
+        if actor_class.beats_by_thread:
+            threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
+        else:
+            actor.every(BEAT_S, actor.beat)
+        inbox_fd = mail.bind(identity.slot, identity.incarnation)
+        self._actor = actor
+        actor.boot(inbox_fd)
+
+    def _crash(self) -> None:
+        text = traceback.format_exc()
+        if self._identity is not None:
+            _crash_file(self._identity, "txt").write_text(text)
+            if self._actor is not None:
+                self._actor.log.error("actor_crashed", traceback=text)
+        os._exit(EXIT_CRASHED)
+
+
+def last_words(run_dir: Path, name: str, incarnation: int) -> str:
+    """The last line of what a crashed incarnation left behind, or an empty string."""
+    identity_free = run_dir / "crash" / f"{name}.{incarnation}.txt"
+    if not identity_free.exists():
+        return ""
+    lines = identity_free.read_text().strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _crash_file(identity: Identity, suffix: str) -> Path:
+    return identity.run_dir / "crash" / f"{identity.name}.{identity.incarnation}.{suffix}"
+
+
+def _actor_class(path: str) -> type[Actor]:
+    module_name, _, class_name = path.partition(":")
+    found: type[Actor] = getattr(importlib.import_module(module_name), class_name)
+    return found
+
+
+def _default_signals() -> None:
+    """Undo Thespian's handlers: a signal that should end a process ends it. Ctrl-C is the launcher's."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _beat_for_ever(actor: Actor) -> None:
+    """Prove that the process runs and the interpreter turns over, whatever the main thread does."""
+    while True:
+        actor.beat()
+        time.sleep(BEAT_S)
+
+
+assert hasattr(_common.MultiProcReplicator, "_startChildActor"), "ChildProcess reads what it appends"

@@ -1,0 +1,171 @@
+"""Starting and ending an actor system, from the launcher's side.
+
+The launcher is an ordinary process (a command line, a test). It starts
+Thespian's admin, has it create one root actor, and talks to it by mail. When
+the launcher dies, by whatever signal, the kernel takes the admin, the root and
+everything below along (invariant no-orphans).
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from actors import thespian_base
+from actors.actor import Stop
+from actors.board import ActorState, Board
+from actors.codec import Envelope, Kind
+from actors.errors import ActorDied, MailboxFull, SystemStartFailed
+from actors.mail import Mail
+from actors.process import send_signal
+from actors.shell import Shell, last_words
+
+ADMIN_EXIT_DEADLINE_S = 5.0
+LAUNCHER = "launcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootSpec:
+    """The one actor the launcher starts; everything else is below it."""
+
+    name: str
+    actor: str
+    args: Mapping[str, Any]
+
+
+class ActorSystem:
+    """A running tree. Use as a context manager: leaving it ends every process of the tree."""
+
+    def __init__(self, run_dir: Path, mail_dir: Path, root: RootSpec, *, start_deadline_s: float = 60.0) -> None:
+        self.run_dir = run_dir
+        self.root = root
+        for name in ("logs", "crash"):
+            (run_dir / name).mkdir(exist_ok=True)
+        key = thespian_base.new_key(run_dir / "key")
+        self._admin_pid_file = run_dir / "admin.pid"
+        self._admin_pid_file.unlink(missing_ok=True)
+        thespian_base.install(key, self._admin_pid_file)
+        self.board = Board.create(run_dir / "board")
+        self._mail = Mail(self.board, mail_dir, key)
+        self._slot = self.board.claim(root.name, LAUNCHER)
+        self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
+        self._pidfd = -1
+        try:
+            self._start(mail_dir, start_deadline_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self) -> "ActorSystem":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def tell(self, to: str, content: Any) -> bool:
+        """Send a message into the tree; False when its receiver is not there."""
+        envelope = Envelope(
+            kind=Kind.TELL,
+            id=0,
+            to=to,
+            to_incarnation=0,
+            sender=LAUNCHER,
+            sender_incarnation=0,
+            deadline_unix_ms=0,
+            message=content,
+        )
+        try:
+            self._mail.send(envelope)
+        except (ActorDied, MailboxFull):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Ask the tree to end by itself, children first. Returns at once; see `wait`."""
+        self.tell(self.root.name, Stop())
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once the root process has ended."""
+        return bool(select.select([self._pidfd], [], [], timeout_s)[0])
+
+    def verdict(self) -> str:
+        """Why the root ended, as it left it on the board; empty when it ended normally."""
+        return str(self.board.get(self._slot, "last_reason")) or last_words(self.run_dir, self.root.name, 1)
+
+    def kill(self) -> None:
+        """End every process of the tree now. The kernel cascades the admin's death downwards."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            admin_pid = int(self._admin_pid_file.read_text())
+            send_signal(admin_pid, signal.SIGKILL)
+            _reap(admin_pid)
+        self._admin_pid_file.unlink(missing_ok=True)
+        if self._pidfd >= 0:
+            self.wait(ADMIN_EXIT_DEADLINE_S)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self.board.set_state(self._slot, ActorState.STOPPED, ready=0)
+        self._mail.close()
+
+    def _start(self, mail_dir: Path, deadline_s: float) -> None:
+        from thespian.actors import ActorSystem as ThespianSystem
+
+        give_up = time.monotonic() + deadline_s
+        thespian = ThespianSystem(
+            "multiprocTCPBase",
+            capabilities={"Admin Port": _free_port()},
+            logDefs={"version": 1, "disable_existing_loggers": False},
+            transientUnique=True,
+        )
+        address = thespian.createActor(Shell)
+        boot = {
+            "name": self.root.name,
+            "parent": LAUNCHER,
+            "slot": self._slot,
+            "incarnation": 1,
+            "actor": self.root.actor,
+            "args": dict(self.root.args),
+            "run_dir": str(self.run_dir),
+            "mail_dir": str(mail_dir),
+        }
+        thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
+        self._await_root(give_up, deadline_s)
+
+    def _await_root(self, give_up: float, deadline_s: float) -> None:
+        """Until the root's own process is up; its children may still be starting."""
+        while not self.board.get(self._slot, "pid"):
+            if time.monotonic() > give_up:
+                raise SystemStartFailed(f"the root actor {self.root.name!r} did not start within {deadline_s} s")
+            time.sleep(0.005)
+        pid = self.board.get(self._slot, "pid")
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            words = last_words(self.run_dir, self.root.name, 1)
+            raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
+        self.board.set_state(self._slot, ActorState.RUNNING)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _reap(pid: int) -> None:
+    give_up = time.monotonic() + ADMIN_EXIT_DEADLINE_S
+    while time.monotonic() < give_up:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return
+        time.sleep(0.005)

@@ -1,0 +1,186 @@
+"""The five Thespian calls this project relies on, made safe.
+
+Thespian 4.0.1 is pinned: every repair below names what it repairs and asserts
+at import that the patched attribute is still there. Nothing of Thespian is
+forked; child processes inherit the repairs because they are forked.
+
+What is *not* repaired is not used: exit notices come from pidfds, hangs from
+the vitals board, mail goes through `actors.mail`.
+"""
+
+import hmac
+import importlib.metadata
+import io
+import os
+import pickle
+import secrets
+import signal
+from pathlib import Path
+from typing import Any
+
+PINNED_VERSION = "4.0.1"
+
+SIGNATURE_BYTES = 32
+
+# Thespian reads its limits when it is imported.
+os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
+os.environ.setdefault("THESPIAN_MAX_PENDING_TRANSMITS", "500")  # 20 hung peers must not stop all sends
+os.environ.setdefault("THESPIAN_TRANSMIT_TIMEOUT_PERIOD", "0:15")  # mm:ss; five minutes of deafness otherwise
+os.environ.setdefault("THESPLOG_FILE", os.devnull)
+
+import thespian.system.multiprocCommon as _common  # noqa: E402
+import thespian.system.transport.IPBase as _ip  # noqa: E402
+import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
+from thespian.system.transport.streamBuffer import ackDataErrPacket, ackPacket  # noqa: E402
+
+from actors.process import die_with_parent  # noqa: E402
+
+_key = b""
+_admin_pid_file = Path(os.devnull)
+
+
+class Boot:
+    """The one class of ours on Thespian's wire: what a new actor process needs to become an actor."""
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+
+    def __str__(self) -> str:  # Thespian builds str(message) on every send
+        return "Boot"
+
+
+def install(key: bytes, admin_pid_file: Path) -> None:
+    """Set the key that signs Thespian's frames, and where the admin notes its pid. No key, no start."""
+    if len(key) < 16:
+        raise ValueError(f"the run key needs at least 16 bytes, got {len(key)}")
+    global _key, _admin_pid_file
+    _key, _admin_pid_file = key, admin_pid_file
+
+
+def new_key(path: Path) -> bytes:
+    """Write a fresh 32-byte key, readable by its owner alone, and return it."""
+    key = secrets.token_bytes(32)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(key)
+    return key
+
+
+def _assert_pinned() -> None:
+    version = importlib.metadata.version("thespian")
+    if version != PINNED_VERSION:
+        raise ImportError(
+            f"thespian {version} is installed, {PINNED_VERSION} is what was repaired and tested; "
+            f"run: pip install thespian=={PINNED_VERSION}"
+        )
+    for module, attribute in (
+        (_common, "startChild"),
+        (_common, "startAdmin"),
+        (_common, "startupASLogger"),
+        (_common, "uncatchable_signals"),
+        (_tcp, "serializer"),
+        (_ip.TCPv4ActorAddress, "bindArgs"),
+    ):
+        if not hasattr(module, attribute):
+            raise ImportError(f"thespian {version}: {module!r} has no {attribute!r} to repair")
+
+
+# ---- frames: authenticated before anything is unpickled, and then only Thespian's own classes ----
+
+_CONTROL = {pickle.dumps(packet): packet for packet in (ackPacket, ackDataErrPacket)}
+
+_PLAIN_CLASSES = {
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    ("builtins", "object"),
+    ("copyreg", "_reconstructor"),
+    ("collections", "deque"),
+    ("logging", "LogRecord"),
+    ("socket", "AddressFamily"),
+    ("socket", "SocketKind"),
+    ("datetime", "timedelta"),
+    ("datetime", "datetime"),
+}
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, name: str) -> Any:
+        if (module_name, name) in _PLAIN_CLASSES:
+            return super().find_class(module_name, name)
+        # A dotted name reaches through a module to anything it imported: refused, like all but classes.
+        if "." not in name and module_name.startswith(("thespian.", "actors.thespian_base")):
+            found = super().find_class(module_name, name)
+            if isinstance(found, type) and found.__module__ == module_name:
+                return found
+        raise pickle.UnpicklingError(f"{module_name}.{name} may not come over the wire")
+
+
+class SignedFrames:
+    """Thespian's serializer with a signature in front."""
+
+    @staticmethod
+    def dumps(value: object) -> bytes:
+        raw = pickle.dumps(value, 5)
+        return hmac.digest(_key, raw, "sha256") + raw
+
+    @staticmethod
+    def loads(frame: bytes) -> Any:
+        if frame in _CONTROL:
+            return _CONTROL[frame]
+        raw = frame[SIGNATURE_BYTES:]
+        if not _key or not hmac.compare_digest(hmac.digest(_key, raw, "sha256"), frame[:SIGNATURE_BYTES]):
+            raise pickle.UnpicklingError("frame is not signed with this run's key")
+        return _RestrictedUnpickler(io.BytesIO(raw)).load()
+
+
+# ---- processes: die with the parent, never trap a fault ----
+
+_stock_start_child = _common.startChild
+_stock_start_admin = _common.startAdmin
+_stock_start_logger = _common.startupASLogger
+
+
+def _start_child(*args: Any, **kwargs: Any) -> Any:
+    die_with_parent()
+    return _stock_start_child(*args, **kwargs)
+
+
+def _start_logger(*args: Any, **kwargs: Any) -> Any:
+    die_with_parent()
+    return _stock_start_logger(*args, **kwargs)
+
+
+def _start_admin(*args: Any, **kwargs: Any) -> Any:
+    """Keep the admin a child of the launcher that dies with it.
+
+    Stock Thespian forks once more to become a daemon, and then survives its
+    starter. That one fork is answered as if this process were the daemon.
+    """
+    die_with_parent()
+    _admin_pid_file.write_text(str(os.getpid()))
+    real_fork = os.fork
+
+    def pretend_to_be_the_daemon() -> int:
+        os.fork = real_fork
+        return 0
+
+    os.fork = pretend_to_be_the_daemon
+    return _stock_start_admin(*args, **kwargs)
+
+
+def _repair() -> None:
+    _assert_pinned()
+    _tcp.serializer = SignedFrames
+    # Listen on the advertised address alone, not on every interface.
+    _ip.TCPv4ActorAddress.bindArgs = property(lambda self: (self.sockname,))
+    _common.startChild = _start_child
+    _common.startupASLogger = _start_logger
+    _common.startAdmin = _start_admin
+    # A Python handler for a synchronous fault returns to the faulting instruction for ever.
+    for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"):
+        number = getattr(signal, name)
+        if number not in _common.uncatchable_signals:
+            _common.uncatchable_signals.append(number)
+
+
+_repair()

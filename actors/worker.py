@@ -1,0 +1,82 @@
+"""Blocking work beside the mailbox: a thread or an asyncio loop, answers through one descriptor.
+
+The actor's main thread must stay answerable. Work goes to a thread; its result
+returns through a queue and an eventfd that the main loop watches, so nothing is
+polled.
+"""
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from actors.completion import Completion
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread per job kind, started on first use; results handed back on the owner's thread."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._results: deque[Callable[[], None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def in_thread(self, work: Callable[[], T]) -> Completion[T]:
+        """Run `work` in a thread of its own; the completion is done on the owner's thread."""
+        completion: Completion[T] = Completion()
+
+        def run() -> None:
+            try:
+                value = work()
+            except BaseException as error:  # noqa: BLE001  handed to the owner, who decides
+                self._hand_back(lambda error=error: completion.fail(error))  # type: ignore[misc]
+            else:
+                self._hand_back(lambda: completion.succeed(value))
+
+        threading.Thread(target=run, daemon=True, name="work").start()
+        return completion
+
+    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
+        """Run a coroutine on this worker's asyncio loop."""
+        completion: Completion[T] = Completion()
+
+        def finished(task: "asyncio.Task[T]") -> None:
+            self._tasks.discard(task)
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                self._hand_back(lambda: completion.fail(error))
+            else:
+                self._hand_back(lambda: completion.succeed(task.result()))
+
+        def start() -> None:
+            task = loop.create_task(coroutine)
+            self._tasks.add(task)
+            task.add_done_callback(finished)
+
+        loop = self._running_loop()
+        loop.call_soon_threadsafe(start)
+        return completion
+
+    def deliver(self) -> None:
+        """Finish every completion whose work is done. Call when `fd` is readable."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+        while self._results:
+            self._results.popleft()()
+
+    def _hand_back(self, finish: Callable[[], None]) -> None:
+        self._results.append(finish)
+        os.eventfd_write(self.fd, 1)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio").start()
+        return self._loop

@@ -1,0 +1,13 @@
+"""What can be wrong with a supervision tree.
+
+SupervisionError
+└── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
+"""
+
+
+class SupervisionError(Exception):
+    """Root of the tree."""
+
+
+class InvalidChildSpec(SupervisionError):
+    """A child spec or flags field has a value that makes no sense."""
