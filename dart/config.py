@@ -265,6 +265,10 @@ class Config(Section):
     evaluation: Evaluation = Evaluation()
     supervision: Supervision = Supervision()
 
+    def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
+        """A TOML file that resolves to this configuration."""
+        return to_toml(self.model_dump(mode="json"), origins or {})
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -274,9 +278,9 @@ class Resolved:
     origins: Mapping[str, str]
     """Dotted key to `default`, the file's name or `--set`."""
 
-    def to_toml(self, *, with_origins: bool = True) -> str:
-        """The configuration as a TOML file that resolves to itself."""
-        return to_toml(self.config.model_dump(mode="json"), self.origins if with_origins else {})
+    def to_toml(self) -> str:
+        """The configuration as TOML, each value with its origin as a comment."""
+        return self.config.to_toml(self.origins)
 
 
 def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
