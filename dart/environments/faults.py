@@ -2,20 +2,21 @@
 
 ::
 
-    EnvironmentFault              kind           what to do
-    ├─ InfrastructureFault        INFRASTRUCTURE the attempt is spent; reset repairs it, or a new environment
-    │  ├─ BrowserDied                            the browser process is gone
-    │  ├─ PageCrashed                            the page's renderer is gone (crash, kill, out of memory)
-    │  ├─ PageHung                               the page answers nothing, the browser still does
-    │  ├─ EnvironmentTimeout                     an operation did not end within its deadline
-    │  └─ ResetFailed                            the start screen could not be shown
-    ├─ BrowserMissing             TASK           nothing to start; a person has to install it
-    ├─ PagesMissing               TASK           the task pages are not installed
-    ├─ EvaluatorFailed            EVALUATOR      the episode ran, its score could not be had
-    └─ UnknownTask                TASK           no such task; trying again will not help
+    EnvironmentFault            kind
+    ├─ InfrastructureFault      INFRASTRUCTURE  the attempt is spent; the next reset repairs it
+    │  ├─ BrowserDied                           the browser process is gone
+    │  ├─ BrowserHung                           the browser process answers nothing
+    │  ├─ PageCrashed                           the page's renderer is gone (crash, kill, out of memory)
+    │  ├─ PageHung                              the page answers nothing, its browser does
+    │  ├─ CallRefused                           the browser answered a call with an error
+    │  ├─ EnvironmentTimeout                    page and browser answer, yet the operation did not end
+    │  └─ ResetFailed                           the start screen could not be shown
+    ├─ EvaluatorFailed          EVALUATOR       the episode ran, its score could not be had
+    └─ UnknownTask              TASK            no such task; trying again will not help
 
-After an `InfrastructureFault` the environment is still usable: its next ``reset``
-relaunches whatever is broken. Faults of kind TASK come again however often one tries.
+    InstallationIncomplete      a person has to install something; no attempt of any task can go on
+    ├─ BrowserMissing
+    └─ PagesMissing
 """
 
 import difflib
@@ -48,6 +49,13 @@ class BrowserDied(InfrastructureFault):
         self.last_words = last_words
 
 
+class BrowserHung(InfrastructureFault):
+    """The browser process lives and answers nothing: stopped, or wedged."""
+
+    def __init__(self, during: str, deadline_s: float) -> None:
+        super().__init__(f"the browser answered nothing during {during} for {deadline_s:g} s")
+
+
 class PageCrashed(InfrastructureFault):
     """The renderer of the page is gone; the browser lives."""
 
@@ -60,6 +68,13 @@ class PageHung(InfrastructureFault):
 
     def __init__(self, during: str, deadline_s: float) -> None:
         super().__init__(f"the page answered nothing during {during} for {deadline_s:g} s; its browser did")
+
+
+class CallRefused(InfrastructureFault):
+    """The browser answered the call ``method`` with an error."""
+
+    def __init__(self, method: str, message: str) -> None:
+        super().__init__(f"the browser refused {method}: {message}")
 
 
 class EnvironmentTimeout(InfrastructureFault):
@@ -88,30 +103,6 @@ class EvaluatorFailed(EnvironmentFault):
         super().__init__(f"the score of {task_id} could not be had: {reason}")
 
 
-class BrowserMissing(EnvironmentFault):
-    """There is no browser to start."""
-
-    kind = FaultKind.TASK
-
-    def __init__(self, executable: str) -> None:
-        super().__init__(
-            f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
-            "or run `make setup`, or name another executable"
-        )
-
-
-class PagesMissing(EnvironmentFault):
-    """The pages of the tasks are not installed."""
-
-    kind = FaultKind.TASK
-
-    def __init__(self, looked_for: str) -> None:
-        super().__init__(
-            f"the MiniWoB++ pages are missing (looked for {looked_for}): "
-            "install them with `pip install --no-deps miniwob==1.1.0` or run `make setup`"
-        )
-
-
 class UnknownTask(EnvironmentFault):
     """There is no task of this name."""
 
@@ -121,3 +112,27 @@ class UnknownTask(EnvironmentFault):
         nearest = difflib.get_close_matches(task_id, list(known), n=1)
         hint = f", did you mean {nearest[0]}?" if nearest else ""
         super().__init__(f"unknown task {task_id}{hint}")
+
+
+class InstallationIncomplete(Exception):
+    """Something has to be installed before any episode can be played. Not a fault of an episode."""
+
+
+class BrowserMissing(InstallationIncomplete):
+    """There is no browser to start."""
+
+    def __init__(self, executable: str) -> None:
+        super().__init__(
+            f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
+            "or run `make setup`, or name another executable"
+        )
+
+
+class PagesMissing(InstallationIncomplete):
+    """The pages of the tasks are not installed."""
+
+    def __init__(self, looked_for: str) -> None:
+        super().__init__(
+            f"the MiniWoB++ pages are missing (looked for {looked_for}): "
+            "install them with `pip install --no-deps miniwob==1.1.0` or run `make setup`"
+        )

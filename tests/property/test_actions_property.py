@@ -44,6 +44,8 @@ def test_any_text_is_an_action_or_a_parse_error_that_names_it(text: str) -> None
     try:
         action = a.parse_action(text)
     except a.ActionParseError as error:
-        assert error.text == text
+        shown = error.text
     else:
+        shown = text
         assert a.parse_action(a.format_action(action)) == action
+    assert shown == text

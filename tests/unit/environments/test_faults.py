@@ -15,8 +15,8 @@ from dart.types import FaultKind
         (faults.EnvironmentTimeout("step", 0.5, "a frame"), FaultKind.INFRASTRUCTURE, "0.5 s.*a frame"),
         (faults.ResetFailed("miniwob/x", "no start"), FaultKind.INFRASTRUCTURE, "miniwob/x failed: no start"),
         (faults.EvaluatorFailed("miniwob/x", "null"), FaultKind.EVALUATOR, "score of miniwob/x.*null"),
-        (faults.BrowserMissing("/x/y"), FaultKind.TASK, "/x/y.*apt-get install chromium-headless-shell"),
-        (faults.PagesMissing("miniwob"), FaultKind.TASK, "pip install --no-deps miniwob"),
+        (faults.BrowserHung("observe", 2.0), FaultKind.INFRASTRUCTURE, "browser answered nothing.*2 s"),
+        (faults.CallRefused("Page.x", "no"), FaultKind.INFRASTRUCTURE, "refused Page.x: no"),
         (
             faults.UnknownTask("miniwob/clik-test", ["miniwob/click-test"]),
             FaultKind.TASK,
@@ -34,3 +34,17 @@ def test_a_fault_says_what_happened_and_knows_who_is_to_blame(
 
 def test_an_unknown_task_without_a_near_name_suggests_nothing() -> None:
     assert "did you mean" not in str(faults.UnknownTask("zzz", ["miniwob/click-test"]))
+
+
+@pytest.mark.parametrize(
+    ("missing", "remedy"),
+    [
+        (faults.BrowserMissing("/x/y"), "/x/y.*apt-get install chromium-headless-shell.*make setup"),
+        (faults.PagesMissing("miniwob"), "pip install --no-deps miniwob"),
+    ],
+)
+def test_what_is_not_installed_is_said_with_its_remedy(
+    missing: faults.InstallationIncomplete, remedy: str
+) -> None:
+    with pytest.raises(faults.InstallationIncomplete, match=remedy):
+        raise missing

@@ -1,0 +1,320 @@
+"""Chromium over its debugging pipe: one process, one asyncio task's worth of code.
+
+The Chrome DevTools Protocol is JSON, each message ended by a NUL byte, read by the
+browser from descriptor 3 and written to descriptor 4 (``--remote-debugging-pipe``).
+No port, no token, nobody else can connect, and the end of the pipe is the end of the
+browser. Why own code and no library: docs/decisions/0004-cdp-client.md.
+
+Three promises the callers build on:
+
+* Every call ends: by its answer, by `CallRefused`, by `PageCrashed` or `BrowserDied`,
+  or by the caller's own deadline. What the browser never answers (anything in flight
+  when a renderer crashes) is failed here, from the event that tells of it.
+* A call may be posted without waiting; the browser keeps the order within a session.
+* The browser dies with us, even when we are killed: see `_command`.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dart.environments.faults import BrowserDied, BrowserMissing, CallRefused, EnvironmentFault, PageCrashed
+
+Params = dict[str, Any]
+Answer = asyncio.Future[dict[str, Any]]
+
+LAST_WORDS_BYTES = 2048
+"""How much of the end of the browser's stderr is kept for `BrowserDied`."""
+
+EXIT_GRACE_S = 0.2
+"""A browser that closed its pipe may exit by itself, telling its exit code, before it is killed."""
+
+KILL_DEADLINE_S = 5.0
+"""SIGKILL takes effect within this or the machine is broken."""
+
+FLAGS = (
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-breakpad",
+    "--disable-smooth-scrolling",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-features=Translate,OptimizationHints,MediaRouter",
+    "--force-device-scale-factor=1",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--password-store=basic",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    answer: Answer
+    method: str
+    session_id: str | None
+
+
+class Session:
+    """The connection to one page. Once ``fault`` is set the page is gone for good."""
+
+    def __init__(self, browser: "Browser", session_id: str, context_id: str) -> None:
+        self.browser = browser
+        self.session_id = session_id
+        self.context_id = context_id
+        self.fault: EnvironmentFault | None = None
+        self._bindings: dict[str, asyncio.Future[str]] = {}
+
+    def post(self, method: str, params: Params | None = None) -> Answer:
+        """Send without waiting; the future is the answer."""
+        return self.browser.post(method, params, session=self)
+
+    async def evaluate(self, expression: str) -> Any:
+        """The JSON value of a JavaScript expression in the page."""
+        answer = await self.post("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        if "exceptionDetails" in answer:
+            raise CallRefused("Runtime.evaluate", str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def next_binding_call(self, name: str) -> asyncio.Future[str]:
+        """The text of the next call of the page's function ``name`` (made by Runtime.addBinding)."""
+        return self._bindings.setdefault(name, asyncio.get_running_loop().create_future())
+
+    def on_event(self, method: str, params: Params) -> None:
+        match method:
+            case "Runtime.bindingCalled":
+                called = self._bindings.pop(params["name"], None)
+                if called is not None and not called.done():
+                    called.set_result(params["payload"])
+            case "Page.javascriptDialogOpening":
+                # A dialog stops everything in its page, screenshots too. Nobody can press its
+                # buttons through pixels, so it is dismissed; leaving a page is always allowed.
+                leaving = params.get("type") == "beforeunload"
+                self.browser.notify("Page.handleJavaScriptDialog", {"accept": leaving}, session=self)
+            case "Inspector.targetCrashed" | "Inspector.detached":
+                self.browser.lose(self, method)
+
+    def fail_bindings(self, fault: EnvironmentFault) -> None:
+        for called in self._bindings.values():
+            if not called.done():
+                called.set_exception(fault)
+        self._bindings.clear()
+
+
+class Browser:
+    """A running Chromium and every call that waits for it."""
+
+    def __init__(self, profile_dir: Path) -> None:
+        self.fault: BrowserDied | None = None
+        self._profile_dir = profile_dir
+        self._transport: asyncio.SubprocessTransport
+        self._stdin: asyncio.WriteTransport
+        self._exited = asyncio.Event()
+        self._killed = False
+        self._ids = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._sessions: dict[str, Session] = {}
+
+    @classmethod
+    async def launch(cls, executable: str, profile_dir: Path) -> "Browser":
+        """Start a browser whose user data live in ``profile_dir``, emptied before and removed after."""
+        if not os.access(executable, os.X_OK):
+            raise BrowserMissing(executable)
+        shutil.rmtree(profile_dir, ignore_errors=True)
+        profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
+        browser = cls(profile_dir)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.subprocess_exec(
+            lambda: _Pipes(browser), *_command(executable, profile_dir), start_new_session=True
+        )
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        browser._transport, browser._stdin = transport, stdin
+        return browser
+
+    @property
+    def pid(self) -> int:
+        pid = self._transport.get_pid()
+        assert pid is not None
+        return pid
+
+    def post(self, method: str, params: Params | None = None, *, session: Session | None = None) -> Answer:
+        """Send a call without waiting for it; the future is its answer."""
+        answer: Answer = asyncio.get_running_loop().create_future()
+        fault = self.fault or (session.fault if session else None)
+        if fault is not None:
+            answer.set_exception(fault)
+            return answer
+        session_id = session.session_id if session else None
+        call_id = self._send(method, params, session_id)
+        self._pending[call_id] = _Pending(answer, method, session_id)
+        return answer
+
+    def notify(self, method: str, params: Params | None = None, *, session: Session | None = None) -> None:
+        """Send a call whose answer nobody needs."""
+        if self.fault is None:
+            self._send(method, params, session.session_id if session else None)
+
+    async def open_page(self) -> Session:
+        """An empty page in a browser context of its own (cookies and storage apart)."""
+        context_id = (await self.post("Target.createBrowserContext"))["browserContextId"]
+        target = await self.post(
+            "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
+        )
+        attached = await self.post("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
+        session = Session(self, attached["sessionId"], context_id)
+        self._sessions[session.session_id] = session
+        await asyncio.gather(session.post("Page.enable"), session.post("Runtime.enable"))
+        return session
+
+    def drop_page(self, session: Session) -> None:
+        """Close the page's context. Works on a hung page too; does not wait."""
+        self.notify("Target.disposeBrowserContext", {"browserContextId": session.context_id})
+        self.lose(session, "closed by us")
+
+    def lose(self, session: Session, event: str) -> None:
+        """The page is gone: fail what waits for it, because the browser never answers those."""
+        if self._sessions.pop(session.session_id, None) is None:
+            return
+        session.fault = PageCrashed("the last call", event)
+        for call_id, pending in list(self._pending.items()):
+            if pending.session_id == session.session_id:
+                _fail(self._pending.pop(call_id), PageCrashed(pending.method, event))
+        session.fail_bindings(session.fault)
+
+    async def close(self) -> None:
+        """Kill the whole process group, wait for the exit, remove the profile. May be called again."""
+        self.kill()
+        with contextlib.suppress(
+            TimeoutError
+        ):  # a process in uninterruptible sleep: nothing more can be done
+            async with asyncio.timeout(KILL_DEADLINE_S):
+                await self._exited.wait()
+        self._transport.close()
+        shutil.rmtree(self._profile_dir, ignore_errors=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and was not told to die."""
+        return self.fault is None and not self._killed
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group; does not wait."""
+        self._killed = True
+        if not self._exited.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _send(self, method: str, params: Params | None, session_id: str | None) -> int:
+        call_id = next(self._ids)
+        message: dict[str, Any] = {"id": call_id, "method": method, "params": params or {}}
+        if session_id is not None:
+            message["sessionId"] = session_id
+        self._stdin.write(json.dumps(message).encode() + b"\0")
+        return call_id
+
+    def on_message(self, message: dict[str, Any]) -> None:
+        if "id" in message:
+            self._on_answer(message)
+            return
+        session = self._sessions.get(message.get("sessionId", ""))
+        if session is not None:
+            session.on_event(message["method"], message["params"])
+        elif message["method"] == "Target.detachedFromTarget":
+            detached = self._sessions.get(message["params"]["sessionId"])
+            if detached is not None:
+                self.lose(detached, "Target.detachedFromTarget")
+
+    def _on_answer(self, message: dict[str, Any]) -> None:
+        pending = self._pending.pop(message["id"], None)
+        if pending is None or pending.answer.done():  # a notification, or its waiter's deadline has passed
+            return
+        if "error" in message:
+            _fail(pending, CallRefused(pending.method, message["error"]["message"]))
+        else:
+            pending.answer.set_result(message["result"])
+
+    def on_exit(self, returncode: int | None, last_words: str) -> None:
+        self._exited.set()
+        self.fault = BrowserDied("the last call", returncode, last_words)
+        pending, self._pending = self._pending, {}
+        for call in pending.values():
+            _fail(call, BrowserDied(call.method, returncode, last_words))
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.fault = self.fault
+            session.fail_bindings(self.fault)
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """Cuts the browser's output into messages and keeps the end of its stderr."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._transport: asyncio.SubprocessTransport
+        self._received = bytearray()
+        self._stderr = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._stderr = (self._stderr + data)[-LAST_WORDS_BYTES:]
+            return
+        self._received += data
+        if b"\0" in data:
+            *messages, rest = self._received.split(b"\0")
+            self._received = rest
+            for message in messages:
+                self._browser.on_message(json.loads(message))
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:  # without its pipe a browser is of no use, and it exits by itself or not at all
+            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._browser.kill)
+
+    def process_exited(self) -> None:
+        words = self._stderr.decode(errors="replace").strip()
+        self._browser.on_exit(self._transport.get_returncode(), words)
+
+
+def _fail(pending: _Pending, fault: EnvironmentFault) -> None:
+    if not pending.answer.done():
+        pending.answer.set_exception(fault)
+        pending.answer.exception()  # a posted call may have no waiter any more; that is no news
+
+
+def _command(executable: str, profile_dir: Path) -> Sequence[str]:
+    """The command line that starts the browser so that it does not outlive us.
+
+    ``setpriv --pdeathsig`` (util-linux) sets PR_SET_PDEATHSIG, which exec keeps: the kernel
+    kills the browser when the thread that forked it ends. The signal belongs to that
+    *thread*, not to the process, so the loop that launches browsers must run in a thread
+    that lives as long as its environment; an environment actor's loop does. Its helper
+    processes end when their channel to the browser breaks, and a browser that missed the
+    signal (we died before it was set) ends when its pipe does.
+
+    The shell puts the pipes where the browser looks for them and execs, so the pid stays.
+    """
+    flags = [*FLAGS, f"--user-data-dir={profile_dir}"]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")  # the sandbox refuses to run as root
+    if not executable.endswith("headless-shell"):
+        flags.append("--headless=new")
+    move_pipes = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null'
+    return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", move_pipes, executable, *flags)

@@ -1,0 +1,321 @@
+"""MiniWoB++ in a real browser: 130 small web tasks, seen as pixels, played with mouse and keys.
+
+The pages (Shi et al. 2017, Liu et al. 2018; Farama's MiniWoB++ 1.0) come with the PyPI
+package ``miniwob`` and are loaded from disk. One environment is one browser with one
+page. What the policy gets is the task's 160x210 pixels and the instruction; the line of
+earlier rewards and the wall clock that the page draws below are outside of the viewport.
+
+The reward is the page's *raw* reward, clamped to [0, 1]: the other one decays with the
+time that passes on the wall, which would make it depend on the machine.
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import importlib.util
+import json
+import math
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dart.environments.actions import Action, Wait
+from dart.environments.cdp import Answer, Browser, Session
+from dart.environments.faults import (
+    BrowserDied,
+    BrowserHung,
+    EnvironmentTimeout,
+    EvaluatorFailed,
+    InfrastructureFault,
+    PageHung,
+    PagesMissing,
+    ResetFailed,
+    UnknownTask,
+)
+from dart.environments.inputs import input_calls
+from dart.environments.protocol import Observation, StepResult
+
+CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
+"""Debian's; the full browser's new headless mode works too and is three times slower."""
+
+WIDTH, HEIGHT = 160, 210
+"""Every task is drawn in this frame, the instruction in its top 50 pixels."""
+
+WAIT_S = 0.25
+"""How long the action `Wait` waits."""
+
+PROBE_S = 0.5
+"""When a deadline has passed: how long browser and page have to show which of them still answers.
+
+Taken out of the operation's deadline, at most a quarter of it."""
+
+INSPECT_DEADLINE_S = 5.0
+
+START_SCRIPT = """
+(() => {
+  const seed = new URLSearchParams(location.search).get('seed');
+  if (seed === null) return;
+  const report = (message) => dartReady(JSON.stringify(message));
+  const whenReady = () => {
+    if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
+    const told = core.getUtterance();
+    window.dartEpisode = true;
+    report({instruction: typeof told === 'string' ? told : told.utterance});
+  };
+  const start = () => {
+    if (core.cover_div === null) return setTimeout(start, 2);
+    try {
+      core.EPISODE_MAX_TIME = 2 ** 30;  // its timer would end an episode while a slow policy thinks
+      Math.seedrandom(Number(seed));
+      core.setDataMode('train');
+      core.startEpisodeReal();
+      core.startEpisode = () => {};     // no START cover over the last screen, no second episode
+      whenReady();
+    } catch (error) {
+      report({error: String(error)});
+    }
+  };
+  addEventListener('load', () => setTimeout(start));
+})();
+"""
+"""Runs first in every document; starts the episode once the page's own load handler has run."""
+
+READ_STATE = """
+typeof dartEpisode === 'undefined' ? [true, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]
+"""
+"""Whether the episode is over, and the raw reward. Who leaves the page (a submitted form) has lost."""
+
+SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
+
+
+def miniwob_html_dir() -> Path:
+    """The folder ``html/miniwob`` of the installed package, which is not imported (it wants selenium)."""
+    spec = importlib.util.find_spec("miniwob")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    for folder in folders:
+        html = Path(folder) / "html" / "miniwob"
+        if html.is_dir():
+            return html
+    raise PagesMissing("the package miniwob with its folder html/miniwob")
+
+
+@cache
+def task_ids() -> tuple[str, ...]:
+    """Every installed task, sorted: ``miniwob/click-test`` and so on."""
+    return tuple(sorted(f"miniwob/{page.stem}" for page in miniwob_html_dir().glob("*.html")))
+
+
+def page_url(task_id: str, seed: int) -> str:
+    """The address that plays ``task_id`` from ``seed``; raises `UnknownTask`."""
+    if task_id not in task_ids():
+        raise UnknownTask(task_id, task_ids())
+    page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
+    return f"{page.as_uri()}?seed={seed}"
+
+
+def png_size(png: bytes) -> tuple[int, int]:
+    """Width and height in pixels, from the PNG's header; raises ValueError when it is none."""
+    if not png.startswith(b"\x89PNG\r\n\x1a\n") or png[12:16] != b"IHDR" or len(png) < 24:
+        raise ValueError(f"expected a PNG, got {len(png)} bytes that start with {png[:8]!r}")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def clamped_reward(task_id: str, raw: Any) -> float:
+    """The page's raw reward in [0, 1]; raises `EvaluatorFailed` when it is not a number."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
+        raise EvaluatorFailed(task_id, f"expected the page's raw reward to be a number, got: {raw!r}")
+    return min(1.0, max(0.0, float(raw)))
+
+
+@dataclass(slots=True)
+class _Episode:
+    task_id: str
+    instruction: str
+    terminated: bool = False
+    raw_reward: Any = 0
+
+
+class MiniWobEnvironment:
+    """An `dart.environments.protocol.Environment` of one browser with one page.
+
+    The browser starts with the first ``reset``. Every reset loads the page anew; only the
+    clipboard outlives an episode. A fault costs the page, a fault of the browser or during
+    a reset costs the browser; the next reset starts what is missing.
+    """
+
+    def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
+        self._profile_dir = scratch_dir / "profile"
+        self._executable = executable
+        self._browser: Browser | None = None
+        self._page: Session | None = None
+        self._episode: _Episode | None = None
+        self._frame: Answer | None = None
+        """The screenshot asked for together with the last action; `observe` picks it up."""
+
+    @property
+    def browser_pid(self) -> int | None:
+        """Process id of the running browser, which leads its own process group."""
+        return self._browser.pid if self._browser is not None else None
+
+    async def reset(self, task_id: str, seed: int, *, deadline_s: float) -> Observation:
+        url = page_url(task_id, seed)
+        self._episode = None
+        async with self._operation("reset", deadline_s):
+            page = await self._ready_page()
+            ready = page.next_binding_call("dartReady")
+            navigated = await page.post("Page.navigate", {"url": url})
+            if "errorText" in navigated:
+                raise ResetFailed(task_id, navigated["errorText"])
+            start = json.loads(await ready)
+            if "error" in start:
+                raise ResetFailed(task_id, start["error"])
+            screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
+        self._episode = _Episode(task_id, start["instruction"])
+        return _observation(screenshot, start["instruction"])
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        page, episode = self._playing("observe")
+        async with self._operation("observe", deadline_s):
+            frame, self._frame = self._frame, None
+            screenshot = await _screenshot(frame or page.post("Page.captureScreenshot", SCREENSHOT))
+        return _observation(screenshot, episode.instruction)
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        page, episode = self._playing("step")
+        if episode.terminated:
+            raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
+        async with self._operation("step", deadline_s):
+            await self._act(page, action)
+            episode.terminated, episode.raw_reward = await page.evaluate(READ_STATE)
+        return StepResult(terminated=episode.terminated)
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        page, episode = self._playing("evaluate")
+        if not episode.terminated:
+            async with self._operation("evaluate", deadline_s):
+                episode.terminated, episode.raw_reward = await page.evaluate(READ_STATE)
+        return clamped_reward(episode.task_id, episode.raw_reward)
+
+    async def healthy(self, *, deadline_s: float) -> bool:
+        page = self._page
+        if page is None:
+            return False
+        try:
+            async with asyncio.timeout(deadline_s):
+                png_size(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
+        except (TimeoutError, InfrastructureFault):
+            return False
+        return True
+
+    async def inspect(self, expression: str) -> Any:
+        """The JSON value of a JavaScript expression in the page: for oracles and tests, not for policies."""
+        page, _ = self._playing("inspect")
+        async with self._operation("inspect", INSPECT_DEADLINE_S):
+            return await page.evaluate(expression)
+
+    async def close(self) -> None:
+        browser, self._browser, self._page, self._episode = self._browser, None, None, None
+        if browser is not None:
+            await browser.close()
+
+    async def _act(self, page: Session, action: Action) -> None:
+        """Send the whole action and the screenshot after it at once, then wait until the page took it.
+
+        The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each;
+        the screenshot needs a new frame, and that frame shows what the action did.
+        """
+        if isinstance(action, Wait):
+            await asyncio.sleep(WAIT_S)
+        calls = input_calls(action)
+        taken = [page.post(method, params) for method, params in calls]
+        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if calls else None
+        await asyncio.gather(*taken)
+
+    def _playing(self, operation: str) -> tuple[Session, _Episode]:
+        if self._page is None or self._episode is None:
+            raise RuntimeError(f"{operation} without an episode: call reset first")
+        return self._page, self._episode
+
+    async def _ready_page(self) -> Session:
+        """The page, with everything started that is not there or broken."""
+        self._frame = None
+        if self._browser is not None and not self._browser.alive:
+            await self._browser.close()
+            self._browser = self._page = None
+        if self._browser is None:
+            self._browser = await Browser.launch(self._executable, self._profile_dir)
+        if self._page is None or self._page.fault is not None:
+            self._page = await self._browser.open_page()
+            await _prepare(self._page)
+        return self._page
+
+    @contextlib.asynccontextmanager
+    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:
+        """Ends ``name`` within ``deadline_s``, and gives up what a fault has shown to be broken."""
+        probe_s = min(PROBE_S, deadline_s / 4)
+        try:
+            async with asyncio.timeout(deadline_s - probe_s):
+                yield
+        except TimeoutError:
+            fault = await self._diagnose(name, deadline_s, probe_s)
+            self._give_up(name, fault)
+            raise fault from None
+        except InfrastructureFault as fault:
+            self._give_up(name, fault)
+            raise
+
+    async def _diagnose(self, name: str, deadline_s: float, probe_s: float) -> InfrastructureFault:
+        """Who does not answer: the browser, its page, or neither of them alone."""
+        if self._browser is None:
+            return EnvironmentTimeout(name, deadline_s, "the browser to start")
+        probes = [self._browser.post("Browser.getVersion")]
+        if self._page is not None:
+            probes.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
+        await asyncio.wait(probes, timeout=probe_s)
+        answered = [probe.done() and probe.exception() is None for probe in probes]
+        if self._browser.fault is not None:
+            return self._browser.fault
+        if not answered[0]:
+            return BrowserHung(name, deadline_s)
+        if not all(answered):
+            return PageHung(name, deadline_s)
+        return EnvironmentTimeout(name, deadline_s, "the page, which answers, to come this far")
+
+    def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
+        page, self._page, self._frame, self._episode = self._page, None, None, None
+        if self._browser is None:
+            return
+        if operation == "reset" or isinstance(fault, BrowserDied | BrowserHung):
+            self._browser.kill()
+        elif page is not None:
+            self._browser.drop_page(page)
+
+
+async def _prepare(page: Session) -> None:
+    """Frame and start script for every document this page will load."""
+    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+    await asyncio.gather(
+        page.post("Emulation.setDeviceMetricsOverride", metrics),
+        page.post("Runtime.addBinding", {"name": "dartReady"}),
+        page.post("Page.addScriptToEvaluateOnNewDocument", {"source": START_SCRIPT}),
+    )
+
+
+async def _screenshot(answer: Answer) -> bytes:
+    """The PNG of a capture; a corrupt one is the browser's fault."""
+    try:
+        png = base64.b64decode((await answer)["data"], validate=True)
+        png_size(png)
+    except (binascii.Error, ValueError) as error:
+        raise InfrastructureFault(f"the browser's screenshot is corrupt: {error}") from error
+    return png
+
+
+def _observation(png: bytes, instruction: str) -> Observation:
+    width, height = png_size(png)
+    return Observation(screenshot=png, width=width, height=height, instruction=instruction)
