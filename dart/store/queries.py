@@ -33,13 +33,17 @@ BATCH_GROUPS = (
 )
 NEWEST_VERSION = select(versions).order_by(versions.c.version.desc()).limit(1)
 LIVE_GROUPS = select(groups).where(groups.c.state.in_(LIVE)).order_by(groups.c.group_id)
-LIVE_ROLLOUTS = (
+ROLLOUTS = (
     select(rollouts, trajectories.c.reward, trajectories.c.oldest_version)
-    .join(groups, groups.c.group_id == rollouts.c.group_id)
     .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
-    .where(groups.c.state.in_(LIVE))
     .order_by(rollouts.c.rollout_id)
 )
+ONE_ROLLOUT = ROLLOUTS.where(rollouts.c.rollout_id == bindparam("key"))
+ROLLOUTS_OF_GROUP = ROLLOUTS.where(rollouts.c.group_id == bindparam("key"))
+LIVE_ROLLOUTS = ROLLOUTS.join(groups, groups.c.group_id == rollouts.c.group_id).where(
+    groups.c.state.in_(LIVE)
+)
+ONE_GROUP = select(groups).where(groups.c.group_id == bindparam("key"))
 GROUP_ROWS = select(groups).where(groups.c.group_id.in_(bindparam("group_ids", expanding=True)))
 KEPT = (RolloutState.STORED.value, RolloutState.TRAINED.value)
 KEPT_TRAJECTORIES = (
@@ -166,6 +170,7 @@ def read_group(row: Row[Any], members: Sequence[RolloutRecord]) -> GroupRecord:
 def read_rollout(row: Row[Any]) -> RolloutRecord:
     return RolloutRecord(
         rollout_id=row.rollout_id,
+        group_id=row.group_id,
         state=RolloutState(row.state),
         environment=row.environment,
         attempt=row.attempt,

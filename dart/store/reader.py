@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from dart.store import audit, queries
 from dart.store.engine import named_errors, open_engine
@@ -18,7 +18,9 @@ from dart.store.records import (
     Conservation,
     Evaluation,
     Event,
+    GroupRecord,
     Phase,
+    RolloutRecord,
     Snapshot,
     TaskStatistics,
     Totals,
@@ -110,6 +112,21 @@ class StoreReader:
                 version=None if newest is None else newest.version,
             )
 
+    def rollout(self, rollout_id: int) -> RolloutRecord:
+        """Where one rollout is now."""
+        with self._transaction() as connection:
+            row = connection.execute(queries.ONE_ROLLOUT, {"key": rollout_id}).first()
+            return queries.read_rollout(self._one(row, "rollout", rollout_id))
+
+    def group(self, group_id: int) -> GroupRecord:
+        """One group with its rollouts."""
+        with self._transaction() as connection:
+            row = self._one(
+                connection.execute(queries.ONE_GROUP, {"key": group_id}).first(), "group", group_id
+            )
+            members = connection.execute(queries.ROLLOUTS_OF_GROUP, {"key": group_id})
+            return queries.read_group(row, [queries.read_rollout(member) for member in members])
+
     def task_statistics(self, recent_rewards: int = 32) -> tuple[TaskStatistics, ...]:
         """Statistics of every task that had a group, by name."""
         with self._transaction() as connection:
@@ -165,3 +182,8 @@ class StoreReader:
         with self._transaction() as connection:
             rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
             return tuple(queries.read_event(row) for row in rows)
+
+    def _one(self, row: Row[Any] | None, kind: str, key: int) -> Row[Any]:
+        if row is None:
+            raise StoreConflict(f"store {self.path} has no {kind} {key}")
+        return row

@@ -18,14 +18,18 @@ class Finish(StrEnum):
 
 
 class Release(StrEnum):
-    """What became of a rollout whose attempt is spent."""
+    """What became of a lease that was taken back or given up."""
 
     AWAITING = "awaiting"
     """Still leased in the books, without an owner: somebody will play it again."""
     DROPPED = "dropped"
     """That was the last attempt."""
     DUPLICATE = "duplicate"
+    """This lease had been taken back before."""
+    SETTLED = "settled"
+    """This lease ended with a stored trajectory; nothing was spent."""
     FENCED = "fenced"
+    """Somebody else holds a newer lease; the report is ignored and counted."""
 
 
 class Relet(StrEnum):
@@ -90,9 +94,10 @@ class Conservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRecord:
-    """One rollout of a live group."""
+    """Where one rollout is."""
 
     rollout_id: int
+    group_id: int
     state: RolloutState
     environment: str | None
     """None while nobody plays it."""

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from dart.store.engine import open_engine
 from dart.store.errors import StoreConflict
 from dart.store.migrations import migrate
-from dart.store.queries import leased_batch, newest_version
+from dart.store.queries import ONE_GROUP, leased_batch, newest_version
 from dart.store.reader import StoreReader
 from dart.store.records import BatchState, Commit, Evaluation, Finish, GroupState, Release, Relet
 from dart.store.rows import check_trajectory, step_rows, trajectory_row
@@ -51,7 +51,6 @@ ROLLOUT = (
     .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
     .where(rollouts.c.rollout_id == bindparam("key"))
 )
-GROUP = select(groups).where(groups.c.group_id == bindparam("key"))
 GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
     rollouts.c.group_id == bindparam("key")
 )
@@ -187,6 +186,8 @@ class Store(StoreReader):
             return Release.DROPPED
 
     def _refuse_release(self, connection: Connection, rollout: Row[Any], fence: int) -> Release:
+        if rollout.stored_fence == fence:
+            return Release.SETTLED
         if rollout.fence == fence and rollout.state == RolloutState.DROPPED:
             return Release.DUPLICATE
         connection.execute(COUNT_UP, {"counter": "fenced"})
@@ -357,18 +358,13 @@ class Store(StoreReader):
         return self._one(connection.execute(ROLLOUT, {"key": rollout_id}).first(), "rollout", rollout_id)
 
     def _group(self, connection: Connection, group_id: int) -> Row[Any]:
-        return self._one(connection.execute(GROUP, {"key": group_id}).first(), "group", group_id)
+        return self._one(connection.execute(ONE_GROUP, {"key": group_id}).first(), "group", group_id)
 
     def _batch(self, connection: Connection, batch_id: int) -> Row[Any]:
         return self._one(connection.execute(BATCH, {"key": batch_id}).first(), "batch", batch_id)
 
     def _version(self, connection: Connection, version: int) -> Row[Any] | None:
         return connection.execute(VERSION, {"key": version}).first()
-
-    def _one(self, row: Row[Any] | None, kind: str, key: int) -> Row[Any]:
-        if row is None:
-            raise StoreConflict(f"store {self.path} has no {kind} {key}")
-        return row
 
 
 def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:

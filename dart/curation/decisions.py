@@ -1,0 +1,75 @@
+"""What the curator decides. Carrying it out and writing it down is the caller's."""
+
+from dataclasses import dataclass
+
+from dart.curation.groups import DropReason
+from dart.types import FaultKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """Open a group; its rollouts are leased by decisions that follow."""
+
+    task_id: str
+    seed: int
+    rollouts_wanted: int
+    step_cap: int
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseNew:
+    """Lease the next new rollout of a group."""
+
+    group_id: int
+    deadline_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseAgain:
+    """Lease a rollout that awaits another attempt."""
+
+    rollout_id: int
+    deadline_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBack:
+    """Take a lease away: its attempt is spent."""
+
+    rollout_id: int
+    fence: int
+    fault_kind: FaultKind
+    detail: str
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoWork:
+    """Nothing may be played now."""
+
+    retry_after_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropGroup:
+    """Drop a group that is not to be trained."""
+
+    group_id: int
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseBatch:
+    """Lease these groups to the trainer for one update."""
+
+    group_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoBatch:
+    """No batch can be trained now."""
+
+    retry_after_s: float
+    reason: str

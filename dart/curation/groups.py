@@ -1,0 +1,65 @@
+"""What a group is worth and what it still needs, read off its record."""
+
+from enum import StrEnum
+
+from dart.store.records import GroupRecord, RolloutRecord
+from dart.types import RolloutState
+
+SPREAD = 1e-6
+"""Rewards closer than this are equal: every advantage of the group would be 0."""
+
+
+class DropReason(StrEnum):
+    """Why a group is not trained; it is counted under this name."""
+
+    NO_SPREAD = "no_spread"
+    """All rewards are equal, so no rollout is better than another."""
+    TOO_FEW = "too_few"
+    """Fewer than two rollouts were finished: nothing to compare."""
+    STALE = "stale"
+    """A step is older than the staleness bound. Admission prevents it; a lowered bound may cause it."""
+
+
+def unissued(group: GroupRecord) -> int:
+    """How many of its rollouts nobody was given yet."""
+    return group.rollouts_wanted - len(group.rollouts)
+
+
+def awaiting(group: GroupRecord) -> RolloutRecord | None:
+    """Its first rollout whose last attempt failed and that nobody plays now."""
+    idle = (r for r in group.rollouts if r.state == RolloutState.LEASED and r.environment is None)
+    return next(idle, None)
+
+
+def is_complete(group: GroupRecord) -> bool:
+    """Whether all its rollouts were issued and none is being played."""
+    return not unissued(group) and all(r.state != RolloutState.LEASED for r in group.rollouts)
+
+
+def rewards(group: GroupRecord) -> tuple[float, ...]:
+    """Rewards of its finished rollouts."""
+    return tuple(r.reward for r in group.rollouts if r.state == RolloutState.STORED and r.reward is not None)
+
+
+def why_untrainable(group: GroupRecord) -> DropReason | None:
+    """Why a complete group teaches nothing; None when it does or is not complete."""
+    if not is_complete(group):
+        return None
+    found = rewards(group)
+    if len(found) < 2:
+        return DropReason.TOO_FEW
+    return None if max(found) - min(found) > SPREAD else DropReason.NO_SPREAD
+
+
+def oldest_step(group: GroupRecord) -> int | None:
+    """Least policy version among the steps of its finished rollouts; None while there are none."""
+    stored = (r.oldest_version for r in group.rollouts if r.state == RolloutState.STORED)
+    return min((version for version in stored if version is not None), default=None)
+
+
+def version_floor(group: GroupRecord) -> int:
+    """No step of the group is, or can become, older than this version."""
+    oldest = oldest_step(group)
+    if oldest is None:
+        return group.policy_version
+    return oldest if is_complete(group) else min(oldest, group.policy_version)
