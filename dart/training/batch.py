@@ -2,14 +2,12 @@
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
-tokenised again and a screenshot whose bytes do not hash to its name is refused.
+tokenised again.
 """
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -19,18 +17,6 @@ from dart.training.advantage import step_advantages
 from dart.types import Group, Step
 
 T = TypeVar("T")
-
-
-class BlobError(RuntimeError):
-    """A recorded screenshot cannot be read back as it was written."""
-
-    def __init__(self, path: Path, sha256: str, reason: str) -> None:
-        super().__init__(
-            f"screenshot {sha256} at {path} {reason}; the steps that show it cannot be trained: "
-            "drop their group, and check the disk that holds the run's blobs"
-        )
-        self.path = path
-        self.sha256 = sha256
 
 
 class MalformedStep(ValueError):
@@ -54,24 +40,6 @@ class PaddedAnswers:
     mask: Tensor
     advantage: Tensor
     """(samples,)"""
-
-
-def blob_path(blobs_dir: Path, sha256: str) -> Path:
-    """Where the screenshot of that hash lies."""
-    return blobs_dir / sha256[:2] / f"{sha256}.png"
-
-
-def read_blob(blobs_dir: Path, sha256: str) -> bytes:
-    """The PNG's bytes, proven by their hash. Raises BlobError naming the file."""
-    path = blob_path(blobs_dir, sha256)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as missing:
-        raise BlobError(path, sha256, "is missing") from missing
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise BlobError(path, sha256, f"is corrupt (its {len(data)} bytes hash to {found})")
-    return data
 
 
 def step_samples(groups: Sequence[Group]) -> tuple[list[StepSample], int]:

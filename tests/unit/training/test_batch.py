@@ -1,47 +1,15 @@
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from dart.training.batch import (
-    BlobError,
     MalformedStep,
-    blob_path,
     chunks,
     pad_answers,
-    read_blob,
     split_evenly,
     step_samples,
 )
 from dart.types import Group
-
-
-def stored(blobs: Path, data: bytes) -> str:
-    sha256 = hashlib.sha256(data).hexdigest()
-    path = blob_path(blobs, sha256)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return sha256
-
-
-def test_a_screenshot_is_read_back_by_its_hash(tmp_path: Path) -> None:
-    sha256 = stored(tmp_path, b"pixels")
-    assert read_blob(tmp_path, sha256) == b"pixels"
-    assert blob_path(tmp_path, sha256) == tmp_path / sha256[:2] / f"{sha256}.png"
-
-
-def test_a_missing_screenshot_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(BlobError, match="a" * 64 + r".* is missing"):
-        read_blob(tmp_path, "a" * 64)
-
-
-def test_a_corrupt_screenshot_is_refused_with_the_hash_it_has(tmp_path: Path) -> None:
-    sha256 = stored(tmp_path, b"pixels")
-    blob_path(tmp_path, sha256).write_bytes(b"pixel")
-    with pytest.raises(BlobError, match=hashlib.sha256(b"pixel").hexdigest()) as refused:
-        read_blob(tmp_path, sha256)
-    assert refused.value.path == blob_path(tmp_path, sha256)
 
 
 def test_every_step_becomes_a_sample_with_its_trajectorys_advantage(group_of: Callable[..., Group]) -> None:

@@ -1,0 +1,291 @@
+"""The learner: groups in, one policy update out, checkpoints that can be resumed.
+
+One `update` takes the step samples of the given groups through `minibatches` optimizer steps of
+DART's objective (`dart.training.loss`) and makes the next policy version. The frozen reference
+of the KL term is the base policy. An update that meets a number that is not finite changes nothing.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoProcessor
+
+from dart.policy.checkpoint import load_policy
+from dart.policy.codec import load_pixels
+from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.store.blobs import BlobStore
+from dart.training.batch import StepSample, chunks, pad_answers, split_evenly, step_samples
+from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
+from dart.training.loss import LossConfig, LossTerms, TokenBatch, dart_loss, sequence_mean_token_mean
+from dart.training.scoring import prefix_of, score_steps
+from dart.types import Group
+
+OPTIMIZER_FILE = "optimizer.pt"
+
+
+class NothingToLearn(ValueError):
+    """No group of the batch has rewards that differ."""
+
+
+class NonFiniteUpdate(RuntimeError):
+    """A loss or a gradient is not a finite number; the policy is as it was before the update."""
+
+    def __init__(self, what: str, value: float, version: int) -> None:
+        super().__init__(
+            f"the {what} of the update on policy version {version} is {value}; nothing was applied: "
+            "drop this batch, and lower the learning rate if it happens again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerConfig:
+    """Everything an update depends on besides the data."""
+
+    lr: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    warmup_updates: int = 0
+    """Updates over which the learning rate rises linearly to `lr`."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    tis_cap: float = 1.0
+    kl_beta: float = 0.1
+    max_grad_norm: float = 1.0
+    temperature: float = 1.0
+    """Of the sampling distribution: the same as the rollouts'."""
+    minibatches: int = 1
+    """Optimizer steps per update; the samples are split among them at random."""
+    micro_batch: int = 32
+    """Samples per forward and backward pass; bounds memory, changes nothing else."""
+    threads: int = 1
+    seed: int = 0
+
+    @property
+    def loss(self) -> LossConfig:
+        """The constants of the objective."""
+        return LossConfig(
+            clip_low=self.clip_low, clip_high=self.clip_high, tis_cap=self.tis_cap, kl_beta=self.kl_beta
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """What one update did. Means are over step samples unless said otherwise."""
+
+    version: int
+    """Of the policy the update made."""
+    loss: float
+    policy_loss: float
+    kl: float
+    """k3 estimate to the base policy, per token; 0 when kl_beta is 0 (it is not computed)."""
+    clip_fraction: float
+    ratio: float
+    tis_weight: float
+    entropy: float
+    grad_norm: float
+    """Before clipping, mean over optimizer steps."""
+    samples: int
+    tokens: int
+    prefixes: int
+    """Distinct (prompt, screenshot) among the samples: each is computed once per pass."""
+    groups: int
+    groups_without_spread: int
+    mean_reward: float
+    """Over all trajectories given, also those of groups without spread."""
+    optimizer_steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A sample with its log-probs under the policy before the update and under the base policy."""
+
+    sample: StepSample
+    old: Tensor | None
+    reference: Tensor | None
+
+
+class Learner:
+    """A policy in training. One process, one thread calls it."""
+
+    def __init__(self, base: Path, config: LearnerConfig, *, resume: Checkpoint | None = None) -> None:
+        """From the base policy (version 0), or from a verified checkpoint of a run that began with it."""
+        torch.set_num_threads(config.threads)
+        self.config = config
+        self.version = 0 if resume is None else resume.state.version
+        self._processor = AutoProcessor.from_pretrained(base, local_files_only=True)
+        self._model, _ = load_policy(base if resume is None else resume.folder)
+        self._reference = load_policy(base)[0].requires_grad_(False) if config.kl_beta > 0 else None
+        self._optimizer = torch.optim.AdamW(
+            self._model.parameters(),
+            lr=config.lr,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        if resume is not None:
+            state = torch.load(resume.folder / OPTIMIZER_FILE, weights_only=True)
+            self._optimizer.load_state_dict(state)
+
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateReport:
+        """Train on the groups' steps once and make the next version.
+
+        Raises NothingToLearn, NonFiniteUpdate, MalformedStep, BlobMissing, BlobCorrupt; after each the
+        policy, the optimizer and the version are as before.
+        """
+        started = time.perf_counter()
+        samples, without_spread = step_samples(groups)
+        if not samples:
+            raise NothingToLearn(f"none of {len(groups)} groups has rewards that differ; collect more")
+        pixels = _read_pixels(samples, blobs_dir)
+        terms, grad_norms = self._optimize(self._scored(samples, pixels), pixels)
+        self.version += 1
+        rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
+        return UpdateReport(
+            version=self.version,
+            **terms,
+            grad_norm=math.fsum(grad_norms) / len(grad_norms),
+            samples=len(samples),
+            tokens=sum(len(sample.step.token_ids) for sample in samples),
+            prefixes=len({prefix_of(sample.step) for sample in samples}),
+            groups=len(groups),
+            groups_without_spread=without_spread,
+            mean_reward=math.fsum(rewards) / len(rewards),
+            optimizer_steps=len(grad_norms),
+            seconds=time.perf_counter() - started,
+        )
+
+    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state."""
+        learner = {"config": asdict(self.config), "progress": dict(progress or {})}
+        state = CheckpointState(version=self.version, learner=learner)
+        return write_checkpoint(parent, state, self._write_files)
+
+    def _write_files(self, folder: Path) -> None:
+        self._model.save_pretrained(folder)
+        self._processor.save_pretrained(folder)
+        torch.save(self._optimizer.state_dict(), folder / OPTIMIZER_FILE)
+
+    def _scored(self, samples: Sequence[StepSample], pixels: Mapping[str, Tensor]) -> list[_Scored]:
+        """With one optimizer step the old policy is the policy itself, and no extra pass is made."""
+        old = self._logprobs(self._model, samples, pixels) if self.config.minibatches > 1 else None
+        reference = self._logprobs(self._reference, samples, pixels) if self._reference is not None else None
+        return [
+            _Scored(
+                sample,
+                None if old is None else old[row],
+                None if reference is None else reference[row],
+            )
+            for row, sample in enumerate(samples)
+        ]
+
+    @torch.no_grad()
+    def _logprobs(
+        self, model: GuiPolicyForImageTextToText, samples: Sequence[StepSample], pixels: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        rows: list[Tensor] = []
+        for chunk in chunks(samples, self.config.micro_batch):
+            steps = [sample.step for sample in chunk]
+            scores = score_steps(model, steps, pixels, self.config.temperature)
+            rows += [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
+        return rows
+
+    def _optimize(
+        self, scored: list[_Scored], pixels: Mapping[str, Tensor]
+    ) -> tuple[dict[str, float], list[float]]:
+        """All optimizer steps of an update, or none of them."""
+        before = self._snapshot() if self.config.minibatches > 1 else None
+        order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
+        shuffled = [scored[i] for i in torch.randperm(len(scored), generator=order).tolist()]
+        sums: dict[str, float] = {}
+        grad_norms: list[float] = []
+        try:
+            for minibatch in split_evenly(shuffled, self.config.minibatches):
+                grad_norms.append(self._step(minibatch, pixels, len(scored), sums))
+        except NonFiniteUpdate:
+            if before is not None:
+                self._restore(before)
+            raise
+        finally:
+            self._optimizer.zero_grad(set_to_none=True)
+        return sums, grad_norms
+
+    def _step(
+        self, minibatch: Sequence[_Scored], pixels: Mapping[str, Tensor], total: int, sums: dict[str, float]
+    ) -> float:
+        """One optimizer step; adds the minibatch's diagnostics to `sums`; returns the gradient norm."""
+        self._optimizer.zero_grad(set_to_none=True)
+        together = sorted(minibatch, key=lambda item: prefix_of(item.sample.step))
+        for chunk in chunks(together, self.config.micro_batch):
+            terms, entropy = self._terms(chunk, pixels)
+            self._refuse_non_finite("loss", terms.loss)
+            (terms.loss * (len(chunk) / len(minibatch))).backward()  # type: ignore[no-untyped-call]
+            _add_means(sums, terms, entropy, len(chunk) / total)
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self.config.max_grad_norm)
+        self._refuse_non_finite("gradient norm", norm)
+        self._set_learning_rate()
+        self._optimizer.step()
+        return float(norm)
+
+    def _terms(self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor]) -> tuple[LossTerms, Tensor]:
+        samples = [item.sample for item in chunk]
+        steps = [sample.step for sample in samples]
+        scores = score_steps(self._model, steps, pixels, self.config.temperature)
+        answers = pad_answers(samples)
+        batch = TokenBatch(
+            logp=scores.logprobs,
+            old=_padded([item.old for item in chunk], scores.logprobs),
+            behaviour=answers.behaviour,
+            reference=None
+            if self._reference is None
+            else _padded([i.reference for i in chunk], scores.logprobs),
+            advantage=answers.advantage,
+            mask=answers.mask,
+        )
+        entropy = sequence_mean_token_mean(scores.entropies.detach(), answers.mask)
+        return dart_loss(batch, self.config.loss), entropy
+
+    def _refuse_non_finite(self, what: str, value: Tensor) -> None:
+        if not bool(torch.isfinite(value)):
+            raise NonFiniteUpdate(what, float(value.detach()), self.version)
+
+    def _set_learning_rate(self) -> None:
+        done = (self.version + 1) / max(1, self.config.warmup_updates)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.config.lr * min(1.0, done)
+
+    def _snapshot(self) -> tuple[Any, Any]:
+        return copy.deepcopy((self._model.state_dict(), self._optimizer.state_dict()))
+
+    def _restore(self, snapshot: tuple[Any, Any]) -> None:
+        self._model.load_state_dict(snapshot[0])
+        self._optimizer.load_state_dict(snapshot[1])
+
+
+def _read_pixels(samples: Sequence[StepSample], blobs_dir: Path) -> dict[str, Tensor]:
+    """Every screenshot of the batch once: uint8 [H, W, 3] by sha256."""
+    names = {sample.step.screenshot_sha256 for sample in samples}
+    blobs = BlobStore(blobs_dir)
+    return {name: torch.from_numpy(load_pixels(blobs.read(name))) for name in sorted(names)}
+
+
+def _padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """The rows padded to the shape of `like`; the detached `like` itself where no row was scored before."""
+    padded = like.detach().clone()
+    for index, row in enumerate(rows):
+        if row is not None:
+            padded[index, : len(row)] = row
+    return padded
+
+
+def _add_means(sums: dict[str, float], terms: LossTerms, entropy: Tensor, weight: float) -> None:
+    values = {field.name: getattr(terms, field.name) for field in fields(terms)} | {"entropy": entropy}
+    for name, value in values.items():
+        sums[name] = sums.get(name, 0.0) + weight * float(value.detach())
