@@ -161,6 +161,7 @@ class Actor:
         self._mail = mail
         self._ids = itertools.count(1)
         self._asks: dict[int, _PendingAsk] = {}
+        self._is_checking_asks = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._worker: Worker | None = None
         self._messages = 0
@@ -197,7 +198,8 @@ class Actor:
         except (ActorDied, MailboxFull) as error:
             completion.fail(error)
             return completion
-        if not self._asks:
+        if not self._is_checking_asks:
+            self._is_checking_asks = True
             self.after(LIVENESS_CHECK_S, self._check_asks)
         now_s = self.clock.monotonic_s()
         self._asks[envelope.id] = _PendingAsk(completion, to, incarnation, now_s + deadline_s, deadline_s)
@@ -255,15 +257,19 @@ class Actor:
     def boot(self, inbox_fd: int) -> None:
         """Open for business: run on_start, then announce readiness."""
         self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
+        self._busy("on_start")
         self._settle(self.on_start(), self._started)
+        self._idle()
 
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be woken."""
         self.beat()
         self._drain_mail()
+        self._busy("finished work and timers")
         if self._worker is not None:
             self._worker.deliver()
         self._run_due_timers()
+        self._idle()
         if self._timers:
             self.runtime.wake_at(self._timers[0][0])
 
@@ -371,6 +377,7 @@ class Actor:
             if error is not None:
                 del self._asks[id_]
                 pending.completion.fail(error)
+        self._is_checking_asks = bool(self._asks)
         if self._asks:
             self.after(LIVENESS_CHECK_S, self._check_asks)
 

@@ -144,6 +144,10 @@ class Board:
         """The supervisor's write."""
         self.set(slot, state=_STATES.index(state), **fields)
 
+    def state(self, slot: int) -> ActorState:
+        """What the supervisor says of the child in this slot."""
+        return _STATES[self.get(slot, "state")]
+
     def find(self, name: str) -> int | None:
         """The slot that bears a name, or None."""
         slot = self._slots.get(name)

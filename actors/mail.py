@@ -49,7 +49,7 @@ class Mail:
     def living_incarnation(self, name: str) -> int:
         """The incarnation that bears a name now. Raises ActorDied when nobody does."""
         slot = self._board.find(name)
-        state = ActorState.FREE if slot is None else self._board.vitals(slot).state
+        state = ActorState.FREE if slot is None else self._board.state(slot)
         if slot is None or state not in _LIVING:
             raise ActorDied(f"no actor is running under the name {name!r} (state {state})")
         return int(self._board.get(slot, "incarnation"))
