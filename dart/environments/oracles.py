@@ -119,7 +119,7 @@ async def link_behind_tab(page: Page, instruction: str) -> AsyncIterator[Move]:
         if target is not None:
             yield target
             return
-        yield await click(page, "#area ul a", f"Tab #{number}")
+        yield await click(page, f"#area li:nth-child({number}) a")
 
 
 @solves("grid-coordinate")
