@@ -1,0 +1,56 @@
+"""What the run is doing now: measuring the base policy, training, measuring the result. Pure.
+
+The record and the clock decide, never a memory of this process: a restarted
+curator is in the phase the last one was in.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RunPhase(StrEnum):
+    """Where a run is on its way."""
+
+    BEFORE = "before"
+    TRAINING = "training"
+    AFTER = "after"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked of the run."""
+
+    tasks: tuple[str, ...]
+    held_out_seeds: tuple[int, ...]
+    before: bool
+    after: bool
+    max_updates: int
+    """0 for no limit."""
+    training_ends_unix_s: float
+    """Infinite for no limit; the final evaluation comes after."""
+
+    @property
+    def episodes(self) -> frozenset[tuple[str, int]]:
+        """The (task, seed) pairs of one evaluation."""
+        return frozenset((task, seed) for task in self.tasks for seed in self.held_out_seeds)
+
+
+def missing(plan: Plan, done: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
+    return sorted(plan.episodes - set(done), key=lambda episode: (episode[1], episode[0]))
+
+
+def phase_now(
+    plan: Plan, *, updates: int, now_unix_s: float, missing_before: int, missing_after: int
+) -> RunPhase:
+    """The phase that follows from the record."""
+    if plan.before and missing_before and updates == 0:
+        return RunPhase.BEFORE
+    out_of_updates = 0 < plan.max_updates <= updates
+    if not out_of_updates and now_unix_s < plan.training_ends_unix_s:
+        return RunPhase.TRAINING
+    if plan.after and missing_after:
+        return RunPhase.AFTER
+    return RunPhase.OVER

@@ -1,0 +1,229 @@
+"""The curator's decisions, from a book written by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from dart.curation.curator import Curator, Settings
+from dart.curation.decisions import (
+    DropGroup,
+    LeaseAgain,
+    LeaseBatch,
+    LeaseNew,
+    NoBatch,
+    NoWork,
+    OpenGroup,
+    TakeBack,
+)
+from dart.curation.groups import DropReason
+from dart.curation.quota import FixedQuota, GroupPlan
+from dart.store.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
+from dart.types import FaultKind, RolloutState
+
+NOW = 1000.0
+SETTINGS = Settings(
+    tasks=("click-test", "login-user"),
+    seeds=range(100),
+    quota=FixedQuota(GroupPlan(rollouts=2, step_cap=10)),
+    groups_per_update=2,
+    staleness_bound=1,
+    max_attempts=3,
+    lease_s=60.0,
+)
+
+
+def rollout(
+    rollout_id: int,
+    group_id: int,
+    environment: str | None = None,
+    *,
+    reward: float | None = None,
+    oldest: int = 5,
+    deadline_unix_s: float = NOW + 60,
+) -> RolloutRecord:
+    """Stored when it has a reward, else leased."""
+    return RolloutRecord(
+        rollout_id=rollout_id,
+        group_id=group_id,
+        state=RolloutState.LEASED if reward is None else RolloutState.STORED,
+        environment=environment,
+        attempt=2,
+        fence=4,
+        deadline_unix_s=deadline_unix_s,
+        reward=reward,
+        oldest_version=None if reward is None else oldest,
+    )
+
+
+def group(group_id: int, *members: RolloutRecord, policy_version: int = 5) -> GroupRecord:
+    return GroupRecord(
+        group_id=group_id,
+        task_id="click-test",
+        seed=7,
+        rollouts_wanted=2,
+        step_cap=10,
+        policy_version=policy_version,
+        batch_id=None,
+        rollouts=members,
+    )
+
+
+def ready(group_id: int, oldest: int = 5) -> GroupRecord:
+    first, second = 10 * group_id, 10 * group_id + 1
+    members = (rollout(first, group_id, reward=0.0, oldest=oldest), rollout(second, group_id, reward=1.0))
+    return group(group_id, *members, policy_version=oldest)
+
+
+def playing(group_id: int, policy_version: int = 5) -> GroupRecord:
+    members = (rollout(10 * group_id, group_id, "env-008"), rollout(10 * group_id + 1, group_id, "env-009"))
+    return group(group_id, *members, policy_version=policy_version)
+
+
+def curator(*live: GroupRecord, serving: int | None = 5, version: int | None = 5) -> Curator:
+    snapshot = Snapshot(groups=live, tasks=(), batch=None, version=version)
+    return Curator(SETTINGS, snapshot, serving)
+
+
+def test_an_idle_environment_gets_a_rollout_that_awaits_another_attempt_first() -> None:
+    book = curator(group(1), group(2, rollout(20, 2)))
+    assert book.work_for("env-000", NOW) == LeaseAgain(rollout_id=20, deadline_unix_s=NOW + 60)
+
+
+def test_an_idle_environment_gets_the_next_rollout_of_the_oldest_group() -> None:
+    book = curator(group(1, policy_version=5), group(2, policy_version=4), playing(3, policy_version=4))
+    assert book.work_for("env-000", NOW) == LeaseNew(group_id=2, deadline_unix_s=NOW + 60)
+
+
+def test_a_group_is_opened_when_all_issued_rollouts_are_being_played() -> None:
+    decision = curator(playing(1)).work_for("env-000", NOW)
+    assert isinstance(decision, OpenGroup)
+    assert decision.task_id in SETTINGS.tasks
+    assert (decision.rollouts_wanted, decision.step_cap, decision.policy_version) == (2, 10, 5)
+
+
+def test_a_new_group_has_the_version_of_the_slowest_engine() -> None:
+    decision = curator(serving=4, version=5).work_for("env-000", NOW)
+    assert isinstance(decision, OpenGroup)
+    assert decision.policy_version == 4
+
+
+def test_tasks_take_turns_over_what_the_record_knows() -> None:
+    known = TaskStatistics(
+        task_id="click-test", groups_opened=9, recent_rewards=(), longest_success_steps=None
+    )
+    book = Curator(SETTINGS, Snapshot(groups=(), tasks=(known,), batch=None, version=0), 0)
+    decision = book.work_for("env-000", NOW)
+    assert isinstance(decision, OpenGroup)
+    assert decision.task_id == "login-user"
+
+
+def test_an_opened_group_counts_for_its_tasks_turn_once() -> None:
+    book = curator()
+    for _ in range(3):
+        book.group_seen(playing(1))
+    decision = book.work_for("env-000", NOW)
+    assert isinstance(decision, OpenGroup)
+    assert decision.task_id == "login-user"
+
+
+@pytest.mark.parametrize(("serving", "version"), [(None, 5), (5, None)])
+def test_nothing_is_opened_before_a_version_is_served(serving: int | None, version: int | None) -> None:
+    decision = curator(serving=serving, version=version).work_for("env-000", NOW)
+    assert decision == NoWork(retry_after_s=0.5, reason="no engine serves a policy version yet")
+
+
+def test_work_that_was_admitted_is_given_out_even_while_no_engine_serves() -> None:
+    assert isinstance(curator(group(1), serving=None).work_for("env-000", NOW), LeaseNew)
+
+
+def test_no_group_is_opened_that_could_become_stale() -> None:
+    book = curator(*(playing(number) for number in range(1, 5)))
+    decision = book.work_for("env-000", NOW)
+    assert isinstance(decision, NoWork)
+    assert "4 groups are live; one more could be older than 1 versions" in decision.reason
+
+
+def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
+    decision = curator(playing(1)).work_for("env-008", NOW)
+    assert decision == TakeBack(
+        rollout_id=10,
+        fence=4,
+        fault_kind=FaultKind.INFRASTRUCTURE,
+        detail="env-008 asked for work while it held this lease",
+        max_attempts=3,
+    )
+
+
+def test_leases_past_their_deadline_are_taken_back() -> None:
+    late = rollout(10, 1, "env-008", deadline_unix_s=NOW)
+    in_time = rollout(11, 1, "env-009", deadline_unix_s=NOW + 0.1)
+    book = curator(group(1, late, in_time))
+    assert [decision.rollout_id for decision in book.overdue(NOW)] == [10]
+
+
+@pytest.mark.parametrize(
+    ("kind", "max_attempts"),
+    [("infrastructure", 3), ("policy", 3), ("evaluator", 3), ("task", 1)],
+)
+def test_a_task_that_cannot_be_set_up_is_not_tried_again(kind: str, max_attempts: int) -> None:
+    decision = curator().after_fault(10, 4, FaultKind(kind), "page is missing")
+    assert decision.max_attempts == max_attempts
+
+
+def test_the_oldest_ready_groups_make_the_batch() -> None:
+    book = curator(ready(1), ready(2, oldest=4), ready(3), group(4))
+    assert book.batch() == LeaseBatch(group_ids=(2, 1))
+
+
+def test_too_few_ready_groups_make_no_batch() -> None:
+    decision = curator(ready(1), playing(2)).batch()
+    assert decision == NoBatch(retry_after_s=0.5, reason="1 of 2 groups are ready, 2 are live")
+
+
+def test_a_slow_group_is_waited_for_when_overtaking_would_make_it_stale() -> None:
+    book = curator(playing(1, policy_version=4), ready(2), ready(3))
+    decision = book.batch()
+    assert isinstance(decision, NoBatch)
+    assert decision.reason == "group 1 (click-test) must be in the next batch and is still being played"
+
+
+def test_a_slow_group_with_time_left_is_overtaken() -> None:
+    book = curator(playing(1, policy_version=5), ready(2), ready(3))
+    assert book.batch() == LeaseBatch(group_ids=(2, 3))
+
+
+def test_nothing_is_waited_for_that_waiting_cannot_save() -> None:
+    book = curator(playing(1, policy_version=3), ready(2), ready(3))
+    assert book.batch() == LeaseBatch(group_ids=(2, 3))
+
+
+def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
+    equal = group(1, rollout(10, 1, reward=1.0), rollout(11, 1, reward=1.0))
+    old = ready(2, oldest=3)
+    book = curator(equal, old, ready(3, oldest=4), playing(4))
+    assert book.drops() == (
+        DropGroup(group_id=1, reason=DropReason.NO_SPREAD),
+        DropGroup(group_id=2, reason=DropReason.STALE),
+    )
+
+
+def test_a_finished_rollout_completes_its_group_in_the_book() -> None:
+    book = curator(ready(1), group(2, rollout(20, 2, reward=0.0), rollout(21, 2, "env-009")))
+    assert isinstance(book.batch(), NoBatch)
+    book.rollout_seen(rollout(21, 2, reward=1.0))
+    assert book.batch() == LeaseBatch(group_ids=(1, 2))
+
+
+def test_a_row_of_a_group_that_is_out_of_the_book_changes_nothing() -> None:
+    book = curator(ready(1))
+    book.group_dropped(1)
+    book.rollout_seen(rollout(10, 1, reward=1.0))
+    assert book.drops() == ()
+
+
+@pytest.mark.parametrize(
+    "change", [{"tasks": ()}, {"seeds": range(0)}, {"groups_per_update": 0}, {"staleness_bound": -1}]
+)
+def test_settings_that_cannot_work_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="curation needs"):
+        replace(SETTINGS, **change)  # type: ignore[arg-type]

@@ -1,0 +1,404 @@
+"""Every public method of the store: what it does, what it refuses, what repeating it does."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dart.store.errors import StoreConflict
+from dart.store.reader import StoreReader
+from dart.store.records import Commit, Evaluation, Finish, Phase, Release, Relet
+from dart.store.store import Store
+from dart.store.testing import step_at, trajectory_for
+from dart.types import FaultKind, RolloutLease, RolloutState
+
+FAULT = FaultKind.INFRASTRUCTURE
+NOW = 5000.0
+
+
+@pytest.fixture(scope="module")
+def new_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record with version 0, migrated once for all tests."""
+    path = tmp_path_factory.mktemp("new") / "store.db"
+    with Store(path) as store:
+        store.add_version("checkpoints/0")
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, new_record: Path) -> Iterator[Store]:
+    path = shutil.copy(new_record, tmp_path / "store.db")
+    with Store(path, clock=lambda: NOW) as opened:
+        yield opened
+
+
+def lease(store: Store, group_id: int | None = None) -> RolloutLease:
+    if group_id is None:
+        group_id = store.open_group("click-test", 7, 2, 10, 0)
+    return store.lease_rollout(group_id, "env-000", NOW + 60)
+
+
+def ready_group(store: Store, task_id: str = "click-test") -> int:
+    group_id = store.open_group(task_id, 7, 2, 10, 0)
+    for reward in (0.0, 1.0):
+        leased = lease(store, group_id)
+        assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward)) == Finish.ACCEPTED
+    return group_id
+
+
+def test_a_new_lease_carries_everything_an_environment_needs(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 2, 10, 0)
+    leased = store.lease_rollout(group_id, "env-000", NOW + 60)
+    assert leased == RolloutLease(
+        rollout_id=leased.rollout_id,
+        group_id=group_id,
+        task_id="click-test",
+        seed=7,
+        step_cap=10,
+        attempt=1,
+        fence=1,
+        deadline_unix_s=NOW + 60,
+    )
+
+
+def test_every_lease_of_a_new_rollout_counts_as_issued(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 2, 10, 0)
+    lease(store, group_id)
+    lease(store, group_id)
+    books = store.conservation()
+    assert (books.issued, books.leased, books.holds) == (2, 2, True)
+
+
+def test_a_group_issues_no_more_rollouts_than_it_wants(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 1, 10, 0)
+    lease(store, group_id)
+    with pytest.raises(StoreConflict, match=f"group {group_id} is open with 1 of 1 rollouts issued"):
+        lease(store, group_id)
+    assert store.conservation().issued == 1
+
+
+def test_a_stored_trajectory_reads_back_bit_for_bit(store: Store) -> None:
+    leased = lease(store)
+    trajectory = trajectory_for(leased, reward=0.3, versions=(0, 1, 1))
+    store.finish_rollout(leased.rollout_id, leased.fence, trajectory)
+    (group,) = store.groups_to_trajectories([leased.group_id])
+    assert group.trajectories == (trajectory,)
+
+
+def test_groups_come_in_the_order_asked_for(store: Store) -> None:
+    first, second = ready_group(store, "a"), ready_group(store, "b")
+    assert [group.task_id for group in store.groups_to_trajectories([second, first])] == ["b", "a"]
+
+
+def test_asking_for_an_unknown_group_names_it(store: Store) -> None:
+    with pytest.raises(StoreConflict, match=r"no groups \[99\]"):
+        store.groups_to_trajectories([99])
+
+
+def test_the_same_report_twice_is_a_duplicate_and_stored_once(store: Store) -> None:
+    leased = lease(store)
+    for answer in (Finish.ACCEPTED, Finish.DUPLICATE):
+        assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased)) == answer
+    assert store.totals(now_unix_s=NOW).trajectories == 1
+    assert store.totals(now_unix_s=NOW).fenced == 0
+
+
+def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> None:
+    group_id = ready_group(store)
+    store.commit_update(store.lease_batch([group_id]), 1, "checkpoints/1", {})
+    (group,) = store.groups_to_trajectories([group_id])
+    again = group.trajectories[0]
+    assert store.finish_rollout(again.rollout_id, 1, again) == Finish.DUPLICATE
+
+
+def test_a_late_report_from_a_lease_taken_away_is_ignored_and_counted(store: Store) -> None:
+    old = lease(store)
+    store.release_rollout(old.rollout_id, old.fence, FAULT, "lease expired", 3)
+    new = store.relet_rollout(old.rollout_id, "env-001", NOW + 60)
+    assert isinstance(new, RolloutLease)
+    assert (new.fence, new.attempt) == (2, 2)
+    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == Finish.FENCED
+    assert store.totals(now_unix_s=NOW).fenced == 1
+    assert store.finish_rollout(new.rollout_id, new.fence, trajectory_for(new)) == Finish.ACCEPTED
+
+
+def test_a_report_between_release_and_the_next_lease_is_fenced_too(store: Store) -> None:
+    old = lease(store)
+    store.release_rollout(old.rollout_id, old.fence, FAULT, "lease expired", 3)
+    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == Finish.FENCED
+
+
+def test_a_report_for_a_dropped_group_is_fenced(store: Store) -> None:
+    leased = lease(store)
+    store.drop_group(leased.group_id, "stale")
+    assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased)) == Finish.FENCED
+
+
+def test_a_spent_attempt_stays_leased_without_an_owner(store: Store) -> None:
+    leased = lease(store)
+    assert store.release_rollout(leased.rollout_id, 1, FAULT, "browser died", 3) == Release.AWAITING
+    rollout = store.rollout(leased.rollout_id)
+    assert (rollout.state, rollout.environment) == (RolloutState.LEASED, None)
+    assert store.totals(now_unix_s=NOW).faults == {"infrastructure": 1}
+
+
+def test_releasing_twice_spends_one_attempt(store: Store) -> None:
+    leased = lease(store)
+    answers = [store.release_rollout(leased.rollout_id, 1, FAULT, "browser died", 3) for _ in range(2)]
+    assert answers == [Release.AWAITING, Release.DUPLICATE]
+    assert store.totals(now_unix_s=NOW).faults == {"infrastructure": 1}
+
+
+def test_the_last_attempt_drops_the_rollout_with_its_reason(store: Store) -> None:
+    leased = lease(store)
+    answers = [store.release_rollout(leased.rollout_id, 1, FAULT, "no", 1) for _ in range(2)]
+    assert answers == [Release.DROPPED, Release.DUPLICATE]
+    assert store.totals(now_unix_s=NOW).drops == {"attempts_spent:infrastructure": 1}
+    assert store.conservation().dropped == 1
+
+
+def test_releasing_an_old_lease_is_fenced(store: Store) -> None:
+    leased = lease(store)
+    store.release_rollout(leased.rollout_id, 1, FAULT, "browser died", 3)
+    store.relet_rollout(leased.rollout_id, "env-001", NOW)
+    assert store.release_rollout(leased.rollout_id, 1, FAULT, "late", 3) == Release.FENCED
+    assert store.rollout(leased.rollout_id).environment == "env-001"
+
+
+def test_releasing_a_lease_that_ended_well_spends_nothing(store: Store) -> None:
+    leased = lease(store)
+    store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased))
+    assert store.release_rollout(leased.rollout_id, 1, FAULT, "asked for work", 3) == Release.SETTLED
+    assert store.totals(now_unix_s=NOW).faults == {}
+    assert store.totals(now_unix_s=NOW).fenced == 0
+
+
+def test_a_rollout_somebody_plays_is_not_leased_again(store: Store) -> None:
+    leased = lease(store)
+    assert store.relet_rollout(leased.rollout_id, "env-001", NOW) == Relet.OWNED
+
+
+def test_a_stored_rollout_is_not_leased_again(store: Store) -> None:
+    leased = lease(store)
+    store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased))
+    assert store.relet_rollout(leased.rollout_id, "env-001", NOW) == Relet.SETTLED
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": 1.5}, r"reward must be in \[0, 1\], got 1.5"),
+        ({"reward": float("nan")}, "got nan"),
+        ({"steps": ()}, "at least one step"),
+        ({"seed": 8}, "the trajectory is of"),
+        ({"group_id": 99}, "the trajectory is of"),
+        ({"steps": (replace(step_at(0), logprobs=(0.0,)),)}, "step 0: 1 logprobs for 3 tokens"),
+        ({"steps": (replace(step_at(0), entropies=(0.0, 1.0, float("inf"))),)}, "entropies must be finite"),
+        ({"steps": (replace(step_at(0), token_ids=(), logprobs=(), entropies=()),)}, "no tokens"),
+    ],
+)
+def test_a_trajectory_that_training_could_not_use_is_refused(
+    store: Store, change: dict[str, object], message: str
+) -> None:
+    leased = lease(store)
+    bad = replace(trajectory_for(leased), **change)  # type: ignore[arg-type]
+    with pytest.raises(StoreConflict, match=message):
+        store.finish_rollout(leased.rollout_id, 1, bad)
+    assert store.rollout(leased.rollout_id).state == RolloutState.LEASED
+
+
+def test_dropping_a_group_drops_what_is_leased_and_stored_once(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 2, 10, 0)
+    first = lease(store, group_id)
+    lease(store, group_id)
+    store.finish_rollout(first.rollout_id, 1, trajectory_for(first))
+    assert [store.drop_group(group_id, "no_spread") for _ in range(2)] == [2, 0]
+    assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
+    assert store.conservation().holds
+
+
+def test_a_group_at_the_trainer_is_not_dropped(store: Store) -> None:
+    group_id = ready_group(store)
+    store.lease_batch([group_id])
+    with pytest.raises(StoreConflict, match="is batched"):
+        store.drop_group(group_id, "stale")
+
+
+def test_one_batch_at_a_time(store: Store) -> None:
+    first, second = ready_group(store), ready_group(store)
+    batch_id = store.lease_batch([first])
+    with pytest.raises(StoreConflict, match=f"batch {batch_id} is still leased"):
+        store.lease_batch([second])
+
+
+def test_an_unfinished_group_is_not_trained(store: Store) -> None:
+    leased = lease(store)
+    with pytest.raises(StoreConflict, match="2 are not settled and 0 stored"):
+        store.lease_batch([leased.group_id])
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_a_batch_names_each_of_its_groups_once(store: Store, copies: int) -> None:
+    group_id = ready_group(store)
+    with pytest.raises(StoreConflict, match="a batch needs groups, each once"):
+        store.lease_batch([group_id] * copies)
+
+
+def test_an_open_batch_is_found_again_until_it_is_consumed(store: Store) -> None:
+    groups = (ready_group(store), ready_group(store))
+    batch_id = store.lease_batch(groups)
+    found = store.open_batch()
+    assert found is not None
+    assert (found.batch_id, found.group_ids) == (batch_id, groups)
+    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    assert store.open_batch() is None
+
+
+def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) -> None:
+    batch_id = store.lease_batch([ready_group(store)])
+    assert store.commit_update(batch_id, 1, "checkpoints/1", {"loss": 0.5}) == Commit.COMMITTED
+    newest = store.latest_version()
+    assert newest is not None
+    assert (newest.version, newest.checkpoint, newest.metrics) == (1, "checkpoints/1", {"loss": 0.5})
+    assert store.conservation().trained == 2
+    assert store.integrity(0) == ()
+
+
+def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
+    batch_id = store.lease_batch([ready_group(store)])
+    answers = [store.commit_update(batch_id, 1, "checkpoints/1", {}) for _ in range(2)]
+    assert answers == [Commit.COMMITTED, Commit.DUPLICATE]
+    assert len(store.versions()) == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "checkpoint", "message"),
+    [(2, "checkpoints/2", "is consumed"), (1, "elsewhere", "committed with checkpoint 'checkpoints/1'")],
+)
+def test_a_consumed_batch_is_not_trained_twice(
+    store: Store, version: int, checkpoint: str, message: str
+) -> None:
+    batch_id = store.lease_batch([ready_group(store)])
+    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    with pytest.raises(StoreConflict, match=message):
+        store.commit_update(batch_id, version, checkpoint, {})
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_version_must_follow_the_newest(store: Store, version: int) -> None:
+    batch_id = store.lease_batch([ready_group(store)])
+    with pytest.raises(StoreConflict, match=f"version {version} does not follow the newest version 0"):
+        store.commit_update(batch_id, version, "checkpoints/x", {})
+    assert store.conservation().trained == 0
+
+
+def test_a_batch_given_back_can_be_leased_again(store: Store) -> None:
+    group_id = ready_group(store)
+    batch_id = store.lease_batch([group_id])
+    for _ in range(2):
+        store.release_batch(batch_id)
+    assert store.open_batch() is None
+    with pytest.raises(StoreConflict, match="is released"):
+        store.commit_update(batch_id, 1, "checkpoints/1", {})
+    store.commit_update(store.lease_batch([group_id]), 1, "checkpoints/1", {})
+    assert store.integrity(0) == ()
+
+
+def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Store) -> None:
+    group_id = ready_group(store)
+    first = store.lease_batch([group_id])
+    store.release_batch(first)
+    second = store.lease_batch([group_id])
+    store.release_batch(first)
+    found = store.open_batch()
+    assert found is not None
+    assert (found.batch_id, found.group_ids) == (second, (group_id,))
+
+
+def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
+    batch_id = store.lease_batch([ready_group(store)])
+    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    with pytest.raises(StoreConflict, match="was consumed by version 1"):
+        store.release_batch(batch_id)
+
+
+def test_the_base_version_is_added_once(store: Store) -> None:
+    assert store.add_version("checkpoints/0") == Commit.DUPLICATE
+    with pytest.raises(StoreConflict, match="committed with checkpoint 'checkpoints/0'"):
+        store.add_version("another")
+
+
+def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
+    evaluation = Evaluation(
+        phase=Phase.BEFORE, policy_version=0, task_id="click-test", seed=1_000_001, reward=1.0
+    )
+    assert store.record_evaluation(evaluation)
+    assert not store.record_evaluation(replace(evaluation, reward=0.0))
+    assert store.evaluations() == (evaluation,)
+    assert store.evaluations(Phase.AFTER) == ()
+
+
+def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:
+    first = store.record_event("restart", "env-003", {"reason": "killed"})
+    store.record_event("drop", "group 4")
+    assert [event.subject for event in store.events()] == ["env-003", "group 4"]
+    (event,) = store.events(since_id=first)
+    assert (event.kind, event.subject, event.unix_s, event.data) == ("drop", "group 4", NOW, {})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.rollout(99),
+        lambda store: store.group(99),
+        lambda store: store.lease_rollout(99, "env-000", NOW),
+        lambda store: store.release_rollout(99, 1, FAULT, "", 3),
+        lambda store: store.commit_update(99, 1, "", {}),
+    ],
+)
+def test_an_unknown_key_is_named(store: Store, call: Callable[[Store], object]) -> None:
+    with pytest.raises(StoreConflict, match=r"store\.db has no (rollout|group|batch) 99"):
+        call(store)
+
+
+def test_task_statistics_tell_recent_rewards_and_the_longest_success(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 4, 10, 0)
+    for reward, steps in ((1.0, 3), (0.0, 9), (1.0, 2)):
+        leased = lease(store, group_id)
+        store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward, versions=[0] * steps))
+    (statistics,) = store.task_statistics(recent_rewards=2)
+    assert statistics.groups_opened == 1
+    assert statistics.recent_rewards == (0.0, 1.0)
+    assert statistics.longest_success_steps == 3
+
+
+def test_totals_count_by_outcome_and_over_windows(store: Store) -> None:
+    assert store.totals(now_unix_s=NOW).recent_success is None
+    ready_group(store)
+    totals = store.totals(last=1, now_unix_s=NOW + 30)
+    assert (totals.trajectories, totals.steps, totals.outcomes) == (2, 4, {"finished": 2})
+    assert totals.recent_success == 1.0
+    assert totals.steps_per_minute == 4.0
+    assert store.totals(now_unix_s=NOW + 61).steps_per_minute == 0.0
+
+
+def test_a_reader_in_its_own_connection_sees_what_was_committed(store: Store) -> None:
+    with StoreReader(store.path) as reader:
+        assert reader.snapshot().groups == ()
+        leased = lease(store)
+        (group,) = reader.snapshot().groups
+        assert [rollout.rollout_id for rollout in group.rollouts] == [leased.rollout_id]
+        assert reader.snapshot().version == 0
+
+
+def test_a_snapshot_leaves_out_consumed_and_dropped_groups(store: Store) -> None:
+    consumed, batched, dropped = (ready_group(store) for _ in range(3))
+    store.commit_update(store.lease_batch([consumed]), 1, "checkpoints/1", {})
+    batch_id = store.lease_batch([batched])
+    store.drop_group(dropped, "stale")
+    snapshot = store.snapshot()
+    assert [(group.group_id, group.batch_id) for group in snapshot.groups] == [(batched, batch_id)]
+    assert snapshot.batch is not None
+    assert snapshot.version == 1
