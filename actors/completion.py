@@ -5,6 +5,7 @@ waits, the actor takes other mail. There is no event loop here: each await hands
 the coroutine back to the actor, which resumes it when the completion is done.
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -64,3 +65,24 @@ def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
         done(stop.value)
         return
     waiting_for.then(lambda: drive(coroutine, done))
+
+
+class Lock:
+    """One coroutine of the actor at a time: `async with lock:`. First come, first served."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: deque[Completion[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._is_held:
+            turn: Completion[None] = Completion()
+            self._waiting.append(turn)
+            await turn
+        self._is_held = True
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._waiting:
+            self._waiting.popleft().succeed(None)
+        else:
+            self._is_held = False

@@ -49,7 +49,8 @@ class ActorSystem:
         self.root = root
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(exist_ok=True)
-        key = thespian_base.new_key(run_dir / "key")
+        key_file = run_dir / "key"
+        key = key_file.read_bytes() if key_file.exists() else thespian_base.new_key(key_file)
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
         thespian_base.install(key, self._admin_pid_file)

@@ -197,8 +197,8 @@ class Supervisor(Actor):
         if self._is_stopping:
             return  # on_stop was waiting for this; the actor ends normally
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
-        if not finish.normal:
-            self.board.set(self.identity.slot, last_reason=finish.reason)
+        verdict = "done" if finish.normal else "gave up"
+        self.board.set(self.identity.slot, last_reason=f"{verdict}: {finish.reason}")
         self.runtime.exit(0 if finish.normal else EXIT_SHUTDOWN)
 
     def _publish(self) -> None:

@@ -23,7 +23,7 @@ class StoreActor(Actor):
     """A thin shell: each message is one method of `Store`."""
 
     def on_start(self) -> None:
-        self._store = Store(Path(self.args["path"]))
+        self._store = Store(Path(self.args["store"]))
         # A lock held by a reader's checkpoint passes in moments; a full disk does not and crashes this actor.
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailable),

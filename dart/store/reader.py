@@ -177,6 +177,14 @@ class StoreReader:
         with self._transaction() as connection:
             return tuple(queries.read_evaluation(row) for row in connection.execute(query))
 
+    def rewards_over_time(self) -> list[tuple[str, float, float]]:
+        """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
+        query = select(
+            trajectories.c.task_id, trajectories.c.reward, trajectories.c.stored_unix_s
+        ).order_by(trajectories.c.stored_unix_s)
+        with self._transaction() as connection:
+            return [(row.task_id, row.reward, row.stored_unix_s) for row in connection.execute(query)]
+
     def events(self, since_id: int = 0, limit: int = 1000) -> tuple[Event, ...]:
         """Events after the one with id `since_id`, oldest first."""
         with self._transaction() as connection:

@@ -1,0 +1,267 @@
+"""The running system: first the tree, as a picture in code, then how a run is started and ended.
+
+    root                     rest_for_one   a dead owner takes those who depend on it along
+    ├─ store                 the durable record
+    ├─ curator               task difficulty, leases, batches, phases
+    ├─ rollout_pool          one_for_one    rollout-0 … : one engine each
+    ├─ weight_sync           rolls a new version through the pool, one at a time
+    ├─ environment_pool      one_for_one    env-000 … : one browser each, the flaky ones
+    └─ trainer               transient, significant: when it ends for good, the run is over
+"""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from actors.system import ActorSystem, RootSpec
+from dart.config import Child, Config
+from dart.environments.faults import InstallationIncomplete
+from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
+from dart.errors import DartError, DiskError, TemporaryError, UnavailableError
+from dart.observe.reading import SnapshotReader, final_report, training_episodes
+from dart.observe.report import Report
+from dart.observe.session import Session
+from dart.observe.snapshot import RunSnapshot
+from dart.rundir import RunPaths, claimed
+from dart.store.store import Store
+from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.supervisor import supervisor_args, supervisor_spec
+
+SNAPSHOT_S = 1.0
+"""How often the observer of a run is shown how it stands."""
+
+STOP_DEADLINE_S = 45.0
+"""After a first Ctrl-C: time for every actor to end by itself, children first."""
+
+EVALUATION_S_PER_EPISODE = 0.15
+LAST_UPDATE_S = 20.0
+"""Kept free at the end of the time budget for the last update and the final evaluation."""
+
+
+# ---- the tree ----
+
+
+def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """The running system, in start order; stopped in reverse.
+
+    run   what every actor is told: the resolved configuration, the path of the record, the names of the
+          rollout actors, when training ends
+    """
+    rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
+    environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
+    told = {**run, "workers": list(rollouts)}
+
+    def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
+        return ChildSpec(id=id_, actor=actor, args=told, **limits_of(config.supervision.child(id_)) | spec)
+
+    def pool(id_: str, names: tuple[str, ...], actor: str) -> ChildSpec:
+        limits = getattr(config.supervision, id_)
+        flags = SupervisorFlags(
+            max_restarts=limits.max_restarts, max_seconds=limits.max_seconds, ordered=False
+        )
+        return supervisor_spec(id_, flags, tuple(worker(name, actor) for name in names))
+
+    return (
+        worker("store", "dart.store.actor:StoreActor"),
+        worker("curator", "dart.curation.actor:CuratorActor"),
+        pool("rollout_pool", rollouts, "dart.rollout.actor:RolloutActor"),
+        worker("weight_sync", "dart.rollout.weight_sync:WeightSyncActor"),
+        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
+        worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
+    )
+
+
+def limits_of(child: Child) -> dict[str, Any]:
+    """A child's limits from the configuration, in the words of its child spec."""
+    return {
+        "restart": Restart(child.restart),
+        "start_deadline_s": child.start_deadline_s,
+        "hang_deadline_s": child.hang_deadline_s,
+        "shutdown_s": child.shutdown_s,
+        "backoff": Backoff(**child.backoff.model_dump()),
+    }
+
+
+def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
+    """The root supervisor over all of it."""
+    limits = config.supervision.root
+    flags = SupervisorFlags(
+        strategy=Strategy.REST_FOR_ONE, max_restarts=limits.max_restarts, max_seconds=limits.max_seconds
+    )
+    args = supervisor_args(flags, children(config, run))
+    return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
+
+
+# ---- a run ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a run that came to its end leaves."""
+
+    run_dir: Path
+    report: Report
+    snapshot: RunSnapshot
+    """How the run stood at its end; its conservation must hold."""
+    violations: tuple[str, ...]
+    """Every contradiction in the record; empty when it is sound."""
+    seconds: float
+
+
+class Interrupted(DartError):
+    """Ended by a signal before it was done; everything stored stays, `--resume` goes on."""
+
+    def __init__(self, run_dir: Path, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}; go on with: dartrl train --resume --run-dir {run_dir}")
+        self.signum = signum
+
+
+def train(
+    config: Config, *, resume: bool = False, on_snapshot: Callable[[RunSnapshot], None] = lambda _: None
+) -> TrainResult:
+    """Run the main job to its end: measure, train, measure.
+
+    Raises UnavailableError (no browser, no pages, no usable policy), RunDirectoryError, DiskError,
+    TemporaryError (a restart budget is spent) or Interrupted. Whatever happens, no process is left behind
+    and everything that was stored stays.
+    """
+    check_installation(config)
+    with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
+        paths = directory.paths
+        prepare_record(config, paths)
+        session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
+        run = {
+            "config": config.model_dump(mode="json"),
+            "store": str(paths.store),
+            "training_ends_unix_s": session.training_ends_unix_s,
+        }
+        with ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system:
+            _watch(system, session, paths, config, on_snapshot)
+        return _conclude(paths, config, session)
+
+
+def check_installation(config: Config) -> None:
+    """Everything a run needs from outside is there, or UnavailableError says what is missing and the remedy."""
+    executable = config.environments.executable or CHROMIUM
+    if not Path(executable).exists():
+        raise UnavailableError(
+            f"no browser at {executable}: install it with 'apt-get install chromium-headless-shell' or run "
+            "'make setup', or name another one with --set environments.executable=PATH"
+        )
+    try:
+        miniwob_html_dir()
+    except InstallationIncomplete as missing:
+        raise UnavailableError(str(missing)) from missing
+    if not (config.training.policy / "config.json").exists():
+        raise UnavailableError(
+            f"no policy checkpoint in {config.training.policy}: make one with 'dartrl pretrain', "
+            "or name another one with --set training.policy=FOLDER"
+        )
+
+
+def prepare_record(config: Config, paths: RunPaths) -> None:
+    """Create or migrate the database and see that the base policy is version 0."""
+    with Store(paths.store) as store:
+        if store.latest_version() is None:
+            store.add_version(str(config.training.policy))
+
+
+def final_reserve_s(config: Config) -> float:
+    """Time to keep free at the end of the budget."""
+    if not config.evaluation.after:
+        return LAST_UPDATE_S
+    episodes = len(config.tasks.train) * config.evaluation.seeds_per_task
+    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * episodes
+
+
+def _watch(
+    system: ActorSystem,
+    session: Session,
+    paths: RunPaths,
+    config: Config,
+    on_snapshot: Callable[[RunSnapshot], None],
+) -> None:
+    """Show how the run stands until its root ends. Raises what made it end early."""
+    with _Signals() as signals, SnapshotReader(paths, config, system.board) as reader:
+        stop_by_s = float("inf")
+        while not system.wait(SNAPSHOT_S):
+            session.keep()
+            on_snapshot(reader.read())
+            if signals.count and stop_by_s == float("inf"):
+                stop_by_s = time.monotonic() + STOP_DEADLINE_S
+                system.stop()
+            if signals.count > 1 or time.monotonic() > stop_by_s:
+                break
+        session.keep()
+        if signals.count:
+            raise Interrupted(paths.root, signals.last)
+        _refuse_early_end(system.verdict())
+
+
+def _refuse_early_end(verdict: str) -> None:
+    """The root ends by itself only when the run is over; anything else names its cause."""
+    if verdict.startswith("done"):
+        return
+    what = verdict or "the root supervisor was killed"
+    if any(word in what for word in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "No space")):
+        raise DiskError(f"{what}; nothing that was stored is lost, go on with --resume")
+    raise TemporaryError(f"{what}; nothing that was stored is lost, go on with --resume")
+
+
+def _conclude(paths: RunPaths, config: Config, session: Session) -> TrainResult:
+    """The final table, the curve and the books, written into the run directory."""
+    from dart.observe.curve import write_png
+    from dart.observe.report import write_json
+
+    with SnapshotReader(paths, config) as reader:
+        snapshot = reader.read()
+        violations = reader.store.integrity(config.curation.staleness)
+        report = final_report(reader.store)
+        write_png(training_episodes(reader.store, session), report, paths.curve)
+    about = {
+        "seed": config.run.seed,
+        "seconds": round(session.elapsed_s(), 1),
+        "updates": snapshot.updates,
+        "trajectories": snapshot.trajectories,
+        "restarts": snapshot.restarts,
+        "faults": dict(snapshot.faults),
+        "conservation": {
+            name: getattr(snapshot.conservation, name)
+            for name in ("issued", "trained", "dropped", "stored", "leased", "holds")
+        },
+        "violations": list(violations),
+    }
+    write_json(report, paths.report, about=about)
+    return TrainResult(
+        run_dir=paths.root,
+        report=report,
+        snapshot=snapshot,
+        violations=violations,
+        seconds=session.elapsed_s(),
+    )
+
+
+class _Signals:
+    """Counts SIGINT and SIGTERM while a run is watched: the first drains, the second ends at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.count, self.last = self.count + 1, number
+

@@ -1,0 +1,190 @@
+"""Reading how a run stands: the vitals board and the record, never the actors, who may hang."""
+
+import json
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from actors.board import Board, Vitals
+from dart.config import Config, load_config
+from dart.curation.actor import plan_of
+from dart.curation.phases import RunPhase, missing, phase_now
+from dart.observe.curve import Episode
+from dart.observe.report import Report
+from dart.observe.session import Session
+from dart.observe.snapshot import ActorRow, Conservation, Phase, RunSnapshot, TaskRow
+from dart.observe.statistics import Score
+from dart.rundir import RunPaths
+from dart.store import records
+from dart.store.reader import StoreReader
+
+RECENT = 200
+"""Trajectories behind the success rate of the live view."""
+
+RECENT_PER_TASK = 40
+
+SUCCESS = 0.5
+"""A reward above it counts as success; MiniWoB++ rewards of the tasks here are 0 or 1, some in between."""
+
+_PHASES = {
+    RunPhase.BEFORE: Phase.BASE_EVALUATION,
+    RunPhase.TRAINING: Phase.TRAINING,
+    RunPhase.AFTER: Phase.FINAL_EVALUATION,
+    RunPhase.OVER: Phase.DONE,
+}
+
+
+class SnapshotReader:
+    """Opened once, read many times."""
+
+    def __init__(self, paths: RunPaths, config: Config, board: Board | None = None) -> None:
+        self.paths = paths
+        self.store = StoreReader(paths.store)
+        self._config = config
+        self._board = board if board is not None else Board(paths.board)
+        self._resources = ExitStack()
+        self._resources.callback(self.store.close)
+        if board is None:
+            self._resources.callback(self._board.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def read(self) -> RunSnapshot:
+        """How the run stands now."""
+        session = _session(self.paths)
+        vitals = self._board.rows()
+        totals = self.store.totals(last=RECENT)
+        newest = self.store.latest_version()
+        phase, done, total = self._progress(session, 0 if newest is None else newest.version)
+        metrics = newest.metrics if newest is not None else {}
+        books = self.store.conservation()
+        return RunSnapshot(
+            run_dir=str(self.paths.root),
+            taken_unix_s=time.time(),
+            phase=phase,
+            elapsed_s=session["elapsed_s"],
+            budget_s=session["budget_s"],
+            updates=0 if newest is None else newest.version,
+            updates_max=self._config.training.updates,
+            policy_version=0 if newest is None else newest.version,
+            serving_versions=tuple(
+                row.gauge_version for row in vitals if row.name.startswith("rollout-") and row.ready
+            ),
+            success_rate=totals.recent_success,
+            recent=min(totals.trajectories, RECENT),
+            trajectories=totals.trajectories,
+            actions_per_minute=totals.steps_per_minute,
+            staleness_mean=metrics.get("staleness_mean"),
+            staleness_max=int(metrics["staleness_max"]) if "staleness_max" in metrics else None,
+            restarts=sum(row.restarts for row in vitals),
+            faults=totals.faults,
+            conservation=Conservation(
+                issued=books.issued,
+                trained=books.trained,
+                dropped=books.dropped,
+                stored=books.stored,
+                leased=books.leased,
+            ),
+            evaluation_done=done,
+            evaluation_total=total,
+            tasks=self._tasks(),
+            actors=tuple(_actor_row(row) for row in vitals),
+        )
+
+    def _progress(self, session: dict[str, Any], updates: int) -> tuple[Phase, int, int]:
+        """The phase, and how far its evaluation is."""
+        plan = plan_of(self._config, session["training_ends_unix_s"])
+        left = {
+            phase: missing(plan, {(e.task_id, e.seed) for e in self.store.evaluations(phase)})
+            for phase in records.Phase
+        }
+        now = phase_now(
+            plan,
+            updates=updates,
+            now_unix_s=time.time(),
+            missing_before=len(left[records.Phase.BEFORE]),
+            missing_after=len(left[records.Phase.AFTER]),
+        )
+        total = len(plan.episodes)
+        if now is RunPhase.BEFORE:
+            return _PHASES[now], total - len(left[records.Phase.BEFORE]), total
+        if now is RunPhase.AFTER:
+            return _PHASES[now], total - len(left[records.Phase.AFTER]), total
+        return _PHASES[now], 0, 0
+
+    def _tasks(self) -> tuple[TaskRow, ...]:
+        base = scores(self.store, records.Phase.BEFORE)
+        known = {task.task_id: task for task in self.store.task_statistics(RECENT_PER_TASK)}
+        rows = []
+        for task_id in self._config.tasks.train:
+            task = known.get(task_id)
+            rewards = task.recent_rewards if task is not None else ()
+            rows.append(
+                TaskRow(
+                    task_id=task_id,
+                    trajectories=0 if task is None else task.groups_opened * self._config.curation.rollouts_per_group,
+                    recent=len(rewards),
+                    success_rate=sum(r > SUCCESS for r in rewards) / len(rewards) if rewards else None,
+                    base_success_rate=base[task_id].rate if task_id in base else None,
+                )
+            )
+        return tuple(rows)
+
+
+def read_snapshot(run_dir: Path) -> RunSnapshot:
+    """How the run in a directory stands, from outside. Works while every actor hangs."""
+    paths = RunPaths(run_dir)
+    with SnapshotReader(paths, load_config(paths.config)) as reader:
+        return reader.read()
+
+
+def scores(store: StoreReader, phase: records.Phase) -> dict[str, Score]:
+    """Successes and episodes of one evaluation, by task."""
+    episodes: Counter[str] = Counter()
+    successes: Counter[str] = Counter()
+    for evaluation in store.evaluations(phase):
+        episodes[evaluation.task_id] += 1
+        successes[evaluation.task_id] += int(evaluation.reward > SUCCESS)
+    return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}
+
+
+def final_report(store: StoreReader) -> Report:
+    """Before and after, on held-out seeds."""
+    return Report(before=scores(store, records.Phase.BEFORE), after=scores(store, records.Phase.AFTER))
+
+
+def training_episodes(store: StoreReader, session: Session) -> list[Episode]:
+    """Every training episode with the time since the start of the run, for the learning curve."""
+    start_unix_s = session.started_unix_s - session.used_before_s
+    return [
+        Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > SUCCESS)
+        for task_id, reward, stored_unix_s in store.rewards_over_time()
+    ]
+
+
+def _session(paths: RunPaths) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((paths.root / "session.json").read_text())
+    return found
+
+
+def _actor_row(row: Vitals) -> ActorRow:
+    return ActorRow(
+        name=row.name,
+        parent="" if row.parent == "launcher" else row.parent,
+        state=row.state.value,
+        pid=row.pid,
+        incarnation=row.incarnation,
+        ready=row.ready,
+        beat_age_s=row.beat_age_s or 0.0,
+        busy_s=row.busy_s or 0.0,
+        handler=row.handler if row.busy_s else "",
+        messages=row.messages,
+        restarts=row.restarts,
+        last_reason=row.last_reason,
+    )

@@ -1,0 +1,51 @@
+"""How much of its time budget a run has used, across interruptions."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dart.config import Config
+from dart.rundir import RunPaths
+
+MINUTE_S = 60.0
+
+
+@dataclass(slots=True)
+class Session:
+    """One stretch of a run between a start and an end. Its file says how long the run has run in all."""
+
+    path: Path
+    started_unix_s: float
+    used_before_s: float
+    budget_s: float
+    training_ends_unix_s: float
+
+    @classmethod
+    def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "Session":
+        """Start the clock, going on from what earlier sessions used."""
+        path = paths.root / "session.json"
+        used_s = json.loads(path.read_text())["elapsed_s"] if path.exists() else 0.0
+        now_s = time.time()
+        budget_s = config.run.minutes * MINUTE_S
+        ends_s = now_s + max(0.0, budget_s - used_s - reserve_s) if budget_s else float("inf")
+        session = cls(path, now_s, used_s, budget_s, ends_s)
+        session.keep()
+        return session
+
+    def elapsed_s(self) -> float:
+        """Seconds the run has run, all sessions together."""
+        return self.used_before_s + time.time() - self.started_unix_s
+
+    def keep(self) -> None:
+        """Write it down, whole."""
+        content = {
+            "elapsed_s": self.elapsed_s(),
+            "budget_s": self.budget_s,
+            "started_unix_s": self.started_unix_s,
+            "used_before_s": self.used_before_s,
+            "training_ends_unix_s": self.training_ends_unix_s,
+        }
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(json.dumps(content))
+        temporary.replace(self.path)
