@@ -43,6 +43,7 @@ KILL_DEADLINE_S = 5.0
 FLAGS = (
     "--remote-debugging-pipe",
     "--no-first-run",
+    "--allow-file-access-from-files",
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-extensions",

@@ -45,11 +45,6 @@ CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
 WIDTH, HEIGHT = 160, 210
 """Every task is drawn in this frame, the instruction in its top 50 pixels."""
 
-LAYOUT_WIDTH, LAYOUT_HEIGHT = 500, 320
-"""The window the pages were made for. They are laid out in it when an episode starts, because dialogs
-are placed by the size of the window, and then seen through a viewport of the task's frame. (Cutting
-the frame out of each screenshot instead would cost every step another 17 ms.)"""
-
 WAIT_S = 0.25
 """How long the action `Wait` waits."""
 
@@ -60,34 +55,8 @@ Taken out of the operation's deadline, at most a quarter of it."""
 
 INSPECT_DEADLINE_S = 5.0
 
-START_SCRIPT = """
-(() => {
-  const seed = new URLSearchParams(location.search).get('seed');
-  if (seed === null) return;
-  const report = (message) => dartReady(JSON.stringify(message));
-  const whenReady = () => {
-    if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
-    const told = core.getUtterance();
-    window.dartEpisode = true;
-    report({instruction: typeof told === 'string' ? told : told.utterance});
-  };
-  const start = () => {
-    if (core.cover_div === null) return setTimeout(start, 2);
-    try {
-      core.EPISODE_MAX_TIME = 2 ** 30;  // its timer would end an episode while a slow policy thinks
-      Math.seedrandom(Number(seed));
-      core.setDataMode('train');
-      core.startEpisodeReal();
-      core.startEpisode = () => {};     // no START cover over the last screen, no second episode
-      whenReady();
-    } catch (error) {
-      report({error: String(error)});
-    }
-  };
-  addEventListener('load', () => setTimeout(start));
-})();
-"""
-"""Runs first in every document; starts the episode once the page's own load handler has run."""
+START_SCRIPT = (Path(__file__).parent / "miniwob_start.js").read_text()
+"""Runs first in every document."""
 
 READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]
@@ -173,14 +142,12 @@ class MiniWobEnvironment:
         async with self._operation("reset", deadline_s):
             page = await self._ready_page()
             ready = page.next_binding_call("dartReady")
-            _resize(page, LAYOUT_WIDTH, LAYOUT_HEIGHT)
             navigated = await page.post("Page.navigate", {"url": url})
             if "errorText" in navigated:
                 raise ResetFailed(task_id, navigated["errorText"])
             start = json.loads(await ready)
             if "error" in start:
                 raise ResetFailed(task_id, start["error"])
-            _resize(page, WIDTH, HEIGHT)
             screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
         self._episode = _Episode(task_id, start["instruction"])
         return _observation(screenshot, start["instruction"])
@@ -304,17 +271,13 @@ class MiniWobEnvironment:
 
 
 async def _prepare(page: Session) -> None:
-    """The start script for every document this page will load."""
+    """Frame and start script for every document this page will load."""
+    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     await asyncio.gather(
+        page.post("Emulation.setDeviceMetricsOverride", metrics),
         page.post("Runtime.addBinding", {"name": "dartReady"}),
         page.post("Page.addScriptToEvaluateOnNewDocument", {"source": START_SCRIPT}),
     )
-
-
-def _resize(page: Session, width: int, height: int) -> None:
-    """Give the viewport another size; what is posted after it sees the new one."""
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    page.post("Emulation.setDeviceMetricsOverride", metrics)
 
 
 async def _screenshot(answer: Answer) -> bytes:

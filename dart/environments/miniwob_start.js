@@ -1,0 +1,38 @@
+// Runs first in every document of a MiniWoB++ page: starts the episode of the address's ?seed= once
+// the page's own load handler has run, and tells dartReady(...) the instruction or the error.
+(() => {
+  const seed = new URLSearchParams(location.search).get('seed');
+  if (seed === null) return;
+
+  const report = (message) => dartReady(JSON.stringify(message));
+
+  const whenReady = () => {
+    if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
+    const told = core.getUtterance();
+    window.dartEpisode = true;
+    report({instruction: typeof told === 'string' ? told : told.utterance});
+  };
+
+  const start = () => {
+    if (core.cover_div === null) return setTimeout(start, 2);
+    core.EPISODE_MAX_TIME = 2 ** 30;  // its timer would end an episode while a slow policy thinks
+    Math.seedrandom(Number(seed));
+    core.setDataMode('train');
+    core.startEpisodeReal();
+    core.startEpisode = () => {};     // no START cover over the last screen, no second episode
+    core.hideDisplay();               // rewards and wall clock: right of the frame, but one can scroll there,
+    scrollTo(0, 0);                   // and a dialog that takes the focus already has
+    whenReady();
+  };
+
+  // The style sheets' pictures are fetched when they are first drawn, which the first screenshot can miss.
+  const pictureUrls = (sheet) => [...sheet.cssRules].flatMap((rule) =>
+    [...rule.cssText.matchAll(/url\("(.*?)"\)/g)].map((found) => new URL(found[1], sheet.href ?? location.href).href));
+  const fetched = (url) => Object.assign(new Image(), {src: url}).decode();
+  const pictures = async () => {
+    const urls = new Set([...document.styleSheets].flatMap(pictureUrls));
+    await Promise.allSettled([...urls].map(fetched));
+  };
+
+  addEventListener('load', () => pictures().then(start).catch((error) => report({error: String(error)})));
+})();
