@@ -8,10 +8,8 @@ frozen models or plain data. No heavy library is imported here: the command line
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dart.config_layers import (
     Layer,
     Problem,
+    describe,
     did_you_mean,
     dotted,
     explain,
-    field_of,
     file_layer,
     merge,
     near,
@@ -38,7 +36,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class ConfigError(ConfigurationError):
@@ -52,9 +49,7 @@ class ConfigError(ConfigurationError):
 class Section(BaseModel):
     """One TOML table: frozen, strict about types, no unknown keys."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Run(Section):
@@ -90,7 +85,7 @@ class Environments(Section):
     count: Count = 8
     """Environment actors, each with a browser of its own."""
     executable: str = ""
-    """Path of the Chromium headless shell; empty to look for it in the usual places."""
+    """Path of a Chromium headless shell; empty for Debian's."""
     reset_deadline_s: Seconds = 20.0
     """Longest a fresh start screen may take."""
     observe_deadline_s: Seconds = 10.0
@@ -184,7 +179,7 @@ class Backoff(Section):
     """Each further delay is this many times the one before."""
     max_s: Seconds = 10.0
     """Longest delay."""
-    jitter: Fraction = 0.1
+    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Random share by which a delay may be longer or shorter."""
     reset_after_s: Seconds = 30.0
     """A child that ran this long starts again at the first delay."""
@@ -373,20 +368,18 @@ def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:
             )
 
 
-@cache
-def known_tasks() -> frozenset[str]:
-    """Ids of the tasks that are installed; empty when the pages are not, and nothing can be checked.
+def known_tasks() -> Collection[str]:
+    """Ids of the tasks that are installed; empty when the pages are not, and nothing can be checked."""
+    from dart.environments.faults import PagesMissing
+    from dart.environments.miniwob import task_ids
 
-    Finds the package's folder without importing it, since importing it needs its unwanted dependencies.
-    """
-    spec = find_spec("miniwob")
-    folders = spec.submodule_search_locations if spec else None
-    pages = [page for folder in folders or () for page in Path(folder, "html", "miniwob").glob("*.html")]
-    return frozenset(f"miniwob/{page.stem}" for page in pages)
+    try:
+        return task_ids()
+    except PagesMissing:
+        return ()
 
 
 def field_rows() -> Iterator[tuple[str, str, Any]]:
     """Every key in file order: (dotted key, its description, its default)."""
     for key, default in dotted(Config().model_dump(mode="json")):
-        field = field_of(Config, key.split("."))
-        yield key, (field.description if field else None) or "", default
+        yield key, describe(Config, key), default

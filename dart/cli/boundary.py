@@ -1,0 +1,50 @@
+"""Where errors become messages and exit codes: the outermost frame of every command."""
+
+import errno
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+from dart.cli.exit_codes import ExitCode, exit_code_of
+from dart.errors import DartError
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+"""Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
+
+
+@contextmanager
+def errors_as_exit_codes() -> Iterator[None]:
+    """End the command with one message and its exit code for every error a person can do something about.
+
+    Anything else is a defect: it goes on up, prints its traceback and ends with 1.
+    """
+    try:
+        yield
+    except DartError as error:
+        end(str(error), exit_code_of(error))
+    except KeyboardInterrupt:
+        end("interrupted", ExitCode.INTERRUPTED)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        place = f" at {error.filename}" if error.filename else ""
+        end(
+            f"{error.strerror}{place}; make room or choose another disk, then go on with --resume "
+            "(everything stored before is kept)",
+            ExitCode.IO_ERROR,
+        )
+
+
+def end(message: str, code: ExitCode) -> NoReturn:
+    """Print one message on stderr and end the command."""
+    for line in message.splitlines():
+        typer.echo(f"error: {line}", err=True)
+    raise typer.Exit(code)
+
+
+def code_of_signal(number: int) -> ExitCode:
+    """The exit code of a run that was ended by a signal."""
+    return ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED

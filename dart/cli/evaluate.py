@@ -1,0 +1,48 @@
+"""`dartrl eval`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.options import Overrides
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="TOML file. Default: that of the checkpoint's run.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Measure a checkpoint on held-out seeds.
+
+    **Examples**
+
+    * `dartrl eval configs/base-policy`
+    * `dartrl eval runs/laptop/checkpoints/v000042 --set evaluation.seeds_per_task=100`
+    """
+    with errors_as_exit_codes():
+        _evaluate(checkpoint, config, overrides or [])
+
+
+def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None:
+    from rich.console import Console
+
+    from dart.config import load_config
+    from dart.config_layers import literal
+    from dart.observe.live import open_view
+    from dart.observe.report import Report, render
+    from dart.preflight import require_installation
+    from dart.rundir import RunPaths
+
+    of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
+    path = path or (of_its_run if of_its_run.is_file() else None)
+    config = load_config(path, [*overrides, f"training.policy={literal(str(checkpoint.resolve()))}"])
+    require_installation(config)
+    from dart import app
+
+    with open_view(Console(stderr=True)) as view:
+        scores = app.evaluate(config, checkpoint.resolve(), on_snapshot=view.show)
+    Console().print(render(Report({}, scores)))

@@ -1,0 +1,98 @@
+"""`dartrl status` and `dartrl tree`: a run seen from outside, even while everything in it hangs."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import RUNS, RunDir
+
+if TYPE_CHECKING:
+    from dart.observe.snapshot import RunSnapshot
+
+
+def status(
+    run_dir: RunDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every value as JSON.")] = False,
+) -> None:
+    """Show how a run is doing. Exit code 0: healthy, 1: degraded, 3: not running, 4: cannot tell.
+
+    **Examples**
+
+    * `dartrl status`
+    * `dartrl status --run-dir runs/laptop --json | jq .success_rate`
+    """
+    with errors_as_exit_codes():
+        _status(_chosen(run_dir), as_json=as_json)
+
+
+def tree(run_dir: RunDir = None) -> None:
+    """Show who supervises whom, who was restarted and why.
+
+    **Examples**
+
+    * `dartrl tree`
+    * `watch -n 1 dartrl tree --run-dir runs/laptop`
+    """
+    with errors_as_exit_codes():
+        _tree(_chosen(run_dir))
+
+
+def _chosen(run_dir: Path | None) -> Path:
+    from dart.rundir import latest_run
+
+    return run_dir or latest_run(RUNS)
+
+
+def _status(run_dir: Path, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from dart.observe import live
+    from dart.rundir import holder
+
+    pid = holder(run_dir)
+    snapshot = _snapshot(run_dir, pid)
+    if as_json:
+        typer.echo(json.dumps({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}))
+    else:
+        Console().print(live.status(snapshot, pid=pid))
+    raise typer.Exit(verdict(snapshot, pid))
+
+
+def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
+    """The exit code of `status`."""
+    if pid is None:
+        return ExitCode.NOT_RUNNING
+    return ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED
+
+
+def _tree(run_dir: Path) -> None:
+    from rich.console import Console
+
+    from dart.observe import live
+    from dart.rundir import holder
+
+    pid = holder(run_dir)
+    if pid is None:
+        end(f"the run in {run_dir} is not running; nobody is alive", ExitCode.NOT_RUNNING)
+    Console().print(live.tree(_snapshot(run_dir, pid).actors))
+
+
+def _snapshot(run_dir: Path, pid: int | None) -> "RunSnapshot":
+    from dart.observe.snapshot import read_snapshot
+
+    try:
+        return read_snapshot(run_dir)
+    except FileNotFoundError as error:
+        if pid is None:
+            end(f"the run in {run_dir} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+        end(
+            f"the run in {run_dir} is running as process {pid} and does not show its state yet "
+            f"({error.filename} is missing); ask again in a moment",
+            ExitCode.UNKNOWN,
+        )

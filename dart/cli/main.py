@@ -1,0 +1,52 @@
+"""`dartrl`: the guard, the commands, nothing else.
+
+Every command is thin: read the options, call one function of the training system, show what it returns. What
+is heavy is imported inside the functions, so that help and checks answer at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from dart import __version__
+from dart.cli.config import config_app
+from dart.cli.evaluate import evaluate
+from dart.cli.inspect import status, tree
+from dart.cli.train import train
+from dart.import_guard import require_own_supervision
+
+app = typer.Typer(
+    name="dartrl",
+    help="Train agents that look at a screen and act with mouse and keyboard, on supervised actors.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a defect shows Python's own traceback, without local variables
+    rich_markup_mode="markdown",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dartrl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(status)
+app.command()(tree)
+app.add_typer(config_app, name="config")
+
+
+def main() -> None:
+    """The `dartrl` command."""
+    require_own_supervision()
+    app()

@@ -1,0 +1,21 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set one value of the configuration; may be repeated."),
+]
+
+RunDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--run-dir", "-r", help="Directory of the run. Default: the one running, or the newest in runs/."
+    ),
+]
+
+RUNS = Path("runs")
+"""Where a run is looked for when none is named."""

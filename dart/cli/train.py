@@ -1,0 +1,78 @@
+"""`dartrl train`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import RUNS, Overrides
+
+if TYPE_CHECKING:
+    from dart.config import Config
+
+
+def train(
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="TOML file. Default: the built-in values; with --resume, the run's own."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the run directory.")
+    ] = False,
+    overrides: Overrides = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", "-r", help="Where everything of the run lies (run.dir).")
+    ] = None,
+) -> None:
+    """Train a policy until its time or its updates are used up, and show what it learned.
+
+    **Examples**
+
+    * `dartrl train configs/laptop.toml`
+    * `dartrl train --set run.minutes=5 --run-dir runs/short`
+    * `dartrl train --resume --run-dir runs/short`
+    """
+    with errors_as_exit_codes():
+        settings = training_config(config, overrides or [], run_dir, resume=resume)
+        _train(settings, resume=resume)
+
+
+def training_config(
+    path: Path | None, overrides: Sequence[str], run_dir: Path | None, *, resume: bool
+) -> "Config":
+    """The configuration of a new run, or of the one to be resumed.
+
+    raises    ConfigError, NotRunningError
+    """
+    from dart.config import load_config
+    from dart.config_layers import literal
+    from dart.rundir import RunPaths, latest_run
+
+    if resume and path is None:
+        run_dir = run_dir or latest_run(RUNS)
+        path = RunPaths(run_dir).config
+    chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
+    return load_config(path, [*overrides, *chosen])
+
+
+def _train(config: "Config", *, resume: bool) -> None:
+    from rich.console import Console
+
+    from dart.observe.live import open_view
+    from dart.observe.result import publish
+    from dart.preflight import require_installation
+    from dart.rundir import RunPaths
+
+    require_installation(config)
+    from dart import app
+
+    with open_view(Console(stderr=True)) as view:
+        result = app.train(config, resume=resume, on_snapshot=view.show)
+    publish(result, Console(), RunPaths(config.run.dir))
+    if result.failure:
+        end(result.failure, ExitCode.FAILED)
+    if result.stopped_by is not None:
+        end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))

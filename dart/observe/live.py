@@ -1,0 +1,264 @@
+"""A run while it runs: one live view on a terminal, plain lines anywhere else.
+
+Everything here turns a `RunSnapshot` into text. Nothing reads the run or decides anything.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+
+LINE_EVERY_S = 10.0
+"""Time between plain lines: a run of 20 minutes is 120 of them."""
+
+ROWS_MAX = 24
+"""Actors in the live view; the unwell ones come first, the rest is counted."""
+
+STATE_STYLES = {"running": "green", "starting": "cyan", "backoff": "yellow", "failed": "bold red"}
+
+
+class View(Protocol):
+    """Shows a run's snapshots as they come."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, snapshot: RunSnapshot) -> None: ...
+
+
+def open_view(console: Console, *, clock: Callable[[], float] = time.monotonic) -> View:
+    """The live view on a terminal, plain lines elsewhere."""
+    return LiveView(console) if console.is_terminal else PlainLines(console, clock=clock)
+
+
+class PlainLines:
+    """One line every `LINE_EVERY_S` seconds, and at every change of phase."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._printed_s = float("-inf")
+        self._phase: Phase | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Print the snapshot when it is time."""
+        now_s = self._clock()
+        if snapshot.phase is self._phase and now_s - self._printed_s < LINE_EVERY_S:
+            return
+        self._phase, self._printed_s = snapshot.phase, now_s
+        self._console.print(line(snapshot), markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveView:
+    """The whole run on one screen, drawn in place; the last picture stays."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Draw the snapshot."""
+        self._live.update(screen(snapshot), refresh=True)
+
+
+def line(snapshot: RunSnapshot) -> str:
+    """One run in one line, for logs."""
+    parts = [f"{_clock_text(snapshot)}  {_phase(snapshot)}", *_figures(snapshot)]
+    return "  ".join([*parts, f"alive {snapshot.well}/{len(snapshot.actors)}", _restarts(snapshot)])
+
+
+def screen(snapshot: RunSnapshot) -> RenderableType:
+    """One run on one screen."""
+    sides = Table.grid(padding=(0, 3))
+    sides.add_row(task_table(snapshot.tasks), actor_table(snapshot.actors))
+    return Group(_head(snapshot), "", sides)
+
+
+def _head(snapshot: RunSnapshot) -> RenderableType:
+    head = Table.grid(padding=(0, 2))
+    head.add_row(Text(f"{_phase(snapshot)}", style="bold"), _progress(snapshot), Text(_clock_text(snapshot)))
+    return Group(head, Text("  ".join(_figures(snapshot))), Text(_health(snapshot)))
+
+
+def _progress(snapshot: RunSnapshot) -> RenderableType:
+    if snapshot.budget_s <= 0:
+        return Text("")
+    return ProgressBar(
+        total=snapshot.budget_s, completed=min(snapshot.elapsed_s, snapshot.budget_s), width=30
+    )
+
+
+def _clock_text(snapshot: RunSnapshot) -> str:
+    budget = f"/{duration(snapshot.budget_s)}" if snapshot.budget_s > 0 else ""
+    return duration(snapshot.elapsed_s) + budget
+
+
+def _phase(snapshot: RunSnapshot) -> str:
+    if snapshot.evaluation_total == 0:
+        return snapshot.phase.value
+    return f"{snapshot.phase.value} {snapshot.evaluation_done}/{snapshot.evaluation_total}"
+
+
+def _figures(snapshot: RunSnapshot) -> list[str]:
+    limit = f"/{snapshot.updates_max}" if snapshot.updates_max else ""
+    recent = f" ({snapshot.recent} newest)" if snapshot.success_rate is not None else ""
+    staleness = (
+        "–"
+        if snapshot.staleness_mean is None
+        else f"{snapshot.staleness_mean:.1f} (max {snapshot.staleness_max})"
+    )
+    return [
+        f"success {percent(snapshot.success_rate)}{recent}",
+        f"updates {snapshot.updates}{limit}",
+        f"version {snapshot.policy_version} (serving {_versions(snapshot.serving_versions)})",
+        f"trajectories {snapshot.trajectories}",
+        f"actions/min {snapshot.actions_per_minute:.0f}",
+        f"staleness {staleness}",
+    ]
+
+
+def _versions(versions: Iterable[int]) -> str:
+    return ", ".join(str(version) for version in sorted(set(versions))) or "–"
+
+
+def _health(snapshot: RunSnapshot) -> str:
+    alive = f"alive {snapshot.well}/{len(snapshot.actors)}"
+    return f"{alive}  {_restarts(snapshot)}  {snapshot.conservation}"
+
+
+def _restarts(snapshot: RunSnapshot) -> str:
+    faults = ", ".join(f"{kind} {count}" for kind, count in snapshot.faults.items() if count)
+    return f"restarts {snapshot.restarts}  faults {faults or 0}"
+
+
+def task_table(tasks: Iterable[TaskRow]) -> Table:
+    """Success of each task among its newest trajectories."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("task", no_wrap=True)
+    for name in ("base", "now", "played"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for task in tasks:
+        now = Text(percent(task.success_rate), style=_rate_style(task))
+        table.add_row(task.task_id, percent(task.base_success_rate), now, str(task.trajectories))
+    return table
+
+
+def _rate_style(task: TaskRow) -> str:
+    if task.success_rate is None or task.base_success_rate is None:
+        return ""
+    return "green" if task.success_rate > task.base_success_rate else ""
+
+
+def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Table:
+    """Who is alive and what it does; the unwell first."""
+    ordered = sorted(actors, key=lambda actor: actor.is_well)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("actor", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("restarts", justify="right", no_wrap=True)
+    table.add_column("doing", no_wrap=True, overflow="ellipsis", max_width=36)
+    for actor in ordered[:rows_max]:
+        table.add_row(actor.name, state_text(actor), str(actor.restarts), doing(actor))
+    if len(ordered) > rows_max:
+        rest = Counter(actor.state for actor in ordered[rows_max:])
+        table.add_row("…", ", ".join(f"{count} {state}" for state, count in rest.items()), "", "")
+    return table
+
+
+def state_text(actor: ActorRow) -> Text:
+    """The state in its colour; one that runs and is not ready says so."""
+    waiting = actor.state == "running" and not actor.ready
+    text = "running, not ready" if waiting else actor.state
+    return Text(text, style="yellow" if waiting else STATE_STYLES.get(actor.state, ""))
+
+
+def doing(actor: ActorRow) -> str:
+    """What it is busy with, or why it is not well."""
+    if not actor.is_well and actor.last_reason:
+        return actor.last_reason
+    return f"{actor.handler} {actor.busy_s:.1f} s" if actor.handler else ""
+
+
+def tree(actors: Iterable[ActorRow]) -> Tree:
+    """The supervision tree."""
+    rows = list(actors)
+    names = {actor.name for actor in rows}
+    root = Tree("", hide_root=True, guide_style="dim")
+    roots = [actor for actor in rows if actor.parent not in names or actor.parent == actor.name]
+    for actor in roots:
+        _grow(root, actor, rows)
+    return root
+
+
+def _grow(branch: Tree, actor: ActorRow, rows: list[ActorRow]) -> None:
+    twig = branch.add(_tree_line(actor))
+    for child in rows:
+        if child.parent == actor.name and child is not actor:
+            _grow(twig, child, rows)
+
+
+def _tree_line(actor: ActorRow) -> Text:
+    text = Text.assemble(f"{actor.name}  ", state_text(actor), f"  pid {actor.pid}")
+    if actor.restarts:
+        text.append(f"  restarts {actor.restarts}")
+    if actor.last_reason:
+        text.append(f"  last: {actor.last_reason}", style="dim")
+    busy = doing(actor) if actor.is_well else ""
+    return text.append(f"  {busy}") if busy else text
+
+
+def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
+    """One run for `dartrl status`: the same screen with where it is and whether it runs."""
+    state = "NOT RUNNING" if pid is None else "healthy" if snapshot.is_healthy else "DEGRADED"
+    where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
+    return Group(where, screen(snapshot))
+
+
+def percent(rate: float | None) -> str:
+    """A rate for people; a dash when there is none."""
+    return "–" if rate is None else f"{100 * rate:.0f} %"
+
+
+def duration(seconds: float) -> str:
+    """`3:07`, `1:03:07`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,132 @@
+"""What can be seen of a run at one moment, as plain data for the live view, `status` and `tree`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a run is on its way."""
+
+    STARTING = "starting"
+    BASE_EVALUATION = "base evaluation"
+    TRAINING = "training"
+    FINAL_EVALUATION = "final evaluation"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorRow:
+    """One actor, from the vitals board: readable while the actor hangs."""
+
+    name: str
+    parent: str
+    """Name of its supervisor; empty for the root."""
+    state: str
+    """starting, running, backoff, stopping, stopped or failed: as its supervisor sees it."""
+    pid: int
+    incarnation: int
+    """How many times it was started."""
+    ready: bool
+    """It has said that it can do its job."""
+    beat_age_s: float
+    """Since its last sign of life."""
+    busy_s: float
+    """How long it has been in its current handler; 0 when idle."""
+    handler: str
+    """What it is doing; empty when idle."""
+    messages: int
+    restarts: int
+    last_reason: str
+    """Why it ended the last time; empty if it never did."""
+
+    @property
+    def is_well(self) -> bool:
+        """Up and ready for work."""
+        return self.state == "running" and self.ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """One task over its most recent training trajectories."""
+
+    task_id: str
+    trajectories: int
+    """Finished in training so far."""
+    recent: int
+    """How many of the newest ones the rate is about."""
+    success_rate: float | None
+    """Among the recent ones; None before there is one."""
+    base_success_rate: float | None = None
+    """Of the base policy on held-out seeds; None if it was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conservation:
+    """The fates of all issued rollouts (invariant one-fate)."""
+
+    issued: int = 0
+    trained: int = 0
+    dropped: int = 0
+    stored: int = 0
+    leased: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Every issued rollout has exactly one fate."""
+        return self.issued == self.trained + self.dropped + self.stored + self.leased
+
+    def __str__(self) -> str:
+        return (
+            f"issued {self.issued} {'=' if self.holds else '≠'} trained {self.trained} + "
+            f"dropped {self.dropped} + stored {self.stored} + leased {self.leased}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    """One run at one moment."""
+
+    run_dir: str
+    taken_unix_s: float
+    phase: Phase
+    elapsed_s: float
+    budget_s: float
+    """From start to final table; 0 for no limit."""
+    updates: int = 0
+    updates_max: int = 0
+    """0 for no limit."""
+    policy_version: int = 0
+    """Newest version the trainer made."""
+    serving_versions: tuple[int, ...] = ()
+    """Version of each engine."""
+    success_rate: float | None = None
+    """Over the recent trajectories of all tasks; None before there is one."""
+    recent: int = 0
+    """How many trajectories that is."""
+    trajectories: int = 0
+    actions_per_minute: float = 0.0
+    """Environment steps over the last minute."""
+    staleness_mean: float | None = None
+    """Policy versions between sampling and training, over the last batch; None before the first."""
+    staleness_max: int | None = None
+    restarts: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """Failed attempts by `dart.types.FaultKind`."""
+    conservation: Conservation = Conservation()
+    evaluation_done: int = 0
+    """Episodes of the evaluation in progress that have ended."""
+    evaluation_total: int = 0
+    """0 while no evaluation is in progress."""
+    tasks: tuple[TaskRow, ...] = ()
+    actors: tuple[ActorRow, ...] = ()
+
+    @property
+    def well(self) -> int:
+        """Actors that are up and ready."""
+        return sum(actor.is_well for actor in self.actors)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Every actor is up and ready, and every rollout has one fate."""
+        return bool(self.actors) and self.well == len(self.actors) and self.conservation.holds

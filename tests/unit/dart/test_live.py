@@ -1,0 +1,188 @@
+"""What a person sees of a run, from one snapshot."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+
+from dart.observe import live
+from dart.observe.snapshot import ActorRow, Conservation, Phase, RunSnapshot, TaskRow
+
+
+def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
+    row = ActorRow(
+        name=name,
+        parent=parent,
+        state="running",
+        pid=100,
+        incarnation=1,
+        ready=True,
+        beat_age_s=0.1,
+        busy_s=0.0,
+        handler="",
+        messages=5,
+        restarts=0,
+        last_reason="",
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+KILLED = actor(
+    "env-001", "environment_pool", state="backoff", ready=False, restarts=3, last_reason="killed by SIGKILL"
+)
+ACTORS = (
+    actor("root", ""),
+    actor("store", handler="append", busy_s=0.03),
+    actor("environment_pool"),
+    actor("env-000", "environment_pool"),
+    KILLED,
+)
+SNAPSHOT = RunSnapshot(
+    run_dir="runs/x",
+    taken_unix_s=0.0,
+    phase=Phase.TRAINING,
+    elapsed_s=192.0,
+    budget_s=1200.0,
+    updates=12,
+    policy_version=12,
+    serving_versions=(12, 11, 12),
+    success_rate=0.43,
+    recent=100,
+    trajectories=512,
+    actions_per_minute=312.4,
+    staleness_mean=0.84,
+    staleness_max=2,
+    restarts=3,
+    faults={"infrastructure": 3, "policy": 0},
+    conservation=Conservation(issued=600, trained=400, dropped=20, stored=150, leased=30),
+    tasks=(
+        TaskRow(task_id="click", trajectories=64, recent=30, success_rate=0.6, base_success_rate=0.3),
+        TaskRow(task_id="type", trajectories=0, recent=0, success_rate=None),
+    ),
+    actors=ACTORS,
+)
+
+
+def printed(renderable: RenderableType, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(renderable)
+    return console.export_text()
+
+
+def line_with(text: str, word: str) -> str:
+    (line,) = [line for line in text.splitlines() if word in line]
+    return line
+
+
+def test_a_line_holds_all_figures_of_the_run() -> None:
+    assert live.line(SNAPSHOT) == (
+        "3:12/20:00  training  success 43 % (100 newest)  updates 12  version 12 (serving 11, 12)  "
+        "trajectories 512  actions/min 312  staleness 0.8 (max 2)  alive 4/5  restarts 3  "
+        "faults infrastructure 3"
+    )
+
+
+def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
+    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
+
+    text = live.line(fresh)
+
+    assert text.startswith("0:00  starting  success –  updates 0  version 0 (serving –)")
+    assert "staleness –" in text
+
+
+def test_an_evaluation_shows_how_far_it_is() -> None:
+    measuring = replace(SNAPSHOT, phase=Phase.BASE_EVALUATION, evaluation_done=37, evaluation_total=400)
+
+    assert "base evaluation 37/400" in live.line(measuring)
+
+
+def test_the_screen_shows_tasks_with_their_base_and_actors_with_their_state() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert line_with(text, "click").split()[:6] == ["click", "30", "%", "60", "%", "64"]
+    assert line_with(text, "type").split()[:4] == ["type", "–", "–", "0"]
+    assert "append 0.0 s" in line_with(text, "store  ")
+    assert "issued 600 = trained 400 + dropped 20 + stored 150 + leased 30" in text
+
+
+def test_a_lost_rollout_is_seen_as_an_inequality() -> None:
+    broken = replace(SNAPSHOT, conservation=Conservation(issued=3, trained=1))
+
+    assert "issued 3 ≠ trained 1" in printed(live.screen(broken))
+    assert not broken.is_healthy
+
+
+def test_the_unwell_come_first_and_say_why() -> None:
+    lines = printed(live.actor_table(ACTORS)).splitlines()
+
+    assert lines[1].split()[:3] == ["env-001", "backoff", "3"]
+    assert "killed by SIGKILL" in lines[1]
+
+
+def test_many_actors_are_counted_instead_of_listed() -> None:
+    crowd = [actor(f"env-{i:03d}") for i in range(200)]
+
+    lines = printed(live.actor_table([*crowd, KILLED], rows_max=10)).splitlines()
+
+    assert len([line for line in lines if line.strip()]) == 12
+    assert "191 running" in lines[11]
+
+
+def test_an_actor_that_runs_but_is_not_ready_is_not_called_running() -> None:
+    assert live.state_text(actor("trainer", ready=False)).plain == "running, not ready"
+
+
+def test_the_tree_has_every_actor_below_its_supervisor() -> None:
+    lines = printed(live.tree(ACTORS)).splitlines()
+
+    assert lines[0].startswith("root")
+    assert lines[2].startswith("└── environment_pool")
+    assert lines[4].startswith("    └── env-001  backoff  pid 100  restarts 3  last: killed by SIGKILL")
+
+
+def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
+    assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
+
+
+def test_status_says_where_and_how_the_run_is() -> None:
+    well = replace(SNAPSHOT, actors=ACTORS[:4])
+
+    assert "runs/x  DEGRADED  pid 7" in printed(live.status(SNAPSHOT, pid=7))
+    assert "runs/x  healthy  pid 7" in printed(live.status(well, pid=7))
+    assert "runs/x  NOT RUNNING" in printed(live.status(well, pid=None))
+
+
+def plain_output(*snapshots: tuple[float, RunSnapshot]) -> list[str]:
+    file, times = io.StringIO(), iter([time for time, _ in snapshots])
+    view = live.open_view(Console(file=file, width=40), clock=lambda: next(times))
+    with view:
+        for _, snapshot in snapshots:
+            view.show(snapshot)
+    return file.getvalue().splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
+    lines = plain_output(*((float(second), SNAPSHOT) for second in range(25)))
+
+    assert len(lines) == 3
+    assert lines[0] == live.line(SNAPSHOT)
+
+
+def test_a_new_phase_is_told_at_once() -> None:
+    lines = plain_output((0.0, SNAPSHOT), (1.0, replace(SNAPSHOT, phase=Phase.DONE)))
+
+    assert ["training" in lines[0], "done" in lines[1]] == [True, True]
+
+
+def test_on_a_terminal_the_last_picture_stays() -> None:
+    file = io.StringIO()
+    with live.open_view(Console(file=file, width=160, force_terminal=True)) as view:
+        view.show(SNAPSHOT)
+
+    assert "env-001" in file.getvalue()
+    assert file.getvalue().endswith("\x1b[?25h")
+
+
+def test_durations_read_like_a_clock() -> None:
+    assert [live.duration(s) for s in (0, 59.9, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]
