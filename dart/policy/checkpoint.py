@@ -4,11 +4,15 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 import dart.policy.register  # noqa: F401  (the Auto classes learn the policy's classes)
 from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
+
+
+transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
 
 
 class CheckpointError(RuntimeError):
@@ -26,11 +30,15 @@ def load_policy(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, Prompt
         model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
         processor = AutoProcessor.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise CheckpointError(f"the checkpoint in {path} is damaged: {error}; use another or rebuild it") from error
+        raise CheckpointError(
+            f"the checkpoint in {path} is damaged: {error}; use another or rebuild it"
+        ) from error
     return model.eval(), codec_of(processor)
 
 
-def save_policy(model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: str | Path) -> None:
+def save_policy(
+    model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: str | Path
+) -> None:
     """Writes everything `load_policy` and the Auto classes need. Not atomic: write to a fresh folder."""
     model.save_pretrained(folder)
     build_processor(tokenizer, model.config.image_tokens).save_pretrained(folder)

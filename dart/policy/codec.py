@@ -69,6 +69,7 @@ class PromptCodec:
     def __init__(self, tokenizer: Tokenizer, image_tokens: int) -> None:
         self._text = Tokenizer.from_str(tokenizer.to_str())
         self._text.encode_special_tokens = True  # "<click>" in an instruction is text, never an action
+        self._vocab_size = self._text.get_vocab_size()
         self.image_tokens = image_tokens
         self.eos_id = special_ids()[EOS]
         self.pad_id = special_ids()[PAD]
@@ -153,7 +154,8 @@ class PromptCodec:
         if name == "hotkey":
             return Hotkey(tuple(self._decode_content(rest, ()).split(" ")))
         if name == "scroll":
-            return Scroll(*self._decode_points(rest[:-1], 1), direction=self._decode_direction(rest[-1]))
+            x, y = self._decode_points(rest[:-1], 1)
+            return Scroll(x, y, self._decode_direction(rest[-1]))
         if name == "drag":
             return Drag(*self._decode_points(rest, 2))
         if name in _POINTING:
@@ -192,18 +194,23 @@ class PromptCodec:
             if first_copy <= token_id < first_copy + MAX_COPIES:
                 parts += (self._text.decode(run), spans[token_id - first_copy])
                 run = []
-            elif token_id in self._tokens:
-                raise ValueError(f"expected text or a copy, got: {self._tokens[token_id]}")
+            elif token_id in self._tokens or not 0 <= token_id < self._vocab_size:
+                raise ValueError(f"expected text or a copy, got the token {token_id}")
             else:
                 run.append(token_id)
         return "".join((*parts, self._text.decode(run)))
 
     def _spell(self, ids: Sequence[int]) -> str:
-        names = (self._tokens.get(index) or self._text.id_to_token(index) or f"<{index}>" for index in ids)
+        known = range(self._vocab_size)
+        names = (self._text.id_to_token(index) if index in known else f"<{index}>" for index in ids)
         return " ".join(("not an action:", *names))
 
 
-_POINTING = {"click": Click, "left_double": LeftDouble, "right_single": RightSingle}
+_POINTING: dict[str, type[Click | LeftDouble | RightSingle]] = {
+    "click": Click,
+    "left_double": LeftDouble,
+    "right_single": RightSingle,
+}
 
 
 def _ids(*tokens: str) -> list[int]:
@@ -224,6 +231,6 @@ def load_pixels(source: bytes | str | Path) -> Pixels:
     if pixels.shape != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX, 3):
         raise PixelFrameError(
             f"expected a screenshot of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels,"
-            f" got {pixels.shape[1]}x{pixels.shape[0]} ({name}): set the environment's screen to the policy's size"
+            f" got {pixels.shape[1]}x{pixels.shape[0]} ({name}): set the environment's screen to that size"
         )
     return pixels

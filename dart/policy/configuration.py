@@ -23,7 +23,7 @@ from dart.policy.vocabulary import (
 )
 
 
-class GuiPolicyConfig(PreTrainedConfig):
+class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers is not followed
     """A convolutional stem, a small prefix-LM decoder and a pointer into the stem's finest map."""
 
     model_type = "gui_policy"

@@ -61,7 +61,7 @@ class PolicyCache:
 
 
 @dataclass
-class GuiPolicyOutput(ModelOutput):
+class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
     """Logits [B, K, V] of the last K tokens; `pointer` [B, K, R * C] are the scores of cells behind them."""
 
     logits: Tensor | None = None
@@ -116,7 +116,8 @@ class Block(nn.Module):
             key, value = cache.append(layer, key, value)
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, size))
-        return x + self.down(F.gelu(self.up(self.mlp_norm(x))))
+        out: Tensor = x + self.down(F.gelu(self.up(self.mlp_norm(x))))
+        return out
 
 
 class Pointer(nn.Module):
@@ -145,11 +146,12 @@ class Pointer(nn.Module):
         middle = self.middle(eighth) + _spread(far, 2, 4)
         near = self.near(quarter) + _spread(middle, 2, 2)
         near = near[:, :, : self.rows, : self.columns].flatten(2)
-        return near + self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(near)).T
+        keys: Tensor = near + self.place(plane_waves(self.rows, self.columns, PLACE_WAVES).to(near)).T
+        return keys
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
         """Cell scores [B, K, R * C] for hidden [B, K, D]."""
-        query = self.query(hidden)
+        query: Tensor = self.query(hidden)
         return query @ keys / math.sqrt(query.shape[-1])
 
 
@@ -187,8 +189,8 @@ def text_waves(length: int, size: int) -> Tensor:
     return EMBEDDING_STD * torch.cat([angle.sin(), angle.cos()], -1)
 
 
-class GuiPolicyForImageTextToText(PreTrainedModel):
-    """See the module. The interface is that of a Qwen2.5-VL checkpoint: ids, mask and pixels in, logits out."""
+class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # transformers is not followed
+    """See the module. The interface is that of a Qwen2.5-VL checkpoint."""
 
     config_class = GuiPolicyConfig
     main_input_name = "input_ids"
@@ -251,7 +253,9 @@ class GuiPolicyForImageTextToText(PreTrainedModel):
         self._check_images(is_image, image_tokens)
         positions = self._positions(ids, is_image, valid)
         x = self._embed_text(ids, positions)
-        image_tokens = image_tokens + self.image_place(plane_waves(*self.config.grid, PLACE_WAVES).to(image_tokens))
+        image_tokens = image_tokens + self.image_place(
+            plane_waves(*self.config.grid, PLACE_WAVES).to(image_tokens)
+        )
         x = x.masked_scatter(is_image.unsqueeze(-1), image_tokens.to(x.dtype))
         x = self._decode(x, _prefix_mask(prefix, valid), cache)
         final = x[is_image].view_as(image_tokens)
@@ -262,7 +266,9 @@ class GuiPolicyForImageTextToText(PreTrainedModel):
 
     def _next_tokens(self, ids: Tensor, cache: PolicyCache, keep: int) -> GuiPolicyOutput:
         if cache.mask is None or cache.positions is None or cache.pointer_keys is None:
-            raise PromptError("expected a cache that a prompt has filled: run the prompt with use_cache=True first")
+            raise PromptError(
+                "expected a cache that a prompt has filled: run the prompt with use_cache=True first"
+            )
         steps = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         positions = cache.positions[:, None] + steps
         cache.positions = positions[:, -1]
@@ -275,38 +281,45 @@ class GuiPolicyForImageTextToText(PreTrainedModel):
 
     def _embed_text(self, ids: Tensor, positions: Tensor) -> Tensor:
         waves = text_waves(MAX_POSITION, self.config.hidden_size).to(self.embed.weight)
-        return self.embed(ids) + waves[positions]
+        embedded: Tensor = self.embed(ids)
+        return embedded + waves[positions]
 
     def _check_images(self, is_image: Tensor, image_tokens: Tensor) -> None:
         counts = is_image.sum(1)
         if is_image.shape[0] != image_tokens.shape[0] or not bool((counts == image_tokens.shape[1]).all()):
             raise PromptError(
-                f"expected {image_tokens.shape[1]} image placeholders in each of {image_tokens.shape[0]} prompts,"
-                f" got {counts.tolist()}: encode prompts with this checkpoint's processor"
+                f"expected {image_tokens.shape[1]} image placeholders in each of {image_tokens.shape[0]}"
+                f" prompts, got {counts.tolist()}: encode prompts with this checkpoint's processor"
             )
 
     def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor) -> Tensor:
-        """int64 [B, T]: instruction tokens count from 0, the step counter and all after it from TAIL_POSITION."""
+        """int64 [B, T]: the instruction counts from 0, from the step counter on it is TAIL_POSITION on."""
         first = self.config.first_step_token_id
         tail = ((ids >= first) & (ids < first + self.config.step_tokens) & valid).cumsum(1) > 0
         text = (valid & ~is_image & ~tail).cumsum(1) - 1
         after = TAIL_POSITION + (tail & valid).cumsum(1) - 1
         if int(text.max()) >= TAIL_POSITION or int(after.max()) >= MAX_POSITION:
-            raise PromptError(f"expected prompts of at most {TAIL_POSITION} text tokens, got {int(text.max()) + 1}")
+            raise PromptError(
+                f"expected prompts of at most {TAIL_POSITION} text tokens, got {int(text.max()) + 1}"
+            )
         return torch.where(tail, after, text.clamp(min=0))
 
     def _prefix(self, ids: Tensor) -> Tensor:
         """bool [B, T], true up to the first `<answer>`; an answer may hold any token, `<answer>` and
         `<image>` too."""
         opened = ids == self.config.answer_token_id
-        return opened.cumsum(1) - opened.long() == 0
+        before: Tensor = opened.cumsum(1) - opened.long()
+        return before == 0
 
     def _decode(self, x: Tensor, mask: Tensor, cache: PolicyCache | None) -> Tensor:
         for index, layer in enumerate(self.layers):
             x = layer(x, mask, cache, index)
-        return self.norm(x)
+        decoded: Tensor = self.norm(x)
+        return decoded
 
-    def _output(self, hidden: Tensor, ids: Tensor, pointer_keys: Tensor, cache: PolicyCache | None) -> GuiPolicyOutput:
+    def _output(
+        self, hidden: Tensor, ids: Tensor, pointer_keys: Tensor, cache: PolicyCache | None
+    ) -> GuiPolicyOutput:
         scores = self.pointer(hidden, pointer_keys)
         logits = self._logits(self.head(hidden), scores, ids)
         return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
@@ -318,14 +331,15 @@ class GuiPolicyForImageTextToText(PreTrainedModel):
         p(row | column of the x token at this position); without one, rows are summed over columns.
         """
         config = self.config
-        grid = scores.unflatten(-1, (config.y_bins, config.x_bins))
+        grid = scores.view(*scores.shape[:2], config.y_bins, config.x_bins)
         columns = grid.logsumexp(-2).log_softmax(-1)
         x_index = ids - config.first_x_token_id
         is_x = (x_index >= 0) & (x_index < config.x_bins)
         picked = x_index.clamp(0, config.x_bins - 1)[..., None, None].expand(*grid.shape[:-1], 1)
         cell_rows = grid.gather(-1, picked).squeeze(-1)
         rows = torch.where(is_x[..., None], cell_rows, grid.logsumexp(-1)).log_softmax(-1)
-        words, x_gate, y_gate, text = head.split([config.first_x_token_id, 1, 1, self._after_bins(config)], -1)
+        gate = config.first_x_token_id
+        words, x_gate, y_gate, text = head.tensor_split((gate, gate + 1, gate + 2), -1)
         return torch.cat([words, x_gate + columns, y_gate + rows, text], -1)
 
 

@@ -1,6 +1,6 @@
 """The processor: prompt texts and screenshots to the tensors the model takes."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import BatchFeature, ProcessorMixin
 from transformers.image_processing_backends import PilBackend
@@ -8,25 +8,32 @@ from transformers.image_processing_backends import PilBackend
 from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, IMAGE
 
 
-class GuiPolicyImageProcessor(PilBackend):
+class GuiPolicyImageProcessor(PilBackend):  # type: ignore[misc]  # transformers is not followed
     """Screenshots as they are: uint8, channels first. The model scales them itself."""
 
-    model_input_names = ["pixel_values"]
+    model_input_names: ClassVar = ["pixel_values"]
     do_resize = False
     do_rescale = False
     do_normalize = False
     do_convert_rgb = True
 
 
-class GuiPolicyProcessor(ProcessorMixin):
+class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers is not followed
     """Screenshots and prompts with one `<image>` each; the placeholder grows to the model's image tokens."""
 
-    def __init__(self, image_processor: Any = None, tokenizer: Any = None, image_tokens: int = 70, **kwargs: Any) -> None:
+    def __init__(
+        self, image_processor: Any = None, tokenizer: Any = None, image_tokens: int = 70, **kwargs: Any
+    ) -> None:
         self.image_tokens = image_tokens
         super().__init__(image_processor, tokenizer, **kwargs)
 
     def __call__(
-        self, text: list[str], images: list[Any], padding: bool = True, return_tensors: str = "pt", **kwargs: Any
+        self,
+        text: list[str],
+        images: list[Any],
+        padding: bool = True,
+        return_tensors: str = "pt",
+        **kwargs: Any,
     ) -> BatchFeature:
         """`input_ids` and `attention_mask` [B, T] (padded on the left), `pixel_values` uint8 [B, 3, H, W]."""
         if len(text) != len(images):

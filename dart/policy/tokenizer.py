@@ -31,5 +31,9 @@ def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.train_from_iterator(instructions, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, padding_side="left", clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
     )
