@@ -110,7 +110,7 @@ class Board:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open(path, "r+b")  # noqa: SIM115  mapped for the life of the process
+        self._file = path.open("r+b")
         self._map = mmap.mmap(self._file.fileno(), 0)
         self._slots: dict[str, int] = {}
 
@@ -146,7 +146,7 @@ class Board:
 
     def state(self, slot: int) -> ActorState:
         """What the supervisor says of the child in this slot."""
-        return _STATES[self.get(slot, "state")]
+        return _STATES[int(self.get(slot, "state"))]
 
     def find(self, name: str) -> int | None:
         """The slot that bears a name, or None."""

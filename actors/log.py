@@ -13,7 +13,7 @@ _open_files: list[IO[str]] = []
 
 def log_to(path: Path) -> None:
     """Send this process's structlog events to a file, appended line by line."""
-    file = open(path, "a", buffering=1)  # noqa: SIM115  open for the life of the process
+    file = path.open("a", buffering=1)
     _open_files[:] = [file]
     structlog.configure(
         processors=[

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,8 +58,7 @@ def send_signal(pid: int, signum: int) -> bool:
 def is_alive(pid: int) -> bool:
     """True while the process runs (a zombie does not)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            state = stat.read().rpartition(b")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in (b"Z", b"X")

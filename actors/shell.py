@@ -26,7 +26,7 @@ from actors.actor import Actor, Identity
 from actors.board import Board
 from actors.clock import SystemClock
 from actors.mail import Mail
-from actors.thespian_base import Boot, _common
+from actors.thespian_base import Boot
 from actors.timerfd import Alarm
 
 EXIT_CRASHED = 70
@@ -70,10 +70,10 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._watched: dict[int, Callable[[], None]] = {}
         self._alarm: Alarm | None = None
 
-    def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:  # noqa: N802  Thespian's name
+    def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:
         try:
             self._receive(message, sender)
-        except BaseException:  # noqa: BLE001  the actor loop: last words, then the process ends
+        except BaseException:
             self._crash()
         return ThespianWatch(list(self._watched))
 
@@ -123,14 +123,12 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         )
         self._identity = identity
         log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
-        faulthandler.enable(open(_crash_file(identity, "fault"), "w"))  # noqa: SIM115  kept open
+        faulthandler.enable(_crash_file(identity, "fault").open("w"))
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
         board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
         actor_class = _actor_class(boot["actor"])
-        actor = actor_class(
-            identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self
-        )
+        actor = actor_class(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
         if actor_class.beats_by_thread:
             threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
         else:
@@ -181,6 +179,3 @@ def _beat_for_ever(actor: Actor) -> None:
     while True:
         actor.beat()
         time.sleep(BEAT_S)
-
-
-assert hasattr(_common.MultiProcReplicator, "_startChildActor"), "ChildProcess reads what it appends"

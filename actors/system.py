@@ -44,7 +44,9 @@ class RootSpec:
 class ActorSystem:
     """A running tree. Use as a context manager: leaving it ends every process of the tree."""
 
-    def __init__(self, run_dir: Path, mail_dir: Path, root: RootSpec, *, start_deadline_s: float = 60.0) -> None:
+    def __init__(
+        self, run_dir: Path, mail_dir: Path, root: RootSpec, *, start_deadline_s: float = 60.0
+    ) -> None:
         self.run_dir = run_dir
         self.root = root
         for name in ("logs", "crash"):
@@ -143,7 +145,9 @@ class ActorSystem:
         """Until the root's own process is up; its children may still be starting."""
         while not self.board.get(self._slot, "pid"):
             if time.monotonic() > give_up:
-                raise SystemStartFailed(f"the root actor {self.root.name!r} did not start within {deadline_s} s")
+                raise SystemStartFailed(
+                    f"the root actor {self.root.name!r} did not start within {deadline_s} s"
+                )
             time.sleep(0.005)
         pid = self.board.get(self._slot, "pid")
         try:

@@ -77,6 +77,7 @@ def _assert_pinned() -> None:
         (_common, "startChild"),
         (_common, "startAdmin"),
         (_common, "startupASLogger"),
+        (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
         (_tcp, "serializer"),
         (_ip.TCPv4ActorAddress, "bindArgs"),

@@ -6,6 +6,7 @@ polled.
 """
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections import deque
@@ -33,7 +34,7 @@ class Worker:
         def run() -> None:
             try:
                 value = work()
-            except BaseException as error:  # noqa: BLE001  handed to the owner, who decides
+            except BaseException as error:
                 self._hand_back(lambda error=error: completion.fail(error))  # type: ignore[misc]
             else:
                 self._hand_back(lambda: completion.succeed(value))
@@ -64,10 +65,8 @@ class Worker:
 
     def deliver(self) -> None:
         """Finish every completion whose work is done. Call when `fd` is readable."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
         while self._results:
             self._results.popleft()()
 

@@ -1,31 +1,30 @@
 """The running system: first the tree, as a picture in code, then how a run is started and ended.
 
-    root                     rest_for_one   a dead owner takes those who depend on it along
-    ├─ store                 the durable record
-    ├─ curator               task difficulty, leases, batches, phases
-    ├─ rollout_pool          one_for_one    rollout-0 … : one engine each
-    ├─ weight_sync           rolls a new version through the pool, one at a time
-    ├─ environment_pool      one_for_one    env-000 … : one browser each, the flaky ones
-    └─ trainer               transient, significant: when it ends for good, the run is over
+root                     rest_for_one   a dead owner takes those who depend on it along
+├─ store                 the durable record
+├─ curator               task difficulty, leases, batches, phases
+├─ rollout_pool          one_for_one    rollout-0 … : one engine each
+├─ weight_sync           rolls a new version through the pool, one at a time
+├─ environment_pool      one_for_one    env-000 … : one browser each, the flaky ones
+└─ trainer               transient, significant: when it ends for good, the run is over
 """
 
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from actors.system import ActorSystem, RootSpec
 from dart.config import Child, Config
-from dart.environments.faults import InstallationIncomplete
-from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
-from dart.errors import DartError, DiskError, TemporaryError, UnavailableError
+from dart.errors import DiskError, TemporaryError
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
-from dart.observe.report import Report
+from dart.observe.result import TrainResult
 from dart.observe.session import Session
 from dart.observe.snapshot import RunSnapshot
+from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed
 from dart.store.store import Store
 from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
@@ -40,6 +39,9 @@ STOP_DEADLINE_S = 45.0
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Kept free at the end of the time budget for the last update and the final evaluation."""
+
+NO_TRAINING_MINUTES = 1e-3
+"""A budget that is used up before training begins."""
 
 
 # ---- the tree ----
@@ -99,37 +101,14 @@ def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
 # ---- a run ----
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """What a run that came to its end leaves."""
-
-    run_dir: Path
-    report: Report
-    snapshot: RunSnapshot
-    """How the run stood at its end; its conservation must hold."""
-    violations: tuple[str, ...]
-    """Every contradiction in the record; empty when it is sound."""
-    seconds: float
-
-
-class Interrupted(DartError):
-    """Ended by a signal before it was done; everything stored stays, `--resume` goes on."""
-
-    def __init__(self, run_dir: Path, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}; go on with: dartrl train --resume --run-dir {run_dir}")
-        self.signum = signum
-
-
 def train(
     config: Config, *, resume: bool = False, on_snapshot: Callable[[RunSnapshot], None] = lambda _: None
 ) -> TrainResult:
     """Run the main job to its end: measure, train, measure.
 
-    Raises UnavailableError (no browser, no pages, no usable policy), RunDirectoryError, DiskError,
-    TemporaryError (a restart budget is spent) or Interrupted. Whatever happens, no process is left behind
-    and everything that was stored stays.
+    A signal drains it: the result then says which. Raises RunDirectoryError, DiskError or TemporaryError (a
+    restart budget is spent). Whatever happens, no process is left behind and what was stored stays.
     """
-    check_installation(config)
     with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
         paths = directory.paths
         prepare_record(config, paths)
@@ -140,27 +119,25 @@ def train(
             "training_ends_unix_s": session.training_ends_unix_s,
         }
         with ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system:
-            _watch(system, session, paths, config, on_snapshot)
-        return _conclude(paths, config, session)
+            stopped_by = _watch(system, session, paths, config, on_snapshot)
+        return _conclude(paths, config, session, stopped_by)
 
 
-def check_installation(config: Config) -> None:
-    """Everything a run needs from outside is there, or UnavailableError says what is missing and the remedy."""
-    executable = config.environments.executable or CHROMIUM
-    if not Path(executable).exists():
-        raise UnavailableError(
-            f"no browser at {executable}: install it with 'apt-get install chromium-headless-shell' or run "
-            "'make setup', or name another one with --set environments.executable=PATH"
+def evaluate(
+    config: Config, checkpoint: Path, *, on_snapshot: Callable[[RunSnapshot], None] = lambda _: None
+) -> Mapping[str, Score]:
+    """Measure a checkpoint on held-out seeds: a run that is over before it trains. Raises as `train` does."""
+    with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
+        measuring = config.model_copy(
+            update={
+                "run": config.run.model_copy(
+                    update={"dir": Path(folder) / "run", "minutes": NO_TRAINING_MINUTES}
+                ),
+                "training": config.training.model_copy(update={"policy": checkpoint}),
+                "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
+            }
         )
-    try:
-        miniwob_html_dir()
-    except InstallationIncomplete as missing:
-        raise UnavailableError(str(missing)) from missing
-    if not (config.training.policy / "config.json").exists():
-        raise UnavailableError(
-            f"no policy checkpoint in {config.training.policy}: make one with 'dartrl pretrain', "
-            "or name another one with --set training.policy=FOLDER"
-        )
+        return train(measuring, on_snapshot=on_snapshot).report.before
 
 
 def prepare_record(config: Config, paths: RunPaths) -> None:
@@ -184,10 +161,13 @@ def _watch(
     paths: RunPaths,
     config: Config,
     on_snapshot: Callable[[RunSnapshot], None],
-) -> None:
-    """Show how the run stands until its root ends. Raises what made it end early."""
+) -> int | None:
+    """Show how the run stands until its root ends; the signal that ended it, if one did.
+
+    The first signal drains, the second ends at once. Raises what else made the run end early.
+    """
+    stop_by_s = float("inf")
     with _Signals() as signals, SnapshotReader(paths, config, system.board) as reader:
-        stop_by_s = float("inf")
         while not system.wait(SNAPSHOT_S):
             session.keep()
             on_snapshot(reader.read())
@@ -197,52 +177,37 @@ def _watch(
             if signals.count > 1 or time.monotonic() > stop_by_s:
                 break
         session.keep()
-        if signals.count:
-            raise Interrupted(paths.root, signals.last)
-        _refuse_early_end(system.verdict())
+    if signals.count:
+        return signals.last
+    _refuse_early_end(system.verdict())
+    return None
 
 
 def _refuse_early_end(verdict: str) -> None:
     """The root ends by itself only when the run is over; anything else names its cause."""
     if verdict.startswith("done"):
         return
-    what = verdict or "the root supervisor was killed"
-    if any(word in what for word in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "No space")):
-        raise DiskError(f"{what}; nothing that was stored is lost, go on with --resume")
-    raise TemporaryError(f"{what}; nothing that was stored is lost, go on with --resume")
-
-
-def _conclude(paths: RunPaths, config: Config, session: Session) -> TrainResult:
-    """The final table, the curve and the books, written into the run directory."""
-    from dart.observe.curve import write_png
-    from dart.observe.report import write_json
-
-    with SnapshotReader(paths, config) as reader:
-        snapshot = reader.read()
-        violations = reader.store.integrity(config.curation.staleness)
-        report = final_report(reader.store)
-        write_png(training_episodes(reader.store, session), report, paths.curve)
-    about = {
-        "seed": config.run.seed,
-        "seconds": round(session.elapsed_s(), 1),
-        "updates": snapshot.updates,
-        "trajectories": snapshot.trajectories,
-        "restarts": snapshot.restarts,
-        "faults": dict(snapshot.faults),
-        "conservation": {
-            name: getattr(snapshot.conservation, name)
-            for name in ("issued", "trained", "dropped", "stored", "leased", "holds")
-        },
-        "violations": list(violations),
-    }
-    write_json(report, paths.report, about=about)
-    return TrainResult(
-        run_dir=paths.root,
-        report=report,
-        snapshot=snapshot,
-        violations=violations,
-        seconds=session.elapsed_s(),
+    what = (
+        f"{verdict or 'the root supervisor was killed'}; nothing that was stored is lost, go on with --resume"
     )
+    if any(
+        error in what
+        for error in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "OSError")
+    ):
+        raise DiskError(what)
+    raise TemporaryError(what)
+
+
+def _conclude(paths: RunPaths, config: Config, session: Session, stopped_by: int | None) -> TrainResult:
+    """What the run leaves, read from the record."""
+    with SnapshotReader(paths, config) as reader:
+        return TrainResult(
+            snapshot=reader.read(),
+            report=final_report(reader.store),
+            episodes=tuple(training_episodes(reader.store, session)),
+            seed=config.run.seed,
+            stopped_by=stopped_by,
+        )
 
 
 class _Signals:
@@ -264,4 +229,3 @@ class _Signals:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.count, self.last = self.count + 1, number
-

@@ -1,13 +1,13 @@
 """Everything the actors of the training system say to each other.
 
-    environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationStored, EvaluationFailed
-    environment -> rollout   Generate
-    environment -> store     FinishRollout, RecordEvaluation
-    curator     -> store     OpenGroup … LeaseBatch
-    trainer     -> curator   BatchRequest, UpdateCommitted
-    trainer     -> store     CommitUpdate
-    trainer     -> weight_sync   VersionPublished
-    weight_sync -> rollout   LoadVersion
+environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationStored, EvaluationFailed
+environment -> rollout   Generate
+environment -> store     FinishRollout, RecordEvaluation
+curator     -> store     OpenGroup … LeaseBatch
+trainer     -> curator   BatchRequest, UpdateCommitted
+trainer     -> store     CommitUpdate
+trainer     -> weight_sync   VersionPublished
+weight_sync -> rollout   LoadVersion
 """
 
 from collections.abc import Mapping

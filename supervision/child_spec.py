@@ -28,7 +28,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits between restarts of one child: `initial_s * factor ** n`, at most `max_s`, plus or minus jitter."""
+    """Waits between restarts of one child: `initial_s * factor ** n`, at most `max_s`, with jitter."""
 
     initial_s: float = 0.0
     factor: float = 2.0
@@ -74,8 +74,8 @@ class ChildSpec:
         _check("hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
         if self.significant and self.restart is Restart.PERMANENT:
             raise InvalidChildSpec(
-                f"child {self.id!r}: significant must be false for a permanent child, which never ends for good; "
-                "make it transient or temporary"
+                f"child {self.id!r}: significant must be false for a permanent child, "
+                "which never ends for good; make it transient or temporary"
             )
 
 
@@ -88,13 +88,15 @@ class SupervisorFlags:
     max_seconds: float = 5.0
     """More than max_restarts failures within max_seconds: the supervisor gives up and exits `shutdown`."""
     ordered: bool = True
-    """Start left to right, each after the one before is ready, stop in reverse. A pool of equals is not ordered."""
+    """Start left to right, each once the one before is ready, stop in reverse. A pool is not ordered."""
 
     def __post_init__(self) -> None:
         _check("max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
         _check("max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
-            raise InvalidChildSpec("strategy rest_for_one needs ordered=true: 'the rest' has no meaning otherwise")
+            raise InvalidChildSpec(
+                "strategy rest_for_one needs ordered=true: 'the rest' has no meaning otherwise"
+            )
 
 
 def check_unique_ids(specs: "tuple[ChildSpec, ...]") -> None:

@@ -194,8 +194,8 @@ class SupervisorCore:
         )
         if not in_budget:
             why = (
-                f"child {child.spec.id!r} failed once more ({reason}): over {self.flags.max_restarts} restarts "
-                f"in {self.flags.max_seconds:g} s"
+                f"child {child.spec.id!r} failed once more ({reason}): "
+                f"over {self.flags.max_restarts} restarts in {self.flags.max_seconds:g} s"
             )
             return [report, Report("shutdown", why, child.spec.id), *self.stop(why, now_s, normal=False)]
         self._plan_restart(child, ran_s, now_s)

@@ -50,7 +50,8 @@ def supervisor_spec(
         id=id_,
         actor="supervision.supervisor:Supervisor",
         args=supervisor_args(flags, children),
-        **{"shutdown_s": shutdown_s, "start_deadline_s": 5.0 + sum(c.start_deadline_s for c in children)} | spec,
+        **{"shutdown_s": shutdown_s, "start_deadline_s": 5.0 + sum(c.start_deadline_s for c in children)}
+        | spec,
     )
 
 
@@ -207,7 +208,9 @@ class Supervisor(Actor):
             state = _BOARD_STATES.get(child.status)
             if state is None:
                 state = ActorState.STOPPED if child.spec.id not in self._waiting() else ActorState.BACKOFF
-            retry = child.start_at_s - self._now_s() + self.clock.unix_s() if state is ActorState.BACKOFF else 0.0
+            retry = (
+                child.start_at_s - self._now_s() + self.clock.unix_s() if state is ActorState.BACKOFF else 0.0
+            )
             self.board.set_state(
                 self._slots[id_],
                 state,

@@ -84,7 +84,7 @@ def _tree(run_dir: Path) -> None:
 
 
 def _snapshot(run_dir: Path, pid: int | None) -> "RunSnapshot":
-    from dart.observe.snapshot import read_snapshot
+    from dart.observe.reading import read_snapshot
 
     try:
         return read_snapshot(run_dir)

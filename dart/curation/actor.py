@@ -73,7 +73,11 @@ class CuratorActor(Actor):
     @receives(m.RolloutFailed)
     async def rollout_failed(self, call: m.RolloutFailed, sender: Sender) -> None:
         self.log.warning(
-            "rollout_failed", rollout=call.rollout_id, environment=sender.name, kind=call.kind, detail=call.detail
+            "rollout_failed",
+            rollout=call.rollout_id,
+            environment=sender.name,
+            kind=call.kind,
+            detail=call.detail,
         )
         async with self._desk_lock:
             await self._desk.failed(call.rollout_id, call.fence, call.kind, call.detail)
@@ -85,7 +89,7 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """Tried again by whoever asks next; an episode that always fails is left out, and shown as missing."""
+        """Tried again by whoever asks next; one that always fails is left out, and shown missing."""
         episode = (call.task_id, call.seed)
         self._evaluating.pop(episode, None)
         self._failures[episode] = self._failures.get(episode, 0) + 1
@@ -205,4 +209,3 @@ def plan_of(config: Config, training_ends_unix_s: float) -> Plan:
         max_updates=config.training.updates,
         training_ends_unix_s=training_ends_unix_s,
     )
-

@@ -128,7 +128,9 @@ class SnapshotReader:
             rows.append(
                 TaskRow(
                     task_id=task_id,
-                    trajectories=0 if task is None else task.groups_opened * self._config.curation.rollouts_per_group,
+                    trajectories=0
+                    if task is None
+                    else task.groups_opened * self._config.curation.rollouts_per_group,
                     recent=len(rewards),
                     success_rate=sum(r > SUCCESS for r in rewards) / len(rewards) if rewards else None,
                     base_success_rate=base[task_id].rate if task_id in base else None,

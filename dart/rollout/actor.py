@@ -87,7 +87,9 @@ class RolloutActor(Actor):
         """A real answer at the new version; an engine that cannot give one must not come into routing."""
         served = self._engine.generate([self._probe])[0].policy_version
         if served != version:
-            raise RuntimeError(f"{self.identity.name!r} serves version {served}, version {version} was loaded")
+            raise RuntimeError(
+                f"{self.identity.name!r} serves version {served}, version {version} was loaded"
+            )
         self._publish()
 
     def _publish(self) -> None:
@@ -99,5 +101,7 @@ class RolloutActor(Actor):
             folder,
             version,
             threads=self._config.rollout.threads,
-            seed=zlib.crc32(f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()),
+            seed=zlib.crc32(
+                f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
+            ),
         )

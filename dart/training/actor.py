@@ -74,7 +74,10 @@ class TrainerActor(Actor):
         await write(
             self,
             m.CommitUpdate(
-                batch_id=batch.batch_id, version=self._learner.version, checkpoint=str(folder), metrics=metrics
+                batch_id=batch.batch_id,
+                version=self._learner.version,
+                checkpoint=str(folder),
+                metrics=metrics,
             ),
         )
         self.log.info("update_committed", **metrics)
