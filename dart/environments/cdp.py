@@ -85,8 +85,9 @@ class Session:
         return self.browser.post(method, params, session=self)
 
     async def evaluate(self, expression: str) -> Any:
-        """The JSON value of a JavaScript expression in the page."""
-        answer = await self.post("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        """The JSON value of a JavaScript expression in the page, a promise's once it is kept."""
+        params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = await self.post("Runtime.evaluate", params)
         if "exceptionDetails" in answer:
             raise CallRefused("Runtime.evaluate", str(answer["exceptionDetails"]))
         return answer["result"].get("value")

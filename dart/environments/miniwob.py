@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dart.environments.actions import Action, Wait
+from dart.environments.actions import Action, Scroll, Wait
 from dart.environments.cdp import Answer, Browser, Session
 from dart.environments.faults import (
     BrowserDied,
@@ -62,6 +62,8 @@ READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]
 """
 """Whether the episode is over, and the raw reward. Who leaves the page (a submitted form) has lost."""
+
+NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
 
@@ -207,8 +209,11 @@ class MiniWobEnvironment:
             await asyncio.sleep(WAIT_S)
         calls = input_calls(action)
         taken = [page.post(method, params) for method, params in calls]
-        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if calls else None
+        follows = bool(calls) and not isinstance(action, Scroll)
+        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if follows else None
         await asyncio.gather(*taken)
+        if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
+            await page.evaluate(NEXT_FRAMES)
 
     def _playing(self, operation: str) -> tuple[Session, _Episode]:
         if self._page is None or self._episode is None:
