@@ -1,54 +1,61 @@
-"""What can be known to be missing before anything is started, each with its remedy."""
+"""What can be known to be missing before anything is started, each with its remedy.
+
+Nothing heavy is imported to find out.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 
 from dart.config import Config
+from dart.environments.faults import BrowserMissing, PagesMissing
+from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
 from dart.errors import UnavailableError
 
-EXTRA = {
-    "torch": "train",
-    "transformers": "train",
-    "safetensors": "train",
-    "matplotlib": "train",
-    "vllm": "vllm",
-}
-"""Which extra of the distribution brings a package."""
+EXTRAS = {"train": ("torch", "transformers", "safetensors", "matplotlib"), "vllm": ("vllm",)}
+"""Which packages an extra of the distribution brings."""
+
+Check = Callable[[Config], Iterator[str]]
+"""Finds what is missing: one message with its remedy for each thing."""
 
 
-def require_installation(config: Config) -> None:
-    """See that packages, browser, pages and policy are there, without importing any heavy library.
-
-    raises    UnavailableError with everything that is missing
-    """
-    missing = [*_missing_packages(config), *_missing_browser(config), *_missing_policy(config)]
-    if missing:
-        raise UnavailableError("\n".join(missing))
-
-
-def _missing_packages(config: Config) -> Iterator[str]:
-    wanted = [name for name in EXTRA if name != "vllm" or config.rollout.engine == "vllm"]
-    absent = [name for name in wanted if find_spec(name) is None]
-    for extra in dict.fromkeys(EXTRA[name] for name in absent):
-        names = ", ".join(name for name in absent if EXTRA[name] == extra)
-        yield f"not installed: {names}; pip install 'dartrl[{extra}]', or make setup"
+def missing_packages(config: Config) -> Iterator[str]:
+    """The libraries that compute."""
+    extras = ["train", "vllm"] if config.rollout.engine == "vllm" else ["train"]
+    for extra in extras:
+        absent = [name for name in EXTRAS[extra] if find_spec(name) is None]
+        if absent:
+            yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[{extra}]'"
 
 
-def _missing_browser(config: Config) -> Iterator[str]:
-    from dart.environments.faults import BrowserMissing, PagesMissing
-    from dart.environments.miniwob import CHROMIUM, task_ids
-
+def missing_browser(config: Config) -> Iterator[str]:
+    """The browser and the pages it shows."""
     executable = config.environments.executable or CHROMIUM
     if not os.access(executable, os.X_OK):
-        yield f"{BrowserMissing(executable)} (environments.executable)"
+        yield f"{BrowserMissing(executable)} with --set environments.executable=PATH"
     try:
-        task_ids()
+        miniwob_html_dir()
     except PagesMissing as error:
         yield str(error)
 
 
-def _missing_policy(config: Config) -> Iterator[str]:
+def missing_policy(config: Config) -> Iterator[str]:
+    """The checkpoint to start from."""
     folder = config.training.policy
     if not (folder / "config.json").is_file():
-        yield f"no policy checkpoint in {folder}: make one with 'dartrl pretrain', or set training.policy"
+        yield (
+            f"no policy checkpoint in {folder}: make one with 'dartrl pretrain', "
+            "or name another one with --set training.policy=FOLDER"
+        )
+
+
+def require_installation(
+    config: Config, checks: Iterable[Check] = (missing_packages, missing_browser, missing_policy)
+) -> None:
+    """See that everything a run needs from outside is there.
+
+    raises    UnavailableError with everything that is missing
+    """
+    missing = [problem for check in checks for problem in check(config)]
+    if missing:
+        raise UnavailableError("\n".join(missing))

@@ -12,6 +12,7 @@ from dart import __version__
 from dart.cli.config import config_app
 from dart.cli.evaluate import evaluate
 from dart.cli.inspect import status, tree
+from dart.cli.pretrain import pretrain
 from dart.cli.train import train
 from dart.import_guard import require_own_supervision
 
@@ -41,6 +42,7 @@ def options(
 
 app.command()(train)
 app.command("eval")(evaluate)
+app.command()(pretrain)
 app.command()(status)
 app.command()(tree)
 app.add_typer(config_app, name="config")
