@@ -85,14 +85,16 @@ def _tree(run_dir: Path) -> None:
 
 def _snapshot(run_dir: Path, pid: int | None) -> "RunSnapshot":
     from dart.observe.reading import read_snapshot
+    from dart.rundir import RunPaths
 
-    try:
-        return read_snapshot(run_dir)
-    except FileNotFoundError as error:
-        if pid is None:
-            end(f"the run in {run_dir} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+    paths = RunPaths(run_dir)
+    missing = next((path for path in (paths.config, paths.store, paths.board) if not path.exists()), None)
+    if missing and pid is None:
+        end(f"the run in {run_dir} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+    if missing:
         end(
             f"the run in {run_dir} is running as process {pid} and does not show its state yet "
-            f"({error.filename} is missing); ask again in a moment",
+            f"({missing.name} is missing); ask again in a moment",
             ExitCode.UNKNOWN,
         )
+    return read_snapshot(run_dir)

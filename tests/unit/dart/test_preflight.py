@@ -1,0 +1,53 @@
+"""What is missing is named before anything starts, all of it, with the remedies."""
+
+from pathlib import Path
+
+import pytest
+
+from dart import preflight
+from dart.config import Config, load_config
+from dart.errors import UnavailableError
+from dart.preflight import missing_browser, missing_packages, missing_policy, require_installation
+
+
+def config_with(*overrides: str) -> Config:
+    return load_config(None, overrides)
+
+
+def test_a_missing_browser_names_its_path_the_package_and_the_key() -> None:
+    (message,) = missing_browser(config_with("environments.executable=/no/browser"))
+
+    assert "/no/browser" in message
+    assert "chromium-headless-shell" in message
+    assert "environments.executable" in message
+
+
+def test_a_folder_without_a_checkpoint_names_the_command_that_makes_one(tmp_path: Path) -> None:
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert str(tmp_path) in message
+    assert "dartrl pretrain" in message
+
+
+def test_a_folder_with_a_checkpoint_is_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+
+    assert list(missing_policy(config_with(f"training.policy={tmp_path}"))) == []
+
+
+def test_missing_packages_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "EXTRAS", {"train": ("json", "no_such_package"), "vllm": ("no_engine",)})
+
+    assert list(missing_packages(config_with())) == [
+        "not installed: no_such_package; run 'make setup' or pip install 'dartrl[train]'"
+    ]
+    assert len(list(missing_packages(config_with("rollout.engine=vllm")))) == 2
+
+
+def test_everything_that_is_missing_is_named_at_once() -> None:
+    config = config_with("environments.executable=/no/browser", "training.policy=/no/policy")
+
+    with pytest.raises(UnavailableError) as caught:
+        require_installation(config, checks=(missing_browser, missing_policy))
+
+    assert len(str(caught.value).splitlines()) == 2
