@@ -9,7 +9,7 @@ consistency), and then the engines and browsers that made them are gone too.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -58,10 +58,13 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         isolation_level=None,  # we say BEGIN ourselves; the driver's own is lazy and deferred
         check_same_thread=False,
     )
-    connection.execute("PRAGMA foreign_keys=ON")
-    if not read_only:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
+    with ExitStack() as on_failure:
+        on_failure.callback(connection.close)
+        connection.execute("PRAGMA foreign_keys=ON")
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+        on_failure.pop_all()
     return connection
 
 

@@ -179,9 +179,9 @@ class StoreReader:
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
         """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
-        query = select(
-            trajectories.c.task_id, trajectories.c.reward, trajectories.c.stored_unix_s
-        ).order_by(trajectories.c.stored_unix_s)
+        query = select(trajectories.c.task_id, trajectories.c.reward, trajectories.c.stored_unix_s).order_by(
+            trajectories.c.stored_unix_s
+        )
         with self._transaction() as connection:
             return [(row.task_id, row.reward, row.stored_unix_s) for row in connection.execute(query)]
 

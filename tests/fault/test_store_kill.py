@@ -1,0 +1,123 @@
+"""The store's process is killed while it writes: what it acknowledged is there, nothing is torn."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dart.store.reader import StoreReader
+from dart.store.records import Finish
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.types import RolloutState
+
+KILLS = 6
+START_DEADLINE_S = 30.0
+
+WRITER = """
+import sys
+from pathlib import Path
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.types import FaultKind
+
+store = Store(Path(sys.argv[1]))
+acknowledged = open(sys.argv[2], "a", buffering=1)
+store.add_version("checkpoints/0")
+while True:
+    if (batch := store.open_batch()) is None:
+        live = store.snapshot().groups
+        group_id = live[0].group_id if live else store.open_group("click-test", 7, 4, 10, 0)
+        for number in range(4 - len(store.group(group_id).rollouts)):
+            lease = store.lease_rollout(group_id, "env-000", 60.0)
+            store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, number % 2, [0] * 20))
+            print("finished", lease.rollout_id, file=acknowledged)
+        for rollout in store.group(group_id).rollouts:
+            if rollout.state == "leased":
+                store.release_rollout(rollout.rollout_id, 1, FaultKind.INFRASTRUCTURE, "killed", 1)
+        store.lease_batch([group_id])
+        batch = store.open_batch()
+    version = store.latest_version().version + 1
+    store.commit_update(batch.batch_id, version, f"checkpoints/{version}", {"loss": 0.5})
+    print("committed", version, file=acknowledged)
+"""
+
+
+def read_acknowledged(path: Path) -> Iterator[tuple[str, int]]:
+    """What the writer said it had done; the kill may have torn the last line."""
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            what, number = line.split()
+            yield what, int(number)
+
+
+def write_until_killed(record: Path, acknowledged: Path, after_s: float) -> None:
+    """Start a writer, let it write for a while after its first acknowledgement, kill it."""
+    said_before = acknowledged.stat().st_size
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(record), str(acknowledged)]) as writer:
+        deadline = time.monotonic() + START_DEADLINE_S
+        while acknowledged.stat().st_size == said_before:
+            assert writer.poll() is None, f"the writer ended by itself with {writer.returncode}"
+            assert time.monotonic() < deadline, "the writer acknowledged nothing by the deadline"
+            time.sleep(0.005)
+        time.sleep(after_s)
+        writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_killed_store_keeps_what_it_acknowledged_and_nothing_half_written(tmp_path: Path) -> None:
+    record, acknowledged = tmp_path / "store.db", tmp_path / "acknowledged"
+    acknowledged.touch()
+    for _ in range(KILLS):
+        write_until_killed(record, acknowledged, after_s=random.uniform(0.0, 0.2))
+        with StoreReader(record) as reader:
+            assert reader.integrity(staleness_bound=None) == ()
+            assert reader.conservation().holds
+            assert_all_is_there(reader, acknowledged)
+
+
+def assert_all_is_there(reader: StoreReader, acknowledged: Path) -> None:
+    """durable-before-ack: an acknowledgement is never forgotten."""
+    versions = {version.version for version in reader.versions()}
+    for what, number in read_acknowledged(acknowledged):
+        if what == "committed":
+            assert number in versions
+        else:
+            assert reader.rollout(number).state in (RolloutState.STORED, RolloutState.TRAINED)
+
+
+def test_a_store_killed_inside_a_transaction_comes_back_without_it(tmp_path: Path) -> None:
+    """Steps and trajectory are written, the state is not yet changed: all of it must be gone."""
+    record = tmp_path / "store.db"
+    with Store(record) as store:
+        lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 0), "env-000", 60.0)
+    torn = """
+import os, signal, sys
+from pathlib import Path
+import dart.store.store as module
+from dart.store.testing import trajectory_for
+from dart.types import RolloutLease
+
+store = module.Store(Path(sys.argv[1]))
+lease = RolloutLease(rollout_id=1, group_id=1, task_id="click-test", seed=7, step_cap=10, attempt=1, fence=1,
+                     deadline_unix_s=60.0)
+execute = store._connection.execute
+def die_at_last(statement, *arguments):
+    if statement is module.STORE_ROLLOUT:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return execute(statement, *arguments)
+store._connection.execute = die_at_last
+store.finish_rollout(1, 1, trajectory_for(lease, versions=[0] * 500))
+"""
+    died = subprocess.run([sys.executable, "-c", torn, str(record)], timeout=START_DEADLINE_S, check=False)
+    assert died.returncode == -signal.SIGKILL
+    with Store(record) as store:
+        assert store.integrity() == ()
+        assert store.totals().trajectories == 0
+        assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == Finish.ACCEPTED

@@ -1,0 +1,150 @@
+"""The desk carries decisions out against a real record, and believes the record."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dart.curation.curator import Settings
+from dart.curation.decisions import NoBatch, NoWork
+from dart.curation.desk import Desk, open_desk
+from dart.curation.quota import FixedQuota, GroupPlan
+from dart.curation.testing import LocalRecord, finish
+from dart.store.records import Batch, Release
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.types import FaultKind, RolloutLease, RolloutState
+
+NOW = 1000.0
+SETTINGS = Settings(
+    tasks=("click-test",),
+    seeds=range(10),
+    quota=FixedQuota(GroupPlan(rollouts=2, step_cap=10)),
+    groups_per_update=1,
+    staleness_bound=0,
+    max_attempts=2,
+    lease_s=60.0,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store.db", clock=lambda: NOW) as opened:
+        opened.add_version("checkpoints/0")
+        yield opened
+
+
+@pytest.fixture
+def desk(store: Store) -> Desk:
+    return reopened(store)
+
+
+def reopened(store: Store, settings: Settings = SETTINGS) -> Desk:
+    desk = finish(open_desk(settings, LocalRecord(store)))
+    desk.serving(0)
+    return desk
+
+
+def leased(desk: Desk, environment: str) -> RolloutLease:
+    answer = finish(desk.work(environment, NOW))
+    assert isinstance(answer, RolloutLease), answer
+    return answer
+
+
+def stored(store: Store, lease: RolloutLease, reward: float) -> None:
+    store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+
+
+def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(desk: Desk) -> None:
+    first, second = leased(desk, "env-000"), leased(desk, "env-001")
+    assert (first.group_id, first.task_id, first.seed) == (second.group_id, second.task_id, second.seed)
+    assert first.deadline_unix_s == NOW + 60
+    third = finish(desk.work("env-002", NOW))
+    assert isinstance(third, NoWork)
+    assert "1 groups are live" in third.reason
+
+
+def test_a_lost_rollout_is_the_next_thing_anybody_gets(desk: Desk) -> None:
+    lost = leased(desk, "env-000")
+    released = finish(desk.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
+    assert released == Release.AWAITING
+    again = leased(desk, "env-001")
+    assert (again.rollout_id, again.attempt, again.fence) == (lost.rollout_id, 2, 2)
+
+
+def test_a_restarted_environment_gets_its_rollout_again_as_a_new_attempt(desk: Desk) -> None:
+    before, after = leased(desk, "env-000"), leased(desk, "env-000")
+    assert (after.rollout_id, after.attempt) == (before.rollout_id, 2)
+
+
+def test_an_environment_that_died_between_storing_and_saying_so_loses_nothing(
+    desk: Desk, store: Store
+) -> None:
+    first = leased(desk, "env-000")
+    stored(store, first, 1.0)
+    second = leased(desk, "env-000")
+    assert second.rollout_id != first.rollout_id
+    assert store.rollout(first.rollout_id).state == RolloutState.STORED
+    assert store.totals(now_unix_s=NOW).faults == {}
+
+
+def test_an_overdue_lease_is_taken_back(desk: Desk, store: Store) -> None:
+    lost = leased(desk, "env-000")
+    assert finish(desk.take_back_overdue(NOW + 59)) == 0
+    assert finish(desk.take_back_overdue(NOW + 60)) == 1
+    assert store.rollout(lost.rollout_id).environment is None
+    assert finish(desk.take_back_overdue(NOW + 61)) == 0
+
+
+def test_a_group_without_spread_is_dropped_and_replaced(desk: Desk, store: Store) -> None:
+    for environment in ("env-000", "env-001"):
+        lease = leased(desk, environment)
+        stored(store, lease, 1.0)
+        finish(desk.look(lease.rollout_id))
+    assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
+    assert leased(desk, "env-000").group_id != lease.group_id
+
+
+def test_a_curator_that_died_before_it_dropped_a_group_drops_it_when_it_is_back(
+    desk: Desk, store: Store
+) -> None:
+    for environment in ("env-000", "env-001"):
+        stored(store, leased(desk, environment), 0.0)
+    reopened(store)
+    assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
+
+
+def ready_batch(desk: Desk, store: Store) -> Batch:
+    for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
+        stored(store, leased(desk, environment), reward)
+    batch = finish(desk.batch())
+    assert isinstance(batch, Batch), batch
+    return batch
+
+
+def test_a_trainer_that_asks_again_gets_the_same_batch(desk: Desk, store: Store) -> None:
+    batch = ready_batch(desk, store)
+    assert finish(desk.batch()) == batch
+    assert finish(reopened(store).batch()) == batch
+
+
+def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: Desk, store: Store) -> None:
+    batch = ready_batch(desk, store)
+    assert isinstance(finish(desk.work("env-000", NOW)), NoWork)
+    store.commit_update(batch.batch_id, 1, "checkpoints/1", {})
+    finish(desk.reload())
+    assert isinstance(finish(desk.batch()), NoBatch)
+    assert isinstance(finish(desk.work("env-000", NOW)), NoWork), "the engines still serve version 0, K is 0"
+    desk.serving(1)
+    assert leased(desk, "env-000").group_id not in batch.group_ids
+
+
+def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store) -> None:
+    desk = reopened(store, replace(SETTINGS, staleness_bound=1))
+    batch = ready_batch(desk, store)
+    for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
+        stored(store, leased(desk, environment), reward)
+    store.commit_update(batch.batch_id, 1, "checkpoints/1", {})
+    reopened(store, SETTINGS)
+    assert store.totals(now_unix_s=NOW).drops == {"stale": 2}
