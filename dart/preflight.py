@@ -3,14 +3,17 @@
 Nothing heavy is imported to find out.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 from dart.config import Config
 from dart.environments.faults import BrowserMissing, PagesMissing
 from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
 from dart.errors import UnavailableError
+from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
 EXTRAS = {"train": ("torch", "transformers", "safetensors", "matplotlib"), "vllm": ("vllm",)}
 """Which packages an extra of the distribution brings."""
@@ -40,13 +43,30 @@ def missing_browser(config: Config) -> Iterator[str]:
 
 
 def missing_policy(config: Config) -> Iterator[str]:
-    """The checkpoint to start from."""
+    """The checkpoint to start from, whole."""
     folder = config.training.policy
+    remedy = "make one with 'dartrl pretrain', or name another one with --set training.policy=FOLDER"
     if not (folder / "config.json").is_file():
-        yield (
-            f"no policy checkpoint in {folder}: make one with 'dartrl pretrain', "
-            "or name another one with --set training.policy=FOLDER"
-        )
+        yield f"no policy checkpoint in {folder}: {remedy}"
+        return
+    damage = damage_of(folder) if find_spec("safetensors") else None
+    if damage:
+        yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
+
+
+def damage_of(folder: Path) -> str | None:
+    """What is wrong with a checkpoint's files, as far as can be seen without loading the model."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        with safe_open(folder / "model.safetensors", framework="numpy"):
+            pass
+        if (folder / STATE_FILE).exists():  # a training checkpoint names the sha256 of all its files
+            load_checkpoint(folder)
+    except (ValueError, OSError, SafetensorError, CorruptCheckpoint) as error:
+        return str(error)
+    return None
 
 
 def require_installation(

@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dart.errors import DiskError
+
 STATE_FILE = "state.json"
 FORMAT = 1
 _NAME = re.compile(r"^v(\d{6,})$")
 
 
-class CorruptCheckpoint(RuntimeError):
+class CorruptCheckpoint(DiskError):
     """A checkpoint folder that is not what was written."""
 
     def __init__(self, folder: Path, file: str, expected: str, got: str) -> None:
@@ -38,7 +40,7 @@ class CorruptCheckpoint(RuntimeError):
         self.folder, self.file, self.expected, self.got = folder, file, expected, got
 
 
-class CheckpointNotWritten(RuntimeError):
+class CheckpointNotWritten(DiskError):
     """The disk refused; no folder of that version exists and every older one is untouched."""
 
     def __init__(self, folder: Path, reason: OSError) -> None:

@@ -7,7 +7,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from dart import __version__
 from dart.rundir import claimed
@@ -17,10 +19,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    """A folder that looks like a checkpoint from far."""
+    """A folder that looks like a checkpoint until it is loaded."""
     folder = tmp_path / "policy"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
+    save_file({"weight": np.zeros(1, np.float32)}, folder / "model.safetensors")
     return folder
 
 

@@ -2,12 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from dart import preflight
 from dart.config import Config, load_config
 from dart.errors import UnavailableError
-from dart.preflight import missing_browser, missing_packages, missing_policy, require_installation
+from dart.preflight import (
+    damage_of,
+    missing_browser,
+    missing_packages,
+    missing_policy,
+    require_installation,
+)
+from dart.training.checkpoint import CheckpointState, write_checkpoint
 
 
 def config_with(*overrides: str) -> Config:
@@ -29,10 +38,38 @@ def test_a_folder_without_a_checkpoint_names_the_command_that_makes_one(tmp_path
     assert "dartrl pretrain" in message
 
 
-def test_a_folder_with_a_checkpoint_is_not_missing(tmp_path: Path) -> None:
-    (tmp_path / "config.json").touch()
+def written_checkpoint(folder: Path) -> Path:
+    """A small, whole checkpoint."""
+    save_file({"weight": np.zeros((4, 4), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    return folder
 
-    assert list(missing_policy(config_with(f"training.policy={tmp_path}"))) == []
+
+def test_a_folder_with_a_whole_checkpoint_is_not_missing(tmp_path: Path) -> None:
+    config = config_with(f"training.policy={written_checkpoint(tmp_path)}")
+
+    assert list(missing_policy(config)) == []
+
+
+def test_a_truncated_checkpoint_is_called_damaged(tmp_path: Path) -> None:
+    weights = written_checkpoint(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert f"the policy checkpoint in {tmp_path} is damaged" in message
+    assert "dartrl pretrain" in message
+
+
+def test_a_training_checkpoint_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
+    state = CheckpointState(version=1, learner={})
+    folder = write_checkpoint(tmp_path, state, written_checkpoint)
+    assert damage_of(folder) is None
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+
+    assert "model.safetensors is corrupt" in (damage_of(folder) or "")
 
 
 def test_missing_packages_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
