@@ -68,13 +68,16 @@ class Tasks(Section):
 
     train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
         "miniwob/click-test-2",
-        "miniwob/click-button",
+        "miniwob/click-color",
         "miniwob/click-dialog",
         "miniwob/click-tab",
         "miniwob/click-widget",
-        "miniwob/focus-text",
+        "miniwob/focus-text-2",
+        "miniwob/grid-coordinate",
+        "miniwob/click-button-sequence",
         "miniwob/enter-text",
-        "miniwob/click-checkboxes",
+        "miniwob/enter-password",
+        "miniwob/login-user",
     )
     """Task ids, `miniwob/<page>`."""
 
