@@ -38,23 +38,25 @@ install_packages() {
     wanted >"$STAMP"
 }
 
-has_browser() { [ -x /usr/lib/chromium/chromium-headless-shell ]; }
+CHROMIUM=${CHROMIUM:-/usr/lib/chromium/chromium-headless-shell}
+
+has_browser() { [ -x "$CHROMIUM" ]; }
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
 install_browser() {
-    local hint="install the Debian package chromium-headless-shell, or set environments.executable to a Chromium \
-headless shell in the configuration"
-    command -v apt-get >/dev/null || fail "no browser found and no apt-get on this machine; $hint"
+    local hint="run 'sudo apt-get install chromium-headless-shell', or name a Chromium headless shell you have: \
+make setup CHROMIUM=/path, and environments.executable in the configuration"
+    command -v apt-get >/dev/null || fail "no browser at $CHROMIUM and no apt-get on this machine; $hint"
     [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null ||
-        fail "no browser found and no right to install one; run 'sudo apt-get install chromium-headless-shell', or $hint"
+        fail "no browser at $CHROMIUM and no right to install one; $hint"
     echo "setup: installing chromium-headless-shell through apt" >&2
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null
-    has_browser || fail "apt-get installed chromium-headless-shell but it cannot be found; $hint"
+    has_browser || fail "apt-get installed chromium-headless-shell, yet there is nothing at $CHROMIUM; $hint"
 }
 
 [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(wanted)" ] || install_packages
