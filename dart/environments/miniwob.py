@@ -28,6 +28,7 @@ from dart.environments.cdp import Answer, Browser, Session
 from dart.environments.faults import (
     BrowserDied,
     BrowserHung,
+    CallRefused,
     EnvironmentTimeout,
     EvaluatorFailed,
     InfrastructureFault,
@@ -167,14 +168,14 @@ class MiniWobEnvironment:
             raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
         async with self._operation("step", deadline_s):
             await self._act(page, action)
-            episode.terminated, episode.raw_reward = await page.evaluate(READ_STATE)
+            episode.terminated, episode.raw_reward = await _read_state(page)
         return StepResult(terminated=episode.terminated)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         page, episode = self._playing("evaluate")
         if not episode.terminated:
             async with self._operation("evaluate", deadline_s):
-                episode.terminated, episode.raw_reward = await page.evaluate(READ_STATE)
+                episode.terminated, episode.raw_reward = await _read_state(page)
         return clamped_reward(episode.task_id, episode.raw_reward)
 
     async def healthy(self, *, deadline_s: float) -> bool:
@@ -283,6 +284,14 @@ async def _prepare(page: Session) -> None:
         page.post("Runtime.addBinding", {"name": "dartReady"}),
         page.post("Page.addScriptToEvaluateOnNewDocument", {"source": START_SCRIPT}),
     )
+
+
+async def _read_state(page: Session) -> tuple[bool, Any]:
+    try:
+        terminated, raw_reward = await page.evaluate(READ_STATE)
+    except CallRefused:  # the document was just being left; its successor answers, without the episode
+        terminated, raw_reward = await page.evaluate(READ_STATE)
+    return terminated, raw_reward
 
 
 async def _screenshot(answer: Answer) -> bytes:

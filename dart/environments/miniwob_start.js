@@ -13,6 +13,12 @@
     report({instruction: typeof told === 'string' ? told : told.utterance});
   };
 
+  // Earlier rewards, the wall clock and the click marks: right of the frame, but one can scroll there.
+  const hideWhatIsBeside = () => {
+    core.hideDisplay();
+    document.getElementById('click-canvas').style.display = 'none';
+  };
+
   const start = () => {
     if (core.cover_div === null) return setTimeout(start, 2);
     core.EPISODE_MAX_TIME = 2 ** 30;  // its timer would end an episode while a slow policy thinks
@@ -20,8 +26,8 @@
     core.setDataMode('train');
     core.startEpisodeReal();
     core.startEpisode = () => {};     // no START cover over the last screen, no second episode
-    core.hideDisplay();               // rewards and wall clock: right of the frame, but one can scroll there,
-    scrollTo(0, 0);                   // and a dialog that takes the focus already has
+    hideWhatIsBeside();
+    scrollTo(0, 0);                   // a dialog that takes the focus may have scrolled there
     whenReady();
   };
 

@@ -1,0 +1,182 @@
+"""Episodes in a real browser: what is seen, what an action does, how it ends, what it is worth."""
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops
+
+from dart.environments.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.miniwob import MiniWobEnvironment
+from dart.environments.oracles import ORACLES, play
+from dart.environments.protocol import Environment, Observation
+from dart.environments.targets import click
+
+pytestmark = pytest.mark.browser
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
+    environment = MiniWobEnvironment(tmp_path)
+    yield environment
+    await environment.close()
+
+
+def picture(observation: Observation) -> Image.Image:
+    return Image.open(io.BytesIO(observation.screenshot)).convert("RGB")
+
+
+async def target(environment: MiniWobEnvironment, selector: str) -> Click:
+    found = await click(environment, selector)
+    assert isinstance(found.action, Click)
+    return found.action
+
+
+async def test_the_start_shows_the_task_frame_and_its_instruction(environment: MiniWobEnvironment) -> None:
+    playing: Environment = environment
+    start = await playing.reset("miniwob/enter-text", 5, deadline_s=DEADLINE_S)
+    assert picture(start).size == (start.width, start.height) == (160, 210)
+    assert picture(start).getpixel((150, 40)) == (255, 255, 0)
+    assert start.instruction.startswith("Enter ")
+
+
+async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(
+    environment: MiniWobEnvironment,
+) -> None:
+    first = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
+    await play(environment, "miniwob/login-user", 12)
+    await environment.reset("miniwob/use-spinner", 11, deadline_s=DEADLINE_S)
+    await environment.step(await target(environment, ".ui-spinner-up"), deadline_s=DEADLINE_S)
+    again = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
+    assert again == first
+
+
+async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWobEnvironment) -> None:
+    start = await environment.reset("miniwob/use-spinner", 3, deadline_s=DEADLINE_S)
+    spinner = await target(environment, ".ui-spinner-up")
+    await environment.step(spinner, deadline_s=DEADLINE_S)
+    after = await environment.observe(deadline_s=DEADLINE_S)
+    value = (8, 62, 120, 95)
+    assert ImageChops.difference(picture(start).crop(value), picture(after).crop(value)).getbbox()
+    await environment.step(Wait(), deadline_s=DEADLINE_S)
+    later = await environment.observe(deadline_s=DEADLINE_S)
+    assert picture(later).tobytes() == picture(after).tobytes()
+
+
+async def test_success_ends_the_episode_with_reward_one(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    result = await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)
+    assert result.terminated
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+
+
+async def test_failure_ends_the_episode_with_reward_zero(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    assert (await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)).terminated
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+async def test_the_last_screen_is_not_covered_and_takes_no_more_steps(
+    environment: MiniWobEnvironment,
+) -> None:
+    start = await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    button = await target(environment, "#subbtn")
+    await environment.step(button, deadline_s=DEADLINE_S)
+    last = await environment.observe(deadline_s=DEADLINE_S)
+    assert picture(last).crop((0, 0, 160, 50)).tobytes() == picture(start).crop((0, 0, 160, 50)).tobytes()
+    with pytest.raises(RuntimeError, match="step after the end of the episode of miniwob/click-test"):
+        await environment.step(button, deadline_s=DEADLINE_S)
+
+
+async def test_the_score_of_a_finished_episode_outlives_its_browser(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)
+    assert environment._browser is not None
+    environment._browser.kill()
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+
+
+async def test_finishing_early_changes_nothing_and_is_worth_nothing(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    assert not (await environment.step(Finished(), deadline_s=DEADLINE_S)).terminated
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+async def test_leaving_the_page_loses_the_episode(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    await environment.inspect("(document.body.onmousedown = () => { location.search = '' }, 1)")
+    terminated = False
+    while not terminated:  # the browser leaves when it gets to it
+        terminated = (await environment.step(Click(10, 180), deadline_s=DEADLINE_S)).terminated
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+async def test_typed_keys_are_trusted_events_with_all_their_parts(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    kinds = ["keydown", "keypress", "input", "keyup"]
+    await environment.inspect(f"""(window.seen = [], {kinds}.forEach((kind) =>
+        document.querySelector('#tt').addEventListener(kind, (e) => seen.push([kind, e.isTrusted]))), 1)""")
+    await environment.step(await target(environment, "#tt"), deadline_s=DEADLINE_S)
+    await environment.step(Type("a"), deadline_s=DEADLINE_S)
+    assert await environment.inspect("seen") == [[kind, True] for kind in kinds]
+    await environment.step(Type("é'\\ Zürich 9!"), deadline_s=DEADLINE_S)
+    assert await environment.inspect("document.querySelector('#tt').value") == "aé'\\ Zürich 9!"
+
+
+async def test_hotkeys_edit_text(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    await environment.step(await target(environment, "#tt"), deadline_s=DEADLINE_S)
+    keys = [
+        Type("abc"),
+        Hotkey(("ctrl", "a")),
+        Hotkey(("ctrl", "x")),
+        Hotkey(("ctrl", "v")),
+        Hotkey(("ctrl", "v")),
+    ]
+    for action in [
+        *keys,
+        Hotkey(("backspace",)),
+        Hotkey(("home",)),
+        Hotkey(("delete",)),
+        Hotkey(("shift", "z")),
+    ]:
+        await environment.step(action, deadline_s=DEADLINE_S)
+    assert await environment.inspect("document.querySelector('#tt').value") == "Zbcab"
+
+
+async def test_double_and_right_clicks_reach_the_page(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
+    await environment.inspect("""(window.seen = [], ['dblclick', 'contextmenu'].forEach((kind) =>
+        document.addEventListener(kind, (e) => seen.push(kind))), 1)""")
+    await environment.step(LeftDouble(10, 180), deadline_s=DEADLINE_S)
+    await environment.step(RightSingle(10, 180), deadline_s=DEADLINE_S)
+    assert await environment.inspect("seen") == ["dblclick", "contextmenu"]
+
+
+async def test_nothing_beside_the_task_can_be_scrolled_into_view(environment: MiniWobEnvironment) -> None:
+    start = await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.step(Scroll(80, 150, "right"), deadline_s=DEADLINE_S)
+    after = await environment.observe(deadline_s=DEADLINE_S)
+    assert picture(after).tobytes() == picture(start).tobytes()
+
+
+async def test_a_click_outside_of_the_frame_hits_nothing(environment: MiniWobEnvironment) -> None:
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    assert not (await environment.step(Click(5000, 90_000), deadline_s=DEADLINE_S)).terminated
+
+
+@pytest.mark.parametrize("task_id", ["copy-paste", "drag-box", "login-user", "choose-list", "scroll-text-2"])
+async def test_oracles_solve_tasks_of_every_kind_of_action(
+    environment: MiniWobEnvironment, task_id: str
+) -> None:
+    for seed in (21, 22):
+        assert (await play(environment, f"miniwob/{task_id}", seed)).reward == 1.0
+
+
+async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment) -> None:
+    failed = [task for task in ORACLES if (await play(environment, task, 0)).reward < 1.0]
+    assert failed == []
