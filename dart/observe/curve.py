@@ -14,6 +14,9 @@ WINDOW = 100
 TASK_WINDOW = 30
 """The same for one task; a faint line, to see which task learns when."""
 
+POINTS_MIN = 4
+"""A short run gets windows small enough for this many that do not overlap."""
+
 MINUTE_S = 60.0
 
 
@@ -35,19 +38,21 @@ class CurvePoint:
     rate: float
 
 
-def learning_curve(episodes: Iterable[Episode], *, window: int = WINDOW) -> list[CurvePoint]:
-    """Moving success rate over the last `window` episodes, from the first full window on.
-
-    With fewer episodes than one window there is one point, over all of them.
-    """
-    ordered = sorted(episodes, key=lambda episode: episode.elapsed_s)
-    newest: deque[bool] = deque(maxlen=min(window, len(ordered)) or None)
+def learning_curve(episodes: Sequence[Episode], *, window: int = WINDOW) -> list[CurvePoint]:
+    """Moving success rate over the last `window` episodes, from the first full window on."""
+    window = window_for(len(episodes), window)
+    newest: deque[bool] = deque(maxlen=window)
     points = []
-    for episode in ordered:
+    for episode in sorted(episodes, key=lambda episode: episode.elapsed_s):
         newest.append(episode.success)
-        if len(newest) == newest.maxlen:
-            points.append(CurvePoint(episode.elapsed_s, sum(newest) / len(newest)))
+        if len(newest) == window:
+            points.append(CurvePoint(episode.elapsed_s, sum(newest) / window))
     return points
+
+
+def window_for(episodes: int, window: int) -> int:
+    """The window for a run of so many episodes: smaller when the run is short."""
+    return max(1, min(window, episodes // POINTS_MIN))
 
 
 def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
@@ -93,20 +98,20 @@ def _measurements(episodes: Sequence[Episode], report: Report) -> list[tuple[flo
 
 
 def render(episodes: Sequence[Episode], *, width: int = 80, height: int = 16) -> str:
-    """The curve over all tasks as plain text; empty when nothing was played."""
+    """The curve over all tasks as plain text; empty when there is no curve to draw."""
     import plotext
 
-    points = learning_curve(episodes)
-    if not points:
+    minutes, rates = _minutes(learning_curve(episodes))
+    if len(minutes) < POINTS_MIN:
         return ""
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, height)
     figure.theme("colorless")
-    figure.title(f"success of training episodes, %, over the last {min(WINDOW, len(episodes))}")
+    figure.title(f"success while training, %, over the last {window_for(len(episodes), WINDOW)} episodes")
     figure.label("minutes", "x")
+    figure.ruler("x").lim(0, max(minutes))
     figure.ruler("y").lim(0, 100)
-    minutes, rates = _minutes(points)
     signal = figure.signal(minutes, [100 * rate for rate in rates], marker="braille")
     signal.lines()
     figure.draw(signal)

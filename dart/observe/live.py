@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -107,9 +108,8 @@ def line(snapshot: RunSnapshot) -> str:
 
 def screen(snapshot: RunSnapshot) -> RenderableType:
     """One run on one screen."""
-    sides = Table.grid(padding=(0, 3))
-    sides.add_row(task_table(snapshot.tasks), actor_table(snapshot.actors))
-    return Group(_head(snapshot), "", sides)
+    tables = [task_table(snapshot.tasks), actor_table(snapshot.actors)]
+    return Group(_head(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
 
 
 def _head(snapshot: RunSnapshot) -> RenderableType:
@@ -211,8 +211,8 @@ def state_text(actor: ActorRow) -> Text:
 
 
 def doing(actor: ActorRow) -> str:
-    """What it is busy with, or why it is not well."""
-    if not actor.is_well and actor.last_reason:
+    """What it is busy with; for one that is not up, why."""
+    if actor.state not in ("running", "starting", "stopping"):
         return actor.last_reason
     return f"{actor.handler} {actor.busy_s:.1f} s" if actor.handler else ""
 

@@ -5,17 +5,23 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dart.observe.curve import CurvePoint, Episode, learning_curve, render, write_png
+from dart.observe.curve import CurvePoint, Episode, learning_curve, render, window_for, write_png
 from dart.observe.report import Report
 from dart.observe.statistics import Score
 
 LEARNS = [Episode(float(i), f"task-{i % 2}", success=i >= 50) for i in range(100)]
 
 
-def test_each_point_is_the_rate_of_the_window_before_it() -> None:
-    episodes = [Episode(t, "a", success) for t, success in ((1.0, False), (2.0, True), (3.0, True))]
+def episodes(*outcomes: int) -> list[Episode]:
+    """One episode a second."""
+    return [Episode(float(second), "a", bool(outcome)) for second, outcome in enumerate(outcomes)]
 
-    assert learning_curve(episodes, window=2) == [CurvePoint(2.0, 0.5), CurvePoint(3.0, 1.0)]
+
+def test_each_point_is_the_rate_of_the_window_before_it() -> None:
+    points = learning_curve(episodes(0, 1, 1, 1, 0, 0, 0, 0), window=2)
+
+    assert [point.rate for point in points] == [0.5, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert points[0].elapsed_s == 1.0
 
 
 def test_episodes_count_in_the_order_they_ended() -> None:
@@ -24,21 +30,28 @@ def test_episodes_count_in_the_order_they_ended() -> None:
     assert learning_curve(late_first, window=1) == [CurvePoint(1.0, 0.0), CurvePoint(2.0, 1.0)]
 
 
-def test_fewer_episodes_than_a_window_make_one_point_and_none_make_none() -> None:
-    assert learning_curve(LEARNS[48:52], window=100) == [CurvePoint(51.0, 0.5)]
-    assert learning_curve([], window=100) == []
+def test_a_short_run_gets_a_smaller_window_and_an_empty_one_no_points() -> None:
+    assert window_for(1000, 100) == 100
+    assert window_for(40, 100) == 10
+    assert window_for(2, 100) == 1
+    assert learning_curve([]) == []
 
 
-def test_the_terminal_curve_rises_and_fits_its_width() -> None:
-    lines = render(LEARNS * 3, width=70, height=14).splitlines()
+def test_the_terminal_curve_rises_from_left_to_right_and_fits_its_width() -> None:
+    lines = render(LEARNS, width=70, height=14).splitlines()
 
     assert all(len(line) <= 70 for line in lines)
-    assert "success of training episodes" in lines[0]
-    assert any(line.startswith("100") for line in lines)
+    assert "over the last 25 episodes" in lines[0]
+    top, bottom = lines[2], lines[10]
+    assert top.startswith("100┤")
+    assert top.rstrip("│ ")[-1] > "\u2800"  # a dot of the curve at the right end of the top line
+    assert bottom[4:30].strip("│ ") != ""
+    assert lines[11].startswith("   └┬")
 
 
-def test_nothing_played_draws_nothing() -> None:
+def test_too_little_for_a_curve_draws_nothing() -> None:
     assert render([]) == ""
+    assert render(episodes(0, 1, 1)) == ""
 
 
 def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:

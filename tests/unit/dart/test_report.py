@@ -55,11 +55,24 @@ def test_means_over_different_tasks_are_not_compared() -> None:
 def test_the_table_shows_rates_intervals_change_and_verdict() -> None:
     text = printed(Report(BEFORE, AFTER))
 
-    (line,) = [line for line in text.splitlines() if line.startswith("│ a ")]
-    assert "20 % (11 – 33)" in line
-    assert "90 % (79 – 96)" in line
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("a ")]
+    assert "20 (11 – 33)" in line
+    assert "90 (79 – 96)" in line
     assert "+70" in line
     assert "improved" in line
+
+
+def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() -> None:
+    name = "miniwob/click-button-sequence"
+    console = Console(width=80, record=True, file=io.StringIO())
+
+    console.print(render(Report({name: Score(50, 50)}, {name: Score(50, 50)})))
+
+    text = console.export_text()
+    assert "miniwob task" in text
+    assert "click-button-sequence " in text
+    assert "100 (93 – 100)" in text
+    assert "…" not in text
 
 
 def test_an_empty_report_is_a_table_without_tasks() -> None:
