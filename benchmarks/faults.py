@@ -61,7 +61,7 @@ class Injector:
 
     def run(self, process: "subprocess.Popen[bytes]") -> None:
         """Inject until the run has ended."""
-        specials = iter([(signal.SIGKILL, name) for name in ONCE_EACH] + [(signal.SIGSTOP, "env")])
+        specials = [(signal.SIGKILL, name) for name in ONCE_EACH] + [(signal.SIGSTOP, "env")]
         turn = 0
         while process.poll() is None:
             due_s = self._started_s + FIRST_FAULT_S + turn * self._period_s / 2
@@ -69,27 +69,30 @@ class Injector:
                 time.sleep(0.1)
                 continue
             # Every other turn an environment is killed, which makes one per period.
-            number, name = (signal.SIGKILL, "env") if turn % 2 == 0 else next(specials, (0, ""))
-            if number:
-                self._hit(process, number, name)
+            if turn % 2 == 0:
+                self._hit(process, signal.SIGKILL, "env")
+            elif specials and self._hit(process, *specials[0]):
+                specials.pop(0)  # one that was down just then is hit at the next turn
             turn += 1
 
-    def _hit(self, process: "subprocess.Popen[bytes]", number: int, name: str) -> None:
+    def _hit(self, process: "subprocess.Popen[bytes]", number: int, name: str) -> bool:
+        """Signal one actor and wait for its return; False when none of that name was up."""
         victims = [row for row in self._board.rows() if self._is_up(row) and row.name.startswith(name)]
         victims = [row for row in victims if name != "env" or row.name.startswith("env-")]
         if not victims:
-            return
+            return False
         victim = self._draw.choice(victims)
         hit_s = time.monotonic()
         try:
             os.kill(victim.pid, number)
         except ProcessLookupError:
-            return
+            return False
         back_s = self._wait_back(process, victim, hit_s)
         fault = Fault(hit_s - self._started_s, signal.Signals(number).name, victim.name, victim.pid, back_s)
         self.faults.append(fault)
         took = f"back after {back_s:.2f} s" if back_s is not None else "not back"
         print(f"{fault.at_s:7.1f} s  {fault.signal} {fault.actor} (pid {fault.pid}): {took}", flush=True)
+        return True
 
     def _wait_back(self, process: "subprocess.Popen[bytes]", victim: Vitals, hit_s: float) -> float | None:
         while time.monotonic() < hit_s + RECOVERY_DEADLINE_S and process.poll() is None:

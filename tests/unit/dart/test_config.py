@@ -142,15 +142,6 @@ def test_a_folder_or_binary_file_is_refused_in_words(tmp_path: Path) -> None:
     assert "not UTF-8 text" in problems_of(binary)[0]
 
 
-def test_a_hang_deadline_below_a_legal_wait_is_refused() -> None:
-    (problem,) = problems_of(None, "environments.reset_deadline_s=50")
-
-    assert problem == (
-        "--set: supervision.environment_pool.hang_deadline_s must be more than "
-        "environments.reset_deadline_s (50), else slow looks hung; got 30"
-    )
-
-
 def test_the_longest_backoff_is_not_below_the_first() -> None:
     (problem,) = problems_of(None, "supervision.store.backoff.max_s=0.1")
 
