@@ -1,0 +1,101 @@
+"""The whole system once through, from the command line, with real browsers and real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEADLINE_S = 240.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120", "NO_COLOR": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dart", *map(str, arguments)],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of a command that ends by itself."""
+    try:
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"the command did not end within {DEADLINE_S:g} s: {process.communicate()[1][-2000:]}")
+    return process.returncode, stdout, stderr
+
+
+def wait_for_status(run: Path, wanted: int) -> dict[str, object]:
+    """Ask `dartrl status` until it ends with the wanted code."""
+    give_up_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < give_up_s:
+        code, stdout, _ = ended(started("status", "--json", "--run-dir", run))
+        if code == wanted:
+            return dict(json.loads(stdout))
+    pytest.fail(f"dartrl status did not end with {wanted} within {DEADLINE_S:g} s")
+
+
+def processes_of(run: Path) -> list[psutil.Process]:
+    """Processes that have a file of the run open or its path on their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *(file.path for file in process.open_files())]
+        except psutil.Error:
+            continue  # it ended, or is somebody else's
+        if any(str(run) in word for word in words):
+            found.append(process)
+    return found
+
+
+def test_a_run_goes_through_and_leaves_table_curve_and_sound_books(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    code, stdout, stderr = ended(started("train", "configs/smoke.toml", "--run-dir", run))
+
+    assert code == 0, stderr
+    assert "base evaluation" in stderr
+    assert "miniwob task" in stdout
+    report = json.loads((run / "report.json").read_text())
+    assert report["completed"]
+    assert report["updates"] == 3
+    assert report["issued"] == sum(report[fate] for fate in ("trained", "dropped", "stored", "leased"))
+    assert [task["after"]["episodes"] for task in report["tasks"]] == [4, 4]
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert processes_of(run) == []
+
+
+def test_an_interrupted_run_ends_with_130_leaves_nobody_behind_and_is_resumed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = started("train", "configs/smoke.toml", "--run-dir", run, "--set", "training.updates=100000")
+    snapshot = wait_for_status(run, 0)
+    assert snapshot["healthy"] is True
+
+    process.send_signal(signal.SIGINT)
+    code, _, stderr = ended(process)
+
+    assert code == 130, stderr
+    assert "--resume" in stderr
+    assert processes_of(run) == []
+    assert ended(started("tree", "--run-dir", run))[0] == 3
+    done = json.loads((run / "report.json").read_text())["updates"]
+
+    settings = ("--set", f"training.updates={done + 1}", "--set", "run.minutes=4")
+    code, _, stderr = ended(started("train", "--resume", "--run-dir", run, *settings))
+
+    assert code == 0, stderr
+    assert json.loads((run / "report.json").read_text())["updates"] == done + 1
