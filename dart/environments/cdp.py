@@ -26,10 +26,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.environments.faults import BrowserDied, BrowserMissing, CallRefused, EnvironmentFault, PageCrashed
+from dart.environments.faults import (
+    BrowserDied,
+    BrowserMissing,
+    CallRefused,
+    EnvironmentFault,
+    LauncherMissing,
+    PageCrashed,
+)
 
 Params = dict[str, Any]
 Answer = asyncio.Future[dict[str, Any]]
+
+LAUNCHER = "setpriv"
+"""From util-linux, which every Debian has: starts a program with a parent-death signal."""
 
 LAST_WORDS_BYTES = 2048
 """How much of the end of the browser's stderr is kept for `BrowserDied`."""
@@ -112,8 +122,7 @@ class Session:
 
     def fail_bindings(self, fault: EnvironmentFault) -> None:
         for called in self._bindings.values():
-            if not called.done():
-                called.set_exception(fault)
+            _fail(called, fault)
         self._bindings.clear()
 
 
@@ -136,6 +145,8 @@ class Browser:
         """Start a browser whose user data live in ``profile_dir``, emptied before and removed after."""
         if not os.access(executable, os.X_OK):
             raise BrowserMissing(executable)
+        if shutil.which(LAUNCHER) is None:
+            raise LauncherMissing(LAUNCHER)
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
         browser = cls(profile_dir)
@@ -159,7 +170,7 @@ class Browser:
         answer: Answer = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
-            answer.set_exception(fault)
+            _fail(answer, fault)
             return answer
         session_id = session.session_id if session else None
         call_id = self._send(method, params, session_id)
@@ -195,7 +206,7 @@ class Browser:
         session.fault = PageCrashed("the last call", event)
         for call_id, pending in list(self._pending.items()):
             if pending.session_id == session.session_id:
-                _fail(self._pending.pop(call_id), PageCrashed(pending.method, event))
+                _fail(self._pending.pop(call_id).answer, PageCrashed(pending.method, event))
         session.fail_bindings(session.fault)
 
     async def close(self) -> None:
@@ -246,7 +257,7 @@ class Browser:
         if pending is None or pending.answer.done():  # a notification, or its waiter's deadline has passed
             return
         if "error" in message:
-            _fail(pending, CallRefused(pending.method, message["error"]["message"]))
+            _fail(pending.answer, CallRefused(pending.method, message["error"]["message"]))
         else:
             pending.answer.set_result(message["result"])
 
@@ -255,7 +266,7 @@ class Browser:
         self.fault = BrowserDied("the last call", returncode, last_words)
         pending, self._pending = self._pending, {}
         for call in pending.values():
-            _fail(call, BrowserDied(call.method, returncode, last_words))
+            _fail(call.answer, BrowserDied(call.method, returncode, last_words))
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.fault = self.fault
@@ -295,10 +306,10 @@ class _Pipes(asyncio.SubprocessProtocol):
         self._browser.on_exit(self._transport.get_returncode(), words)
 
 
-def _fail(pending: _Pending, fault: EnvironmentFault) -> None:
-    if not pending.answer.done():
-        pending.answer.set_exception(fault)
-        pending.answer.exception()  # a posted call may have no waiter any more; that is no news
+def _fail(waiting: asyncio.Future[Any], fault: EnvironmentFault) -> None:
+    if not waiting.done():
+        waiting.set_exception(fault)
+        waiting.exception()  # a posted call may have no waiter any more; that is no news
 
 
 def _command(executable: str, profile_dir: Path) -> Sequence[str]:
@@ -319,4 +330,4 @@ def _command(executable: str, profile_dir: Path) -> Sequence[str]:
     if not executable.endswith("headless-shell"):
         flags.append("--headless=new")
     move_pipes = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null'
-    return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", move_pipes, executable, *flags)
+    return (LAUNCHER, "--pdeathsig", "KILL", "--", "sh", "-c", move_pipes, executable, *flags)

@@ -16,6 +16,7 @@
 
     InstallationIncomplete      a person has to install something; no attempt of any task can go on
     ├─ BrowserMissing
+    ├─ LauncherMissing
     └─ PagesMissing
 """
 
@@ -126,6 +127,13 @@ class BrowserMissing(InstallationIncomplete):
             f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
             "or run `make setup`, or name another executable"
         )
+
+
+class LauncherMissing(InstallationIncomplete):
+    """The program that binds the browser's life to ours is not there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no {name} on the PATH: install it with `apt-get install util-linux`")
 
 
 class PagesMissing(InstallationIncomplete):
