@@ -70,8 +70,8 @@ def message(cls: type[T]) -> type[T]:
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass tree as dicts, lists and scalars that msgpack can carry."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,))
+    """A dataclass tree as dicts, lists and scalars that msgpack can carry; keys of maps become text."""
+    return msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True)
 
 
 def from_plain(data: Any, cls: type[T]) -> T:
@@ -80,7 +80,7 @@ def from_plain(data: Any, cls: type[T]) -> T:
     Raises MalformedMessage naming the field that is wrong.
     """
     try:
-        return msgspec.convert(data, cls)
+        return msgspec.convert(data, cls, str_keys=True)
     except msgspec.ValidationError as error:
         raise MalformedMessage(f"{cls.__name__}: {error}") from error
 
@@ -118,10 +118,9 @@ def decode(frame: bytes, key: bytes) -> Envelope:
     signature, body = frame[:SIGNATURE_BYTES], frame[SIGNATURE_BYTES:]
     if not hmac.compare_digest(hmac.digest(key, body, "sha256"), signature):
         raise Unauthenticated(f"frame of {len(frame)} bytes is not signed with this run's key")
-    fields = _unpack(body)
-    kind, id_, to, to_incarnation, sender, sender_incarnation, deadline, name, payload = fields
+    _, kind, id_, to, to_incarnation, sender, sender_incarnation, deadline, name, payload = _unpack(body)
     return Envelope(
-        kind=Kind(kind),
+        kind=kind,
         id=id_,
         to=to,
         to_incarnation=to_incarnation,
@@ -132,16 +131,20 @@ def decode(frame: bytes, key: bytes) -> Envelope:
     )
 
 
-def _unpack(body: bytes) -> list[Any]:
+_Header = tuple[int, Kind, int, str, int, str, int, int, str | None, Any]
+"""Version, then the fields of Envelope in order, the message as its wire name and its plain fields."""
+
+
+def _unpack(body: bytes) -> _Header:
     if len(body) > MAX_MESSAGE_BYTES:
         raise MalformedMessage(f"body has {len(body)} bytes, mail carries at most {MAX_MESSAGE_BYTES}")
     try:
-        fields = msgpack.unpackb(body, raw=False, strict_map_key=True)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise MalformedMessage(f"body is not msgpack: {error}") from error
-    if not isinstance(fields, list) or len(fields) != 10 or fields[0] != PROTOCOL_VERSION:
-        raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope")
-    return fields[1:]
+        header: _Header = msgspec.convert(msgpack.unpackb(body, raw=False, strict_map_key=True), _Header)
+    except (ValueError, msgpack.UnpackException) as error:  # msgspec's ValidationError is a ValueError
+        raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
+    if header[0] != PROTOCOL_VERSION:
+        raise MalformedMessage(f"body is version {header[0]}, not {PROTOCOL_VERSION}")
+    return header
 
 
 def _message_of(name: str | None, payload: Mapping[str, Any] | None) -> Any:

@@ -12,6 +12,35 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
+class _Turns:
+    """Coroutines and callbacks that are due, one after the other, never one inside another.
+
+    Run inside the coroutine that completed what it waited for, a coroutine would raise its errors in there,
+    and a thousand waiters for one lock would be a stack of a thousand.
+    """
+
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_running = False
+
+    def take(self, turn: Callable[[], None]) -> None:
+        """Run it now, or after the one that is running. An error ends the actor: what was due is dropped."""
+        self._due.append(turn)
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._due:
+                self._due.popleft()()
+        finally:
+            self._is_running = False
+            self._due.clear()
+
+
+_turns = _Turns()
+"""One per process: an actor is alone in its process and completes everything on its own thread."""
+
+
 class Completion(Generic[T]):
     """A value that will be there later, or the error that came instead."""
 
@@ -19,7 +48,7 @@ class Completion(Generic[T]):
         self.is_done = False
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._then: Callable[[], None] | None = None
+        self._then: list[Callable[[], None]] = []
 
     def succeed(self, value: T) -> None:
         self._finish(value, None)
@@ -30,9 +59,9 @@ class Completion(Generic[T]):
     def then(self, callback: Callable[[], None]) -> None:
         """Call back once when done (at once if it is already)."""
         if self.is_done:
-            callback()
+            _turns.take(callback)
         else:
-            self._then = callback
+            self._then.append(callback)
 
     def result(self) -> T:
         """The value; raises the error. Only once done."""
@@ -49,22 +78,26 @@ class Completion(Generic[T]):
         if self.is_done:
             return
         self.is_done, self._value, self._error = True, value, error
-        if self._then is not None:
-            self._then()
+        waiting, self._then = self._then, []
+        for callback in waiting:
+            _turns.take(callback)
 
 
 def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
     """Run a coroutine to its next await, and on from there whenever what it awaits is done.
 
-    An error it does not catch is raised to whoever resumed it: the actor's loop,
-    where it crashes the actor.
+    An error it does not catch is raised to the actor's loop, where it crashes the actor.
     """
+    _turns.take(lambda: _step(coroutine, done))
+
+
+def _step(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
     try:
         waiting_for: Completion[Any] = coroutine.send(None)
     except StopIteration as stop:
         done(stop.value)
         return
-    waiting_for.then(lambda: drive(coroutine, done))
+    waiting_for.then(lambda: _step(coroutine, done))
 
 
 class Lock:
