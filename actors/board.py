@@ -127,10 +127,10 @@ class Board:
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
-        """One raw field; strings decoded."""
+        """One raw field; strings decoded, without the half letter a cut may have left at the end."""
         layout = _LAYOUT[field]
         value = struct.unpack_from(layout.format, self._map, slot * SLOT_BYTES + layout.offset)[0]
-        return value.rstrip(b"\0").decode("utf-8", "replace") if isinstance(value, bytes) else value
+        return value.rstrip(b"\0").decode("utf-8", "ignore") if isinstance(value, bytes) else value
 
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; a string too long for its place is cut."""

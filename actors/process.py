@@ -35,7 +35,8 @@ class ExitReason:
 
     def __str__(self) -> str:
         if self.signal is not None:
-            return signal.Signals(self.signal).name
+            is_named = self.signal in signal.Signals.__members__.values()
+            return signal.Signals(self.signal).name if is_named else f"signal {self.signal}"
         return "normal" if self.code == 0 else f"exit code {self.code}"
 
 

@@ -1,0 +1,170 @@
+"""The vitals board: names and vitals that everybody can read while every actor hangs."""
+
+import multiprocessing
+import os
+import struct
+import time
+from collections.abc import Iterator
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from actors.board import SLOTS, ActorState, Board
+from actors.errors import ActorError
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    board = Board.create(tmp_path / "board")
+    yield board
+    board.close()
+
+
+def test_a_fresh_board_is_empty_and_readable_by_its_owner_alone(board: Board) -> None:
+    assert board.rows() == []
+    assert board.find("curator") is None
+    assert board.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_is_placed_once_and_found_by_everybody(board: Board) -> None:
+    slot = board.claim("curator", "root")
+    other = Board(board.path)
+    assert other.find("curator") == slot
+    assert other.claim("curator", "root") == slot
+    assert other.claim("store", "root") != slot
+    assert [row.name for row in board.rows()] == ["curator", "store"]
+    other.close()
+
+
+def test_a_reader_that_looked_before_the_name_was_placed_finds_it_after(board: Board) -> None:
+    reader = Board(board.path)
+    assert reader.find("curator") is None
+    slot = board.claim("curator", "root")
+    assert reader.find("curator") == slot
+    reader.close()
+
+
+def test_a_name_that_begins_like_another_is_another(board: Board) -> None:
+    slots = [board.claim(name, "root") for name in ("env-1", "env-10", "env")]
+    assert [board.find(name) for name in ("env-1", "env-10", "env")] == slots
+    assert len(set(slots)) == 3
+
+
+def test_a_parent_may_change_when_the_tree_does(board: Board) -> None:
+    slot = board.claim("curator", "root")
+    board.claim("curator", "other_pool")
+    assert board.vitals(slot).parent == "other_pool"
+
+
+def test_a_name_longer_than_its_place_is_refused(board: Board) -> None:
+    board.claim("n" * 64, "root")
+    with pytest.raises(ActorError, match="longer than 64 bytes"):
+        board.claim("ü" * 33, "root")
+
+
+def test_a_full_board_says_so_and_names_who_found_no_place(board: Board) -> None:
+    for slot in range(SLOTS):
+        board.set(slot, name=f"actor-{slot}")
+    with pytest.raises(ActorError, match=rf"{SLOTS} actors and is full.*'one-more'"):
+        board.claim("one-more", "root")
+    assert board.claim(f"actor-{SLOTS - 1}", "root") == SLOTS - 1
+
+
+def test_vitals_are_what_was_written(board: Board) -> None:
+    slot = board.claim("trainer", "root")
+    board.set_state(slot, ActorState.BACKOFF, incarnation=4, restarts=3, retry_unix_s=12.5, last_reason="why")
+    board.set(slot, ready=1, handler="update", messages=7, refused=1, gauge_version=9, gauge_in_flight=2)
+    vitals = board.vitals(slot)
+    assert (vitals.state, vitals.incarnation, vitals.restarts) == (ActorState.BACKOFF, 4, 3)
+    assert (vitals.retry_unix_s, vitals.last_reason, vitals.ready) == (12.5, "why", True)
+    assert (vitals.handler, vitals.messages, vitals.refused) == ("update", 7, 1)
+    assert (vitals.gauge_version, vitals.gauge_in_flight) == (9, 2)
+
+
+@pytest.mark.parametrize("state", list(ActorState))
+def test_every_state_can_be_written_and_read(board: Board, state: ActorState) -> None:
+    slot = board.claim("x", "root")
+    board.set_state(slot, state)
+    assert board.state(slot) is state
+
+
+def test_what_never_happened_has_no_age(board: Board) -> None:
+    vitals = board.vitals(board.claim("x", "root"))
+    assert (vitals.beat_age_s, vitals.busy_s, vitals.work_s) == (None, None, None)
+
+
+def test_ages_are_seconds_since(board: Board) -> None:
+    slot = board.claim("x", "root")
+    ago_ns = time.monotonic_ns() - 3_000_000_000
+    board.set(slot, beat_ns=ago_ns, busy_since_ns=ago_ns, work_since_ns=ago_ns)
+    vitals = board.vitals(slot)
+    for age_s in (vitals.beat_age_s, vitals.busy_s, vitals.work_s):
+        assert age_s is not None
+        assert 3.0 <= age_s < 60.0
+
+
+def test_a_text_too_long_for_its_place_is_cut_and_harms_no_neighbour(board: Board) -> None:
+    slot = board.claim("x", "root")
+    board.set(slot, ready=1, handler="short")
+    board.set(slot, last_reason="r" * 1000)
+    assert board.get(slot, "last_reason") == "r" * 160
+    assert board.get(slot, "ready") == 1
+    assert board.get(slot, "handler") == "short"
+
+
+def test_a_text_is_never_cut_inside_a_letter(board: Board) -> None:
+    slot = board.claim("x", "root")
+    board.set(slot, last_reason="a" + "ü" * 200)
+    assert board.get(slot, "last_reason") == "a" + "ü" * 79
+
+
+def test_a_shorter_text_leaves_nothing_of_the_longer_one(board: Board) -> None:
+    slot = board.claim("x", "root")
+    board.set(slot, last_reason="something long")
+    board.set(slot, last_reason="short")
+    assert board.get(slot, "last_reason") == "short"
+
+
+def test_a_field_that_does_not_exist_is_an_error(board: Board) -> None:
+    with pytest.raises(KeyError, match="mood"):
+        board.set(0, mood=1)
+
+
+def test_a_number_too_large_is_an_error_not_a_wrong_number(board: Board) -> None:
+    with pytest.raises(struct.error):
+        board.set(0, pid=2**64)
+
+
+def test_a_new_run_starts_with_an_empty_board(board: Board) -> None:
+    board.claim("curator", "root")
+    again = Board.create(board.path)
+    assert again.rows() == []
+    again.close()
+
+
+def _claim_many(path: Path, start: Barrier, names: list[str]) -> None:
+    board = Board(path)
+    start.wait()
+    for name in names:
+        slot = board.claim(name, "root")
+        board.set(slot, pid=os.getpid())
+
+
+def test_processes_that_claim_at_once_never_share_a_slot_and_never_split_a_name(board: Board) -> None:
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(4)
+    shared = [f"shared-{n}" for n in range(20)]
+    processes = [
+        context.Process(
+            target=_claim_many, args=(board.path, start, [*shared, *(f"own-{p}-{n}" for n in range(20))])
+        )
+        for p in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    names = [row.name for row in board.rows()]
+    assert sorted(names) == sorted(shared + [f"own-{p}-{n}" for p in range(4) for n in range(20)])
