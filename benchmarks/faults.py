@@ -121,7 +121,7 @@ def marked_processes(mark: str) -> Iterator[tuple[int, str]]:
 def wait_for_training(process: "subprocess.Popen[bytes]", paths: RunPaths) -> None:
     """Until the first policy version was made, so that the base evaluation is measured in peace."""
     while process.poll() is None:
-        if paths.store.exists():
+        if paths.board.exists():  # made after the record
             with StoreReader(paths.store) as reader:
                 newest = reader.latest_version()
                 if newest is not None and newest.version > 0:

@@ -8,7 +8,7 @@ lock is an flock, so every process the run forked holds it too: it is free when 
     key           32 random bytes, mode 0600        crash/        last words of actors that died
     board         vitals of all actors              report.json   the final table
     store.db      the record                        curve.png     the learning curve
-    blobs/        screenshots, by content
+    blobs/        screenshots, by content           scratch/      browser profiles, gone when the run ends
 """
 
 import contextlib
@@ -84,6 +84,10 @@ class RunPaths:
         return self.root / "crash"
 
     @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.json"
 
@@ -106,8 +110,9 @@ class RunDirectory:
     lock_fd: int
 
     def release(self) -> None:
-        """Remove the mail folder and let go of the directory. The directory itself stays."""
+        """Remove what only a living run needs and let go of the directory. The directory itself stays."""
         shutil.rmtree(self.mail, ignore_errors=True)
+        shutil.rmtree(self.paths.scratch, ignore_errors=True)
         os.close(self.lock_fd)
 
 

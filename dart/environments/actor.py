@@ -24,6 +24,7 @@ from dart.config import Config
 from dart.environments.actions import ActionParseError, Finished, parse_action
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.miniwob import CHROMIUM, MiniWobEnvironment
+from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.records import Evaluation, Phase
@@ -61,10 +62,10 @@ class EnvironmentActor(Actor):
         self._limits = self._config.environments
         self._workers: list[str] = list(self.args["workers"])
         self._blobs = BlobStore(self.identity.run_dir / "blobs")
-        scratch = self.identity.mail_dir / f"scratch-{self.identity.name}"
+        scratch = RunPaths(self.identity.run_dir).scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         scratch.mkdir(parents=True)
-        self._environment = MiniWobEnvironment(Path(scratch), self._limits.executable or CHROMIUM)
+        self._environment = MiniWobEnvironment(scratch, self._limits.executable or CHROMIUM)
         self._faults_in_row = 0
         self.after(0.0, self._play_for_ever)
 

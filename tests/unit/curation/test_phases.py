@@ -1,0 +1,58 @@
+"""Which phase a run is in follows from the record and the clock alone."""
+
+import math
+
+import pytest
+
+from dart.curation.phases import Plan, RunPhase, missing, phase_now
+
+
+def plan(**changes: object) -> Plan:
+    values: dict[str, object] = {
+        "tasks": ("a", "b"),
+        "held_out_seeds": (1, 2),
+        "before": True,
+        "after": True,
+        "max_updates": 0,
+        "training_ends_unix_s": 100.0,
+    }
+    return Plan(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "updates", "now", "missing_before", "missing_after", "expected"),
+    [
+        ({}, 0, 0.0, 4, 4, RunPhase.BEFORE),
+        ({}, 0, 500.0, 1, 4, RunPhase.BEFORE),  # a measured base is worth more than the clock
+        ({"before": False}, 0, 0.0, 4, 4, RunPhase.TRAINING),
+        ({}, 0, 0.0, 0, 4, RunPhase.TRAINING),
+        ({}, 7, 0.0, 2, 4, RunPhase.TRAINING),  # too late to measure the base
+        ({}, 7, 100.0, 0, 4, RunPhase.AFTER),
+        ({}, 7, 100.0, 0, 0, RunPhase.OVER),
+        ({"after": False}, 7, 100.0, 0, 4, RunPhase.OVER),
+        ({"max_updates": 7}, 6, 0.0, 0, 4, RunPhase.TRAINING),
+        ({"max_updates": 7}, 7, 0.0, 0, 4, RunPhase.AFTER),
+        ({"training_ends_unix_s": math.inf}, 999, 1e12, 0, 4, RunPhase.TRAINING),
+    ],
+)
+def test_the_phase_follows_from_record_and_clock(
+    changes: dict[str, object],
+    updates: int,
+    now: float,
+    missing_before: int,
+    missing_after: int,
+    expected: RunPhase,
+) -> None:
+    found = phase_now(
+        plan(**changes),
+        updates=updates,
+        now_unix_s=now,
+        missing_before=missing_before,
+        missing_after=missing_after,
+    )
+
+    assert found is expected
+
+
+def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None:
+    assert missing(plan(), {("a", 1)}) == [("b", 1), ("a", 2), ("b", 2)]

@@ -1,0 +1,46 @@
+"""The tree in code is the tree of the plan."""
+
+from actors.codec import from_plain
+from dart.app import children, final_reserve_s, root_spec
+from dart.config import load_config
+from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
+
+
+def test_the_tree_starts_its_owners_before_those_who_depend_on_them() -> None:
+    ids = [child.id for child in children(load_config(), {})]
+
+    assert ids == ["store", "curator", "rollout_pool", "weight_sync", "environment_pool", "trainer"]
+
+
+def test_a_dead_owner_takes_the_rest_along_and_pools_do_not() -> None:
+    args = root_spec(load_config(), {}).args
+    pool = next(child for child in args["children"] if child["id"] == "environment_pool")
+
+    assert from_plain(args["flags"], SupervisorFlags).strategy is Strategy.REST_FOR_ONE
+    assert from_plain(pool["args"]["flags"], SupervisorFlags) == SupervisorFlags(
+        max_restarts=20, max_seconds=60.0, ordered=False
+    )
+
+
+def test_the_run_ends_with_its_trainer_and_with_nobody_else() -> None:
+    significant = [child for child in children(load_config(), {}) if child.significant]
+
+    assert [(child.id, child.restart) for child in significant] == [("trainer", Restart.TRANSIENT)]
+
+
+def test_counts_and_limits_come_from_the_configuration() -> None:
+    config = load_config(
+        None, ["environments.count=3", "rollout.count=2", "supervision.environment_pool.hang_deadline_s=4.5"]
+    )
+    pools = {child.id: child for child in children(config, {"store": "x"})}
+    environments = [from_plain(spec, ChildSpec) for spec in pools["environment_pool"].args["children"]]
+
+    assert [spec.id for spec in environments] == ["env-000", "env-001", "env-002"]
+    assert {spec.hang_deadline_s for spec in environments} == {4.5}
+    assert environments[0].args["workers"] == ["rollout-0", "rollout-1"]
+
+
+def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> None:
+    with_it, without = load_config(), load_config(None, ["evaluation.after=false"])
+
+    assert final_reserve_s(with_it) > final_reserve_s(without) > 0
