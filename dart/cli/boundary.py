@@ -4,6 +4,7 @@ import errno
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -16,9 +17,10 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 @contextmanager
-def errors_as_exit_codes() -> Iterator[None]:
+def errors_as_exit_codes(place: Path | None = None) -> Iterator[None]:
     """End the command with one message and its exit code for every error a person can do something about.
 
+    place   where the command writes, for failures of the disk that do not say it themselves
     Anything else is a defect: it goes on up, prints its traceback and ends with 1.
     """
     try:
@@ -30,10 +32,9 @@ def errors_as_exit_codes() -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        place = f" at {error.filename}" if error.filename else ""
         end(
-            f"{error.strerror}{place}; make room or choose another disk, then go on with --resume "
-            "(everything stored before is kept)",
+            f"{error.strerror} at {error.filename or place}; everything stored before is kept: "
+            "make room, then go on with --resume",
             ExitCode.IO_ERROR,
         )
 

@@ -37,6 +37,7 @@ def train(
     """
     with errors_as_exit_codes():
         settings = training_config(config, overrides or [], run_dir, resume=resume)
+    with errors_as_exit_codes(settings.run.dir):
         _train(settings, resume=resume)
 
 

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+SMALL_DISK = "size=600k"
+"""Room for the first files of a run, not for its screenshots."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240.0
@@ -99,3 +103,39 @@ def test_an_interrupted_run_ends_with_130_leaves_nobody_behind_and_is_resumed(tm
 
     assert code == 0, stderr
     assert json.loads((run / "report.json").read_text())["updates"] == done + 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk with too little room for a run."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not mounted(disk, SMALL_DISK):
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def mounted(disk: Path, options: str) -> bool:
+    """Mount a disk in memory, or change the size of one."""
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_a_full_disk_ends_a_run_with_74_and_with_room_it_goes_on(small_disk: Path) -> None:
+    run = small_disk / "run"
+
+    code, _, stderr = ended(started("train", "configs/smoke.toml", "--run-dir", run))
+
+    assert code == 74, stderr
+    last = stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert str(run) in last
+    assert "--resume" in last
+    assert processes_of(run) == []
+
+    assert mounted(small_disk, "remount,size=64m")
+    code, _, stderr = ended(started("train", "--resume", "--run-dir", run))
+
+    assert code == 0, stderr
+    assert json.loads((run / "report.json").read_text())["updates"] == 3

@@ -1,6 +1,7 @@
 """Errors a person can act on become one message and their exit code; defects keep their traceback."""
 
 import errno
+from pathlib import Path
 
 import pytest
 import typer
@@ -54,6 +55,15 @@ def test_a_full_disk_says_where_and_how_to_go_on(capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().err
     assert "No space left on device at /runs/x/store.db" in text
     assert "--resume" in text
+
+
+def test_a_disk_failure_without_a_file_names_the_place_the_command_writes_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit), errors_as_exit_codes(Path("runs/x")):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert "No space left on device at runs/x;" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("defect", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x")])
