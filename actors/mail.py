@@ -14,11 +14,13 @@ from pathlib import Path
 import zmq
 
 from actors.board import ActorState, Board
-from actors.codec import Envelope, decode, encode
+from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
 
 QUEUE_MESSAGES = 1000
 """Messages that may wait in one outbox, and in one inbox per sender, before the sender is told it is full."""
+
+MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 
 LINGER_MS = 200
 """How long a stopping actor waits for its last replies to leave."""
@@ -43,6 +45,7 @@ class Mail:
         """Open the inbox; returns the descriptor that becomes readable when mail may have come."""
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
+        self._inbox.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)  # who sends more is hung up on
         self._inbox.bind(self._endpoint(slot, incarnation))
         return int(self._inbox.getsockopt(zmq.FD))
 
