@@ -27,7 +27,8 @@ from typing import Any
 
 from dart.environments.actions import Click
 from dart.environments.cdp import FLAGS
-from dart.environments.miniwob import CHROMIUM, HEIGHT, WIDTH, MiniWobEnvironment, page_url
+from dart.environments.miniwob import CHROMIUM, MiniWobEnvironment
+from dart.environments.miniwob_pages import HEIGHT, WIDTH, page_url
 
 TASK = "miniwob/enter-text"
 ELSEWHERE = Click(5, 205)

@@ -30,7 +30,7 @@ from dart.environments.faults import (
     BrowserDied,
     BrowserMissing,
     CallRefused,
-    EnvironmentFault,
+    InfrastructureFault,
     LauncherMissing,
     PageCrashed,
 )
@@ -87,7 +87,7 @@ class Session:
         self.browser = browser
         self.session_id = session_id
         self.context_id = context_id
-        self.fault: EnvironmentFault | None = None
+        self.fault: InfrastructureFault | None = None
         self._bindings: dict[str, asyncio.Future[str]] = {}
 
     def post(self, method: str, params: Params | None = None) -> Answer:
@@ -120,7 +120,7 @@ class Session:
             case "Inspector.targetCrashed" | "Inspector.detached":
                 self.browser.lose(self, method)
 
-    def fail_bindings(self, fault: EnvironmentFault) -> None:
+    def fail_bindings(self, fault: InfrastructureFault) -> None:
         for called in self._bindings.values():
             _fail(called, fault)
         self._bindings.clear()
@@ -306,7 +306,7 @@ class _Pipes(asyncio.SubprocessProtocol):
         self._browser.on_exit(self._transport.get_returncode(), words)
 
 
-def _fail(waiting: asyncio.Future[Any], fault: EnvironmentFault) -> None:
+def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
     if not waiting.done():
         waiting.set_exception(fault)
         waiting.exception()  # a posted call may have no waiter any more; that is no news

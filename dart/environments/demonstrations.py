@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dart.environments.actions import format_action
-from dart.environments.oracles import ORACLES, Play, PlayedStep, play_all
+from dart.environments.oracles import ORACLES
+from dart.environments.play import Play, PlayedStep, play_all
 from dart.environments.seeds import training_seed
 
 SPARE = 1.1
@@ -64,7 +65,7 @@ async def collect(
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
     tries = range(first, first + int(episodes * SPARE) + 1)
     wanted = [(task, training_seed(index)) for index in tries for task in tasks]
-    async for play in play_all(wanted, environments):
+    async for play in play_all(ORACLES, wanted, environments):
         if play.reward == 1.0 and kept[play.task_id] < episodes:
             kept[play.task_id] += 1
             lines.write(json.dumps(episode_record(play, screenshots)) + "\n")

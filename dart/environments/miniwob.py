@@ -13,13 +13,9 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import importlib.util
 import json
-import math
-import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +26,28 @@ from dart.environments.faults import (
     BrowserHung,
     CallRefused,
     EnvironmentTimeout,
-    EvaluatorFailed,
     InfrastructureFault,
     PageHung,
-    PagesMissing,
     ResetFailed,
-    UnknownTask,
 )
 from dart.environments.inputs import input_calls
+from dart.environments.miniwob_pages import (
+    HEIGHT,
+    READ_STATE,
+    START_SCRIPT,
+    WIDTH,
+    clamped_reward,
+    miniwob_html_dir,
+    page_url,
+    task_ids,
+)
+from dart.environments.png import png_size
 from dart.environments.protocol import Observation, StepResult
+
+__all__ = ["CHROMIUM", "MiniWobEnvironment", "miniwob_html_dir", "task_ids"]
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
 """Debian's; the full browser's new headless mode works too and is three times slower."""
-
-WIDTH, HEIGHT = 160, 210
-"""Every task is drawn in this frame, the instruction in its top 50 pixels."""
 
 WAIT_S = 0.25
 """How long the action `Wait` waits."""
@@ -56,57 +59,9 @@ Taken out of the operation's deadline, at most a quarter of it."""
 
 INSPECT_DEADLINE_S = 5.0
 
-START_SCRIPT = (Path(__file__).parent / "miniwob_start.js").read_text()
-"""Runs first in every document."""
-
-READ_STATE = """
-typeof dartEpisode === 'undefined' ? [true, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]
-"""
-"""Whether the episode is over, and the raw reward. Who leaves the page (a submitted form) has lost."""
-
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
-
-
-def miniwob_html_dir() -> Path:
-    """The folder ``html/miniwob`` of the installed package, which is not imported (it wants selenium)."""
-    spec = importlib.util.find_spec("miniwob")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    for folder in folders:
-        html = Path(folder) / "html" / "miniwob"
-        if html.is_dir():
-            return html
-    raise PagesMissing("the package miniwob with its folder html/miniwob")
-
-
-@cache
-def task_ids() -> tuple[str, ...]:
-    """Every installed task, sorted: ``miniwob/click-test`` and so on."""
-    return tuple(sorted(f"miniwob/{page.stem}" for page in miniwob_html_dir().glob("*.html")))
-
-
-def page_url(task_id: str, seed: int) -> str:
-    """The address that plays ``task_id`` from ``seed``; raises `UnknownTask`."""
-    if task_id not in task_ids():
-        raise UnknownTask(task_id, task_ids())
-    page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
-    return f"{page.as_uri()}?seed={seed}"
-
-
-def png_size(png: bytes) -> tuple[int, int]:
-    """Width and height in pixels, from the PNG's header; raises ValueError when it is none."""
-    if not png.startswith(b"\x89PNG\r\n\x1a\n") or png[12:16] != b"IHDR" or len(png) < 24:
-        raise ValueError(f"expected a PNG, got {len(png)} bytes that start with {png[:8]!r}")
-    width, height = struct.unpack(">II", png[16:24])
-    return width, height
-
-
-def clamped_reward(task_id: str, raw: Any) -> float:
-    """The page's raw reward in [0, 1]; raises `EvaluatorFailed` when it is not a number."""
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
-        raise EvaluatorFailed(task_id, f"expected the page's raw reward to be a number, got: {raw!r}")
-    return min(1.0, max(0.0, float(raw)))
 
 
 @dataclass(slots=True)
@@ -184,7 +139,7 @@ class MiniWobEnvironment:
             return False
         try:
             async with asyncio.timeout(deadline_s):
-                png_size(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
+                await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
         except (TimeoutError, InfrastructureFault):
             return False
         return True
@@ -258,8 +213,9 @@ class MiniWobEnvironment:
             probes.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
         await asyncio.wait(probes, timeout=probe_s)
         answered = [probe.done() and probe.exception() is None for probe in probes]
-        if self._browser.fault is not None:
-            return self._browser.fault
+        gone = self._browser.fault or (self._page.fault if self._page is not None else None)
+        if gone is not None:
+            return gone
         if not answered[0]:
             return BrowserHung(name, deadline_s)
         if not all(answered):

@@ -12,21 +12,13 @@ import argparse
 import asyncio
 import re
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from dart.environments.actions import Click, Drag, Hotkey, Scroll, Type
-from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.protocol import Observation
+from dart.environments.play import Oracle, Play, play_all
 from dart.environments.seeds import training_seed
-from dart.environments.targets import Move, OracleLost, Page, click, find, quoted, said
+from dart.environments.targets import Move, Page, click, find, quoted, said
 
-DEADLINE_S = 10.0
-"""For every call to the environment while an oracle plays."""
-
-Oracle = Callable[[Page, str], AsyncIterator[Move]]
 ORACLES: dict[str, Oracle] = {}
 """By task id."""
 
@@ -247,69 +239,11 @@ async def scroll_to_end(page: Page, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#subbtn")
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedStep:
-    """What was on the screen, and the oracle's move."""
-
-    observation: Observation
-    move: Move
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """An episode an oracle played."""
-
-    task_id: str
-    seed: int
-    instruction: str
-    steps: tuple[PlayedStep, ...]
-    reward: float
-    lost: str = ""
-    """What the oracle did not find, if it gave up."""
-
-
-async def play(environment: MiniWobEnvironment, task_id: str, seed: int) -> Play:
-    """Let the oracle of ``task_id`` play one episode from ``seed``."""
-    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
-    instruction = observation.instruction
-    steps: list[PlayedStep] = []
-    lost = ""
-    try:
-        async for move in ORACLES[task_id](environment, instruction):
-            steps.append(PlayedStep(observation, move))
-            if (await environment.step(move.action, deadline_s=DEADLINE_S)).terminated:
-                break
-            observation = await environment.observe(deadline_s=DEADLINE_S)
-    except OracleLost as error:
-        lost = str(error)
-    reward = await environment.evaluate(deadline_s=DEADLINE_S)
-    return Play(task_id, seed, instruction, tuple(steps), reward, lost)
-
-
-async def play_all(episodes: Sequence[tuple[str, int]], environments: int) -> AsyncIterator[Play]:
-    """Play every (task id, seed), several environments at a time; in the order they end."""
-    waiting = iter(episodes)
-    played: asyncio.Queue[Play] = asyncio.Queue(maxsize=environments)
-
-    async def worker(scratch_dir: Path) -> None:
-        environment = MiniWobEnvironment(scratch_dir)
-        try:
-            for task_id, seed in waiting:
-                await played.put(await play(environment, task_id, seed))
-        finally:
-            await environment.close()
-
-    with tempfile.TemporaryDirectory(prefix="dartrl-oracles-") as scratch:
-        async with asyncio.TaskGroup() as group:
-            for number in range(environments):
-                group.create_task(worker(Path(scratch) / str(number)))
-            for _ in episodes:
-                yield await played.get()
-
-
 async def _table(tasks: Sequence[str], seeds: int, environments: int) -> bool:
     plays: dict[str, list[Play]] = {task: [] for task in tasks}
-    async for one in play_all([(t, training_seed(i)) for t in tasks for i in range(seeds)], environments):
+    async for one in play_all(
+        ORACLES, [(t, training_seed(i)) for t in tasks for i in range(seeds)], environments
+    ):
         plays[one.task_id].append(one)
     print(f"{'task':34} solved  steps  first failure")
     for task, played in plays.items():

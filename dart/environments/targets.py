@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dart.environments.actions import Action, Click
-from dart.environments.miniwob import HEIGHT, WIDTH
+from dart.environments.miniwob_pages import HEIGHT, WIDTH
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels; every click inside hits the same element (if nothing covers it)."""

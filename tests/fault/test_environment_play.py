@@ -9,7 +9,8 @@ from PIL import Image, ImageChops
 
 from dart.environments.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
 from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.oracles import ORACLES, play
+from dart.environments.oracles import ORACLES
+from dart.environments.play import play
 from dart.environments.protocol import Environment, Observation
 from dart.environments.targets import click
 
@@ -47,7 +48,7 @@ async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_bef
     environment: MiniWobEnvironment,
 ) -> None:
     first = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
-    await play(environment, "miniwob/login-user", 12)
+    await play(environment, ORACLES["miniwob/login-user"], "miniwob/login-user", 12)
     await environment.reset("miniwob/use-spinner", 11, deadline_s=DEADLINE_S)
     await environment.step(await target(environment, ".ui-spinner-up"), deadline_s=DEADLINE_S)
     again = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
@@ -169,14 +170,19 @@ async def test_a_click_outside_of_the_frame_hits_nothing(environment: MiniWobEnv
     assert not (await environment.step(Click(5000, 90_000), deadline_s=DEADLINE_S)).terminated
 
 
-@pytest.mark.parametrize("task_id", ["copy-paste", "drag-box", "login-user", "choose-list", "scroll-text-2"])
+@pytest.mark.parametrize(
+    "task_id",
+    [f"miniwob/{page}" for page in ("copy-paste", "drag-box", "login-user", "choose-list", "scroll-text-2")],
+)
 async def test_oracles_solve_tasks_of_every_kind_of_action(
     environment: MiniWobEnvironment, task_id: str
 ) -> None:
     for seed in (21, 22):
-        assert (await play(environment, f"miniwob/{task_id}", seed)).reward == 1.0
+        assert (await play(environment, ORACLES[task_id], task_id, seed)).reward == 1.0
 
 
 async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment) -> None:
-    failed = [task for task in ORACLES if (await play(environment, task, 0)).reward < 1.0]
+    failed = [
+        task for task, oracle in ORACLES.items() if (await play(environment, oracle, task, 0)).reward < 1
+    ]
     assert failed == []

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from dart.environments.actions import Click, Type
 from dart.environments.demonstrations import episode_record
-from dart.environments.oracles import ORACLES, Play, PlayedStep
+from dart.environments.oracles import ORACLES
+from dart.environments.play import Play, PlayedStep
 from dart.environments.protocol import Observation
 from dart.environments.targets import Move
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dart.environments import miniwob
+from dart.environments import miniwob, miniwob_pages
 from dart.environments.faults import BrowserMissing, EvaluatorFailed, PagesMissing, UnknownTask
+from dart.environments.png import png_size
 
 HEADER = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
@@ -20,14 +21,14 @@ def test_all_installed_pages_are_tasks() -> None:
 
 
 def test_a_task_and_its_seed_have_an_address_on_disk() -> None:
-    url = miniwob.page_url("miniwob/click-test", 7)
+    url = miniwob_pages.page_url("miniwob/click-test", 7)
     assert url.startswith("file:///")
     assert url.endswith("/click-test.html?seed=7")
 
 
 def test_an_unknown_task_names_the_nearest_one() -> None:
     with pytest.raises(UnknownTask, match="did you mean miniwob/click-test"):
-        miniwob.page_url("miniwob/click-tset", 0)
+        miniwob_pages.page_url("miniwob/click-tset", 0)
 
 
 def test_without_the_pages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,21 +62,21 @@ async def test_nothing_can_be_done_before_the_first_reset(tmp_path: Path) -> Non
 
 
 def test_the_size_of_a_picture_is_read_from_its_header() -> None:
-    assert miniwob.png_size(HEADER + struct.pack(">II", 160, 210)) == (160, 210)
+    assert png_size(HEADER + struct.pack(">II", 160, 210)) == (160, 210)
 
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a", HEADER, HEADER + b"\0" * 7])
 def test_what_is_no_picture_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="expected a PNG"):
-        miniwob.png_size(data)
+        png_size(data)
 
 
 @pytest.mark.parametrize(("raw", "reward"), [(1, 1.0), (0.4, 0.4), (-1, 0.0), (3.5, 1.0), (0, 0.0)])
 def test_the_raw_reward_is_clamped_to_the_unit_interval(raw: float, reward: float) -> None:
-    assert miniwob.clamped_reward("miniwob/x", raw) == reward
+    assert miniwob_pages.clamped_reward("miniwob/x", raw) == reward
 
 
 @pytest.mark.parametrize("raw", [None, "1", float("nan"), float("inf"), True])
 def test_a_reward_that_is_no_number_is_the_evaluators_failure(raw: object) -> None:
     with pytest.raises(EvaluatorFailed, match="miniwob/x"):
-        miniwob.clamped_reward("miniwob/x", raw)
+        miniwob_pages.clamped_reward("miniwob/x", raw)
