@@ -22,7 +22,7 @@ from typing import Any
 
 from actors.errors import ActorError
 
-SLOT_BYTES = 640
+SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
 
@@ -60,7 +60,7 @@ for _name, _format in (
     ("restarts", "q"),
     ("started_unix_s", "d"),
     ("retry_unix_s", "d"),
-    ("last_reason", "160s"),
+    ("last_reason", "400s"),
     # written by the actor
     ("ready", "q"),
     ("beat_ns", "q"),

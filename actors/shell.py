@@ -140,9 +140,11 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     def _crash(self) -> None:
         text = traceback.format_exc()
         if self._identity is not None:
-            _crash_file(self._identity, "txt").write_text(text)
-            if self._actor is not None:
-                self._actor.log.error("actor_crashed", traceback=text)
+            # On a full disk the last words are lost, but the process ends all the same.
+            with contextlib.suppress(OSError):
+                _crash_file(self._identity, "txt").write_text(text)
+                if self._actor is not None:
+                    self._actor.log.error("actor_crashed", traceback=text)
         os._exit(EXIT_CRASHED)
 
 

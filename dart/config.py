@@ -212,7 +212,7 @@ class Child(Section):
 class Root(Section):
     """The budget of the whole tree: spent, the run ends."""
 
-    max_restarts: Annotated[int, Field(ge=0)] = 20
+    max_restarts: Annotated[int, Field(ge=0)] = 6
     """Most restarts of direct children in any window of max_seconds."""
     max_seconds: Seconds = 120.0
     """Length of that window."""

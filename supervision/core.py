@@ -152,7 +152,7 @@ class SupervisorCore:
             if child.target is Target.BOUNCE:
                 child.target = Target.UP
             return self._reconcile(now_s)
-        if self.flags.ordered and not child.was_ready:
+        if self.flags.ordered and not child.was_ready and not normal:
             return self._failed_to_start(child, reason, now_s)
         actions = self._failed_or_done(child, reason, normal, ran_s, now_s)
         return [*actions, *self._reconcile(now_s)]

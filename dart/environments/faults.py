@@ -24,6 +24,7 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
+from dart.errors import UnavailableError
 from dart.types import FaultKind
 
 
@@ -115,7 +116,7 @@ class UnknownTask(EnvironmentFault):
         super().__init__(f"unknown task {task_id}{hint}")
 
 
-class InstallationIncomplete(Exception):
+class InstallationIncomplete(UnavailableError):
     """Something has to be installed before any episode can be played. Not a fault of an episode."""
 
 

@@ -6,6 +6,7 @@ of the KL term is the base policy. An update that meets a number that is not fin
 """
 
 import copy
+import io
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoProcessor
 
@@ -169,9 +171,15 @@ class Learner:
         return write_checkpoint(parent, state, self._write_files)
 
     def _write_files(self, folder: Path) -> None:
-        self._model.save_pretrained(folder)
+        """A disk that refuses is an OSError, whichever library met it."""
+        optimizer = io.BytesIO()
+        torch.save(self._optimizer.state_dict(), optimizer)
+        (folder / OPTIMIZER_FILE).write_bytes(optimizer.getbuffer())
+        try:
+            self._model.save_pretrained(folder)
+        except SafetensorError as refused:
+            raise OSError(f"{folder}: {refused}") from refused
         self._processor.save_pretrained(folder)
-        torch.save(self._optimizer.state_dict(), folder / OPTIMIZER_FILE)
 
     def _scored(self, samples: Sequence[StepSample], pixels: Mapping[str, Tensor]) -> list[_Scored]:
         """With one optimizer step the old policy is the policy itself, and no extra pass is made."""
