@@ -26,6 +26,7 @@ supervisor decides what happens next. An expected outcome is a value.
 import heapq
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutine
@@ -164,7 +165,10 @@ class Actor:
         self._is_checking_asks = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._worker: Worker | None = None
+        self._works: dict[int, tuple[str, int]] = {}
         self._messages = 0
+        self._held: deque[Envelope] = deque()
+        self._is_started = False
         self._is_stopping = False
 
     # ---- for subclasses to override ----
@@ -218,11 +222,10 @@ class Actor:
         self.runtime.wake_at(when_s)
 
     def every(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call back for ever; the next call is timed from the end of the last."""
+        """Call back for ever; the next call is timed from the end of the last, coroutine or not."""
 
         def again() -> None:
-            callback()
-            self.after(seconds, again)
+            self._settle(callback(), lambda _: self.after(seconds, again))
 
         self.after(seconds, again)
 
@@ -233,7 +236,11 @@ class Actor:
     def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Completion[T]:
         """Await blocking work. If it is not done by its deadline the actor crashes, naming the work."""
         completion = self._own_worker().in_thread(work)
-        self._oversee(completion, name, deadline_s)
+        id_ = next(self._ids)
+        self._works[id_] = (name, time.monotonic_ns())
+        self._show_oldest_work()
+        completion.then(lambda: self._work_ended(id_))
+        self.after(deadline_s, lambda: self._crash_if_overdue(id_, deadline_s))
         return completion
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
@@ -276,17 +283,27 @@ class Actor:
     def beat(self) -> None:
         self.board.set(self.identity.slot, beat_ns=time.monotonic_ns())
 
+    def close_worker(self) -> None:
+        """Let go of worker threads without ending the process; for tests."""
+        if self._worker is not None:
+            self._worker.close()
+
     # ---- inside ----
 
     def _started(self, _: Any) -> None:
+        self._is_started = True
+        self.runtime.wake_at(self.clock.monotonic_s())  # for the mail that was held
         self.set_ready(True)
         self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
 
     def _drain_mail(self) -> None:
         for _ in range(MAIL_PER_TURN):
-            envelope = self._mail.receive()
+            envelope = self._next_envelope()
             if envelope is None:
                 break
+            if self._waits_for_start(envelope):
+                self._held.append(envelope)
+                continue
             self._messages += 1
             self._busy(type(envelope.message).__name__)
             self._take(envelope)
@@ -294,6 +311,19 @@ class Actor:
         else:
             self.runtime.wake_at(self.clock.monotonic_s())
         self.board.set(self.identity.slot, messages=self._messages, refused=self._mail.refused)
+
+    def _next_envelope(self) -> Envelope | None:
+        if self._is_started and self._held:
+            return self._held.popleft()
+        return self._mail.receive()
+
+    def _waits_for_start(self, envelope: Envelope) -> bool:
+        """An `async` on_start gets answers to what it asks and can be stopped; nothing else is taken yet."""
+        return (
+            not self._is_started
+            and envelope.kind in (Kind.TELL, Kind.ASK)
+            and not isinstance(envelope.message, Stop)
+        )
 
     def _take(self, envelope: Envelope) -> None:
         if envelope.kind in (Kind.REPLY, Kind.REFUSAL):
@@ -423,14 +453,17 @@ class Actor:
             self.runtime.watch(self._worker.fd, lambda: None)  # every turn delivers
         return self._worker
 
-    def _oversee(self, completion: Completion[Any], name: str, deadline_s: float) -> None:
-        self.board.set(self.identity.slot, work=name, work_since_ns=time.monotonic_ns())
+    def _work_ended(self, id_: int) -> None:
+        del self._works[id_]
+        self._show_oldest_work()
 
-        def overdue() -> None:
-            if not completion.is_done:
-                raise WorkOverdue(f"{name!r} is not done after {deadline_s} s")
+    def _crash_if_overdue(self, id_: int, deadline_s: float) -> None:
+        if id_ in self._works:
+            raise WorkOverdue(f"{self._works[id_][0]!r} is not done after {deadline_s} s")
 
-        self.after(deadline_s, overdue)
+    def _show_oldest_work(self) -> None:
+        name, since_ns = next(iter(self._works.values()), ("", 0))
+        self.board.set(self.identity.slot, work=name, work_since_ns=since_ns)
 
     def _begin_stop(self) -> None:
         if not self._is_stopping:

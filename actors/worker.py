@@ -19,12 +19,13 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One thread per job kind, started on first use; results handed back on the owner's thread."""
+    """A thread for each piece of work, one loop for coroutines; results come back on the owner's thread."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._results: deque[Callable[[], None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def in_thread(self, work: Callable[[], T]) -> Completion[T]:
@@ -70,6 +71,13 @@ class Worker:
         while self._results:
             self._results.popleft()()
 
+    def close(self) -> None:
+        """End the loop. Threads that still work are left alone, like the descriptor they will write to."""
+        if self._loop is not None and self._loop_thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join()
+            self._loop.close()
+
     def _hand_back(self, finish: Callable[[], None]) -> None:
         self._results.append(finish)
         os.eventfd_write(self.fd, 1)
@@ -77,5 +85,6 @@ class Worker:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio").start()
+            self._loop_thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio")
+            self._loop_thread.start()
         return self._loop

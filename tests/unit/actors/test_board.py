@@ -107,16 +107,17 @@ def test_ages_are_seconds_since(board: Board) -> None:
 def test_a_text_too_long_for_its_place_is_cut_and_harms_no_neighbour(board: Board) -> None:
     slot = board.claim("x", "root")
     board.set(slot, ready=1, handler="short")
-    board.set(slot, last_reason="r" * 1000)
-    assert board.get(slot, "last_reason") == "r" * 160
+    board.set(slot, last_reason="r" * 5000)
+    assert 100 < len(board.get(slot, "last_reason")) < 1000
     assert board.get(slot, "ready") == 1
     assert board.get(slot, "handler") == "short"
 
 
 def test_a_text_is_never_cut_inside_a_letter(board: Board) -> None:
     slot = board.claim("x", "root")
-    board.set(slot, last_reason="a" + "ü" * 200)
-    assert board.get(slot, "last_reason") == "a" + "ü" * 79
+    for shift in ("", "a"):
+        board.set(slot, last_reason=shift + "ü" * 5000)
+        assert set(board.get(slot, "last_reason")) == set(shift + "ü")
 
 
 def test_a_shorter_text_leaves_nothing_of_the_longer_one(board: Board) -> None:

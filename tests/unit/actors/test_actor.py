@@ -1,0 +1,566 @@
+"""What an actor promises, tried on a bench: no processes, a clock moved by hand."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from actors.actor import LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
+from actors.board import ActorState
+from actors.codec import Envelope, Kind, message
+from actors.completion import Completion
+from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.testing import Bench
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    number: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    number: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddLater:
+    number: int
+    after_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskFor:
+    """Ask somebody else on the way to the answer."""
+
+    whom: str
+    number: int
+    deadline_s: float = 5.0
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    name: str
+    deadline_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    is_async: bool
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    pass
+
+
+class Counter(Actor):
+    """Adds up."""
+
+    def on_start(self) -> None:
+        self.sum = 0
+        self.gate = threading.Event()
+
+    @receives(Add)
+    def add(self, call: Add, sender: Sender) -> Sum:
+        self.sum += call.number
+        return Sum(number=self.sum)
+
+    @receives(AddLater)
+    async def add_later(self, call: AddLater, sender: Sender) -> Sum:
+        await self.sleep(call.after_s)
+        return self.add(Add(number=call.number), sender)
+
+    @receives(AskFor)
+    async def ask_for(self, call: AskFor, sender: Sender) -> Sum:
+        answer: Sum = await self.ask(call.whom, Add(number=call.number), deadline_s=call.deadline_s)
+        return answer
+
+    @receives(Work)
+    async def work(self, call: Work, sender: Sender) -> Sum:
+        await self.in_thread(self.gate.wait, name=call.name, deadline_s=call.deadline_s)
+        return Sum(number=self.sum)
+
+    @receives(Fail)
+    def fail(self, call: Fail, sender: Sender) -> object:
+        if not call.is_async:
+            raise KeyError("broken")
+
+        async def later() -> None:
+            await self.sleep(1.0)
+            raise KeyError("broken later")
+
+        return later()
+
+
+class Deaf(Actor):
+    """Takes the ask and never answers."""
+
+    @receives(Add)
+    async def add(self, call: Add, sender: Sender) -> None:
+        await self.sleep(1e9)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as bench:
+        yield bench
+
+
+# ---- asks end (invariant ask-ends) ----
+
+
+def test_an_ask_brings_the_handlers_answer(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    answer = bench.ask("counter", Add(number=2))
+    bench.settle()
+    assert answer.result() == Sum(number=2)
+
+
+def test_a_tell_is_handled_and_answered_by_nothing(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    assert bench.tell("counter", Add(number=2))
+    bench.settle()
+    assert counter.sum == 2
+
+
+def test_an_ask_for_a_name_nobody_bears_ends_at_once(bench: Bench) -> None:
+    answer = bench.ask("ghost", Add(number=2))
+    with pytest.raises(ActorDied, match="'ghost'"):
+        answer.result()
+
+
+def test_an_ask_ends_promptly_when_the_asked_actor_dies(bench: Bench) -> None:
+    bench.start(Deaf, "deaf")
+    answer = bench.ask("deaf", Add(number=2), deadline_s=3600.0)
+    bench.settle()
+    bench.end("deaf")
+    bench.advance(2 * LIVENESS_CHECK_S)
+    with pytest.raises(ActorDied, match="'deaf'"):
+        answer.result()
+
+
+def test_an_ask_ends_promptly_when_the_asked_actor_was_restarted_meanwhile(bench: Bench) -> None:
+    bench.start(Deaf, "deaf")
+    answer = bench.ask("deaf", Add(number=2), deadline_s=3600.0)
+    bench.settle()
+    bench.end("deaf")
+    bench.start(Deaf, "deaf")
+    bench.advance(2 * LIVENESS_CHECK_S)
+    with pytest.raises(ActorDied, match="'deaf' was restarted"):
+        answer.result()
+
+
+def test_an_ask_that_is_not_answered_in_time_says_what_the_actor_was_doing(bench: Bench) -> None:
+    deaf = bench.start(Deaf, "deaf")
+    answer = bench.ask("deaf", Add(number=2), deadline_s=3.0)
+    bench.settle()
+    bench.board.set(deaf.identity.slot, handler="Generate", busy_since_ns=time.monotonic_ns() - 2_000_000_000)
+    bench.advance(2.9)
+    assert not answer.is_done
+    bench.advance(0.2)
+    with pytest.raises(AskTimeout, match=r"'deaf' did not answer within 3.0 s; .*in Generate for 2\.\d s"):
+        answer.result()
+
+
+def test_an_ask_of_an_idle_actor_says_that_it_is_idle(bench: Bench) -> None:
+    bench.start(Deaf, "deaf")
+    answer = bench.ask("deaf", Add(number=2), deadline_s=1.0)
+    bench.advance(1.1)
+    with pytest.raises(AskTimeout, match="running, idle"):
+        answer.result()
+
+
+def test_an_answer_that_comes_too_late_is_dropped(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    answer = bench.ask("counter", AddLater(number=1, after_s=2.0), deadline_s=1.0)
+    later = bench.ask("counter", AddLater(number=1, after_s=3.0), deadline_s=9.0)
+    bench.advance(4.0)
+    with pytest.raises(AskTimeout):
+        answer.result()
+    assert later.result() == Sum(number=2), "no answer is taken for another's"
+    assert counter.sum == 2
+
+
+def test_a_message_nobody_handles_is_refused_with_the_reason(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    answer = bench.ask("counter", Unknown())
+    bench.settle()
+    with pytest.raises(Refused, match="'counter' takes no Unknown"):
+        answer.result()
+    assert bench.board.get(counter.identity.slot, "refused") == 1
+
+
+def test_a_message_for_an_incarnation_that_is_gone_is_refused(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    asker = bench.start(Counter, "other")
+    forged = Envelope(
+        kind=Kind.TELL,
+        id=1,
+        to="counter",
+        to_incarnation=counter.identity.incarnation,
+        sender="other",
+        sender_incarnation=1,
+        deadline_unix_ms=0,
+        message=Add(number=1),
+    )
+    object.__setattr__(counter.identity, "incarnation", 7)
+    asker._mail.send(forged)
+    counter.turn()
+    assert counter.sum == 0
+    assert bench.board.get(counter.identity.slot, "refused") == 1
+
+
+def test_an_ask_past_its_deadline_is_not_worked_on(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    answer = bench.ask("counter", Add(number=5), deadline_s=1.0)
+    bench.clock.advance(1.5)
+    bench.settle()
+    assert counter.sum == 0
+    with pytest.raises(AskTimeout):
+        answer.result()
+
+
+def test_an_ask_ends_when_the_mailbox_is_full(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    answers = [bench.ask("counter", Add(number=1)) for _ in range(1500)]
+    with pytest.raises(MailboxFull, match="'counter'"):
+        answers[-1].result()
+    bench.settle()
+    assert answers[0].result() == Sum(number=1)
+
+
+def test_a_tell_that_cannot_be_sent_says_so_and_crashes_nobody(bench: Bench) -> None:
+    assert not bench.tell("ghost", Add(number=1))
+
+
+def test_no_ask_is_ever_left_open(bench: Bench) -> None:
+    """Whatever becomes of the asked actors: after the longest deadline every ask has ended."""
+    bench.start(Counter, "counter")
+    bench.start(Deaf, "deaf")
+    asks = [
+        bench.ask(to, content, deadline_s=deadline_s)
+        for to in ("counter", "deaf", "ghost")
+        for content in (Add(number=1), Unknown(), AddLater(number=1, after_s=2.0))
+        for deadline_s in (0.1, 1.0, 5.0)
+    ]
+    bench.advance(0.5)
+    bench.end("deaf")
+    bench.advance(4.6 + LIVENESS_CHECK_S)
+    assert [ask for ask in asks if not ask.is_done] == []
+
+
+# ---- async handlers ----
+
+
+def test_an_actor_takes_other_mail_while_a_handler_waits(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    slow = bench.ask("counter", AddLater(number=10, after_s=2.0))
+    quick = bench.ask("counter", Add(number=1))
+    bench.settle()
+    assert quick.result() == Sum(number=1)
+    assert not slow.is_done
+    bench.advance(2.0)
+    assert slow.result() == Sum(number=11)
+
+
+def test_a_handler_can_ask_on_the_way_to_its_answer(bench: Bench) -> None:
+    for name in ("a", "b"):
+        bench.start(Counter, name)
+    answer = bench.ask("a", AskFor(whom="b", number=4))
+    bench.settle()
+    assert answer.result() == Sum(number=4)
+
+
+def test_two_actors_that_ask_each_other_do_not_lock_up(bench: Bench) -> None:
+    for name in ("a", "b"):
+        bench.start(Counter, name)
+    answers = [bench.ask("a", AskFor(whom="b", number=1)), bench.ask("b", AskFor(whom="a", number=1))]
+    bench.settle()
+    assert [answer.result() for answer in answers] == [Sum(number=1), Sum(number=1)]
+
+
+def test_an_actor_can_ask_itself(bench: Bench) -> None:
+    bench.start(Counter, "a")
+    answer = bench.ask("a", AskFor(whom="a", number=3))
+    bench.settle()
+    assert answer.result() == Sum(number=3)
+
+
+def test_an_error_nobody_catches_crashes_the_actor(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    bench.tell("counter", Fail(is_async=False))
+    with pytest.raises(KeyError, match="broken"):
+        bench.settle()
+    assert not bench.tell("counter", Add(number=1)), "it is gone"
+
+
+def test_an_error_after_an_await_crashes_the_actor_too(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    bench.tell("counter", Fail(is_async=True))
+    bench.settle()
+    with pytest.raises(KeyError, match="broken later"):
+        bench.advance(1.0)
+
+
+def test_an_error_in_an_asked_actor_is_no_answer_but_its_death(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    answer = bench.ask("counter", Fail(is_async=False))
+    with pytest.raises(KeyError):
+        bench.settle()
+    bench.advance(2 * LIVENESS_CHECK_S)
+    with pytest.raises(ActorDied):
+        answer.result()
+
+
+# ---- start and stop ----
+
+
+class SlowStarter(Counter):
+    """Asks another actor before it is ready."""
+
+    async def on_start(self) -> None:  # type: ignore[override]  # a base may be quicker
+        await self.sleep(2.0)
+        await self.ask("counter", Add(number=1))
+        super().on_start()
+
+
+def test_nothing_is_served_before_an_async_start_is_through_and_nothing_is_lost(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    slow = bench.start(SlowStarter, "slow")
+    answers = [bench.ask("slow", Add(number=number)) for number in (1, 2)]
+    bench.advance(1.0)
+    assert not any(answer.is_done for answer in answers)
+    assert bench.board.get(slow.identity.slot, "ready") == 0
+    bench.advance(1.0)
+    assert [answer.result() for answer in answers] == [Sum(number=1), Sum(number=3)]
+    assert bench.board.get(slow.identity.slot, "ready") == 1
+    assert bench.board.get(slow.identity.slot, "messages") == 3, "an answer and two asks, each counted once"
+
+
+def test_an_ask_whose_deadline_passed_during_the_start_is_not_worked_on(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    slow = bench.start(SlowStarter, "slow")
+    answer = bench.ask("slow", Add(number=1), deadline_s=1.0)
+    bench.advance(3.0)
+    assert slow.sum == 0
+    with pytest.raises(AskTimeout):
+        answer.result()
+
+
+def test_told_to_stop_it_lets_go_of_what_it_holds_and_ends_normally(bench: Bench) -> None:
+    let_go: list[str] = []
+
+    class Holder(Counter):
+        async def on_stop(self) -> None:
+            await self.sleep(1.0)
+            let_go.append("all")
+
+    holder = bench.start(Holder, "holder")
+    bench.tell("holder", Stop())
+    bench.tell("holder", Stop())
+    bench.advance(0.5)
+    assert bench.runtimes["holder"].exit_code is None
+    assert bench.board.get(holder.identity.slot, "ready") == 0
+    bench.advance(0.5)
+    assert bench.runtimes["holder"].exit_code == 0
+    assert let_go == ["all"], "a second Stop changes nothing"
+
+
+def test_an_actor_can_end_by_itself(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    counter.stop()
+    assert bench.runtimes["counter"].exit_code == 0
+
+
+def test_a_handler_is_inherited_and_can_be_overridden(bench: Bench) -> None:
+    class Doubling(Counter):
+        @receives(Add)
+        def add_twice(self, call: Add, sender: Sender) -> Sum:
+            self.sum += 2 * call.number
+            return Sum(number=self.sum)
+
+    bench.start(Doubling, "doubling")
+    bench.start(Counter, "counter")
+    answers = [bench.ask(name, Add(number=3)) for name in ("doubling", "counter")]
+    bench.settle()
+    assert [answer.result() for answer in answers] == [Sum(number=6), Sum(number=3)]
+
+
+# ---- time ----
+
+
+def test_timers_run_in_the_order_of_their_moments_and_not_before(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    rang: list[tuple[str, float]] = []
+    for name, after_s in (("late", 3.0), ("soon", 1.0), ("also soon", 1.0), ("never yet", 9.0)):
+        counter.after(after_s, lambda name=name: rang.append((name, bench.clock.monotonic_s())))
+    bench.advance(5.0)
+    assert rang == [("soon", 1.0), ("also soon", 1.0), ("late", 3.0)]
+
+
+def test_every_is_timed_from_the_end_of_the_last(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    started: list[float] = []
+
+    async def two_seconds_long() -> None:
+        started.append(bench.clock.monotonic_s())
+        await counter.sleep(2.0)
+
+    counter.every(1.0, two_seconds_long)
+    bench.advance(8.0)
+    assert started == [1.0, 4.0, 7.0]
+
+
+def test_a_flood_of_mail_does_not_keep_timers_waiting(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    rang: list[int] = []
+    counter.after(0.0, lambda: rang.append(counter.sum))
+    for _ in range(500):
+        bench.tell("counter", Add(number=1))
+    bench.turn("counter")
+    assert rang == [MAIL_PER_TURN]
+    bench.settle()
+    assert counter.sum == 500
+
+
+# ---- work in a thread ----
+
+
+def test_the_mailbox_is_answered_while_work_is_done_in_a_thread(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    working = bench.ask("counter", Work(name="update", deadline_s=60.0))
+    quick = bench.ask("counter", Add(number=1))
+    bench.settle()
+    assert quick.result() == Sum(number=1)
+    assert not working.is_done
+    counter.gate.set()
+    bench.finish_work("counter")
+    assert working.result() == Sum(number=1)
+
+
+def test_the_board_shows_the_oldest_work_and_none_once_it_is_done(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    slot = counter.identity.slot
+    first, second = threading.Event(), threading.Event()
+    counter.in_thread(first.wait, name="update", deadline_s=60.0)
+    counter.in_thread(second.wait, name="checkpoint", deadline_s=60.0)
+    assert bench.board.vitals(slot).work == "update"
+    assert bench.board.vitals(slot).work_s is not None
+    first.set()
+    bench.finish_work("counter")
+    assert bench.board.vitals(slot).work == "checkpoint"
+    second.set()
+    bench.finish_work("counter")
+    assert bench.board.vitals(slot).work == ""
+    assert bench.board.vitals(slot).work_s is None
+
+
+def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    bench.tell("counter", Work(name="update", deadline_s=30.0))
+    bench.advance(29.0)
+    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s"):
+        bench.advance(1.0)
+    counter.gate.set()
+
+
+def test_work_done_in_time_is_forgotten_by_its_deadline(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    counter.gate.set()
+    answer = bench.ask("counter", Work(name="update", deadline_s=1.0))
+    bench.settle()
+    if not answer.is_done:
+        bench.finish_work("counter")
+    bench.advance(2.0)
+    assert answer.result() == Sum(number=0)
+
+
+def test_an_error_in_work_is_raised_where_it_is_awaited(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    caught: list[str] = []
+
+    def breaks() -> None:
+        raise ValueError("no disk")
+
+    async def tries() -> None:
+        try:
+            await counter.in_thread(breaks, name="save", deadline_s=60.0)
+        except ValueError as error:
+            caught.append(str(error))
+
+    counter.run(tries())
+    bench.finish_work("counter")
+    assert caught == ["no disk"]
+
+
+def test_a_coroutine_on_the_actors_loop_is_awaited_like_any_other(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    results: list[object] = []
+
+    async def on_loop() -> int:
+        return 42
+
+    async def fails_on_loop() -> int:
+        raise ValueError("no page")
+
+    async def waits() -> None:
+        results.append(await counter.in_loop(on_loop()))
+        try:
+            await counter.in_loop(fails_on_loop())
+        except ValueError as error:
+            results.append(str(error))
+
+    counter.run(waits())
+    bench.finish_work("counter")
+    bench.finish_work("counter")
+    assert results == [42, "no page"]
+
+
+# ---- vitals ----
+
+
+def test_vitals_tell_what_an_actor_is_handling_while_it_hangs(bench: Bench) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Looks(Actor):
+        @receives(Add)
+        def add(self, call: Add, sender: Sender) -> None:
+            vitals = self.board.vitals(self.identity.slot)
+            seen.append((vitals.handler, vitals.busy_s is not None))
+
+    looks = bench.start(Looks, "looks")
+    bench.tell("looks", Add(number=1))
+    bench.settle()
+    assert seen == [("Add", True)]
+    assert bench.board.vitals(looks.identity.slot).busy_s is None
+
+
+def test_an_actor_publishes_its_gauges_and_its_readiness(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    counter.set_gauges(version=7, in_flight=3)
+    counter.set_ready(False)
+    vitals = bench.board.vitals(counter.identity.slot)
+    assert (vitals.gauge_version, vitals.gauge_in_flight, vitals.ready) == (7, 3, False)
+    assert vitals.state is ActorState.RUNNING
+
+
+def test_the_answer_to_one_who_died_meanwhile_goes_nowhere_and_harms_nobody(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    other = bench.start(Counter, "other")
+    lost: Completion[Sum] = other.ask("counter", AddLater(number=1, after_s=1.0))
+    bench.settle()
+    bench.end("other")
+    bench.advance(2.0)
+    assert counter.sum == 1
+    assert not lost.is_done
