@@ -43,8 +43,6 @@ def learner_config(config: Config) -> LearnerConfig:
         temperature=config.rollout.temperature,
         minibatches=training.minibatches,
         warmup_updates=training.warmup_updates,
-        minibatches=training.minibatches,
-        warmup_updates=training.warmup_updates,
         micro_batch=training.micro_batch,
         threads=training.threads,
         seed=config.run.seed,
