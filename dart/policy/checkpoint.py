@@ -11,7 +11,6 @@ from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
 
-
 transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
 
 

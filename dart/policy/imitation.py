@@ -6,6 +6,7 @@ these two a policy from scratch does not learn to point in minutes (docs/decisio
 """
 
 import json
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,13 +70,20 @@ def samples_by_task(
     return dict(samples)
 
 
-def batches(samples: Mapping[str, Sequence[Sample]], size: int, seed: int) -> Iterator[list[Sample]]:
-    """Endless batches; tasks are drawn evenly, then a step of the task, so that long episodes of one
-    task do not crowd out the others."""
+def batches(
+    samples: Mapping[str, Sequence[Sample]], size: int, seed: int, emphasis: Mapping[str, float]
+) -> Iterator[list[Sample]]:
+    """Endless batches; a task is drawn in proportion to its emphasis (1 unless given) times the square
+    root of its number of steps, then one of them.
+
+    Drawn evenly, a task of five steps would see each of them too seldom to play a whole episode well;
+    drawn by steps, the tasks of one step would be crowded out.
+    """
     draw = random.Random(seed)
     tasks = sorted(samples)
+    weights = [emphasis.get(task, 1.0) * math.sqrt(len(samples[task])) for task in tasks]
     while True:
-        yield [draw.choice(samples[draw.choice(tasks)]) for _ in range(size)]
+        yield [draw.choice(samples[task]) for task in draw.choices(tasks, weights, k=size)]
 
 
 @dataclass(frozen=True, slots=True)

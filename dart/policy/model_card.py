@@ -70,7 +70,9 @@ def _table(card: Card, rows: Sequence[str]) -> list[str]:
 
 
 def _recipe(card: Card) -> list[str]:
-    settings = {name: value for name, value in asdict(card.config).items() if name != "tasks"}
+    settings = {
+        name: value for name, value in asdict(card.config).items() if name not in ("tasks", "emphasis")
+    }
     return [
         f"Data: {card.config.episodes_per_task} successful episodes of each task, played by the scripted"
         " oracles of `dart.environments.oracles` on training seeds from 0 on. No other data and no"
@@ -79,4 +81,5 @@ def _recipe(card: Card) -> list[str]:
         "| setting | value |",
         "|---|---|",
         *(f"| {name} | {value} |" for name, value in settings.items()),
+        *(f"| emphasis on `{task}` | {factor:g} |" for task, factor in card.config.emphasis),
     ]

@@ -78,13 +78,13 @@ def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyForImageTextToTex
     assert second.prompt[-4:-1] == first.answer[:-1]
 
 
-def test_batches_repeat_with_their_seed_and_draw_tasks_evenly() -> None:
+def test_batches_repeat_with_their_seed_and_draw_tasks_by_emphasis_and_the_root_of_their_steps() -> None:
     pixels = np.zeros((210, 160, 3), np.uint8)
-    rows = {"a": [Sample((1,), (1,), pixels)] * 99, "b": [Sample((2,), (2,), pixels)]}
-    drawn = list(islice(batches(rows, 50, seed=3), 4))
-    assert drawn == list(islice(batches(rows, 50, seed=3), 4))
+    rows = {"a": [Sample((1,), (1,), pixels)] * 36, "b": [Sample((2,), (2,), pixels)]}
+    drawn = list(islice(batches(rows, 50, 3, {"b": 2.0}), 4))
+    assert drawn == list(islice(batches(rows, 50, 3, {"b": 2.0}), 4))
     share = sum(one.prompt == (2,) for batch in drawn for one in batch) / 200
-    assert 0.35 < share < 0.65
+    assert 0.18 < share < 0.32  # 2 / (2 + 6)
 
 
 def test_soft_targets_are_distributions_around_the_target_and_one_hot_elsewhere(
