@@ -152,6 +152,10 @@ class Training(Section):
     """Weight of the KL divergence to the policy training started from."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
+    minibatches: Count = 1
+    """Optimizer steps per update, each on its share of the batch."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    """Updates over which the learning rate rises to `lr`."""
     micro_batch: Count = 32
     """Step samples in one forward and backward pass."""
     threads: Count = 1
