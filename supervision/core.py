@@ -278,8 +278,9 @@ class SupervisorCore:
 
     def _starts(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
-        if self.flags.ordered and any(c.status is Status.STOPPING for c in self.children.values()):
-            return actions
+        are_independent = not self.flags.ordered and self.flags.strategy is Strategy.ONE_FOR_ONE
+        if not are_independent and any(c.status is Status.STOPPING for c in self.children.values()):
+            return actions  # nobody starts before all who are taken along are down
         for child in self.children.values():
             if child.target is not Target.UP:
                 continue
@@ -287,9 +288,15 @@ class SupervisorCore:
                 child.incarnation += 1
                 self._move(child, Status.STARTING, now_s)
                 actions.append(Spawn(child.spec.id, child.incarnation))
-            if self.flags.ordered and child.status is not Status.RUNNING:
-                break  # the next one waits until this one is ready
+            if self._is_waited_for(child):
+                break
         return actions
+
+    def _is_waited_for(self, child: Child) -> bool:
+        """True while those after this child must not start. With one_for_one only its first start counts."""
+        if not self.flags.ordered or child.status is Status.RUNNING:
+            return False
+        return self.flags.strategy is not Strategy.ONE_FOR_ONE or not child.was_ready
 
     @staticmethod
     def _move(child: Child, status: Status, now_s: float) -> None:

@@ -1,0 +1,175 @@
+"""What a child spec may say, the wait before a restart, and the restart budget."""
+
+from typing import Any
+
+import pytest
+
+from actors.codec import from_plain, to_plain
+from supervision.backoff import backoff_s
+from supervision.budget import add_restart
+from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags, check_unique_ids
+from supervision.errors import InvalidChildSpec
+from supervision.supervisor import supervisor_args, supervisor_spec
+
+
+def spec(**changes: Any) -> ChildSpec:
+    return ChildSpec(**({"id": "a", "actor": "module:Class"} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"id": ""}, "id must be a name, got ''"),
+        ({"actor": "module.Class"}, "actor must be 'module:Class', got 'module.Class'"),
+        ({"actor": "a:b:c"}, "actor must be 'module:Class'"),
+        ({"shutdown_s": -1.0}, "shutdown_s must be at least 0, got -1.0"),
+        ({"start_deadline_s": 0.0}, "start_deadline_s must be positive, got 0.0"),
+        ({"hang_deadline_s": -2.0}, "hang_deadline_s must be positive, got -2.0"),
+        ({"significant": True}, "child 'a': significant must be false for a permanent child"),
+    ],
+)
+def test_a_child_spec_that_makes_no_sense_is_refused_by_field_and_value(
+    changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        spec(**changes)
+    assert complaint in str(refusal.value)
+
+
+@pytest.mark.parametrize("restart", [Restart.TRANSIENT, Restart.TEMPORARY])
+def test_a_child_that_may_end_for_good_can_be_significant(restart: Restart) -> None:
+    assert spec(restart=restart, significant=True).significant
+
+
+def test_shutdown_0_is_a_brutal_kill_and_allowed() -> None:
+    assert spec(shutdown_s=0.0).shutdown_s == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"initial_s": -0.1}, "backoff.initial_s must be at least 0"),
+        ({"factor": 0.5}, "backoff.factor must be at least 1"),
+        ({"initial_s": 5.0, "max_s": 1.0}, "backoff.max_s must be at least initial_s, got 1.0"),
+        ({"jitter": 1.0}, "backoff.jitter must be in [0, 1), got 1.0"),
+        ({"jitter": -0.1}, "backoff.jitter must be in [0, 1)"),
+        ({"reset_after_s": 0.0}, "backoff.reset_after_s must be positive"),
+    ],
+)
+def test_a_backoff_that_makes_no_sense_is_refused(fields: dict[str, float], complaint: str) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        Backoff(**fields)
+    assert complaint in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"max_restarts": -1}, "max_restarts must be at least 0, got -1"),
+        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0.0"),
+        ({"ordered": False, "strategy": Strategy.REST_FOR_ONE}, "rest_for_one needs ordered=true"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        SupervisorFlags(**fields)
+    assert complaint in str(refusal.value)
+
+
+def test_two_children_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidChildSpec, match="'a' is used twice"):
+        check_unique_ids((spec(), spec(id="b"), spec()))
+
+
+def test_a_spec_survives_the_way_to_another_process() -> None:
+    original = spec(
+        args={"config": {"a": [1, 2]}, "seed": 7},
+        restart=Restart.TRANSIENT,
+        significant=True,
+        backoff=Backoff(initial_s=1.0, max_s=60.0),
+    )
+    assert from_plain(to_plain(original), ChildSpec) == original
+
+
+def test_a_spec_that_makes_no_sense_is_refused_on_arrival_too() -> None:
+    plain = to_plain(spec()) | {"hang_deadline_s": -1.0}
+    with pytest.raises(Exception, match="hang_deadline_s"):
+        from_plain(plain, ChildSpec)
+
+
+def test_a_supervisor_is_given_the_time_its_children_need() -> None:
+    children = (spec(id="a", shutdown_s=5.0, start_deadline_s=20.0), spec(id="b", shutdown_s=7.0))
+    pool = supervisor_spec("pool", SupervisorFlags(), children)
+    assert pool.shutdown_s > 5.0 + 7.0
+    assert pool.start_deadline_s > 20.0 + 30.0
+    assert pool.args == supervisor_args(SupervisorFlags(), children)
+    assert supervisor_spec("pool", SupervisorFlags(), children, shutdown_s=3.0).shutdown_s == 3.0
+
+
+# ---- backoff ----
+
+
+@pytest.mark.parametrize(
+    ("policy", "waits_s"),
+    [
+        (Backoff(), [0.0, 0.1, 0.2, 0.4, 0.8]),
+        (Backoff(initial_s=1.0), [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]),
+        (Backoff(initial_s=1.0, factor=3.0, max_s=10.0), [1.0, 3.0, 9.0, 10.0]),
+        (Backoff(initial_s=2.0, factor=1.0), [2.0, 2.0, 2.0]),
+        (Backoff(initial_s=0.0, max_s=0.0), [0.0, 0.0, 0.0]),
+    ],
+)
+def test_waits_grow_by_the_factor_up_to_the_limit(policy: Backoff, waits_s: list[float]) -> None:
+    waits = [backoff_s(policy, number, draw=0.5) for number in range(1, len(waits_s) + 1)]
+    assert waits == pytest.approx(waits_s)
+
+
+def test_jitter_spreads_a_wait_by_its_share_both_ways() -> None:
+    policy = Backoff(initial_s=10.0, jitter=0.2)
+    assert backoff_s(policy, 1, draw=0.0) == pytest.approx(8.0)
+    assert backoff_s(policy, 1, draw=1.0) == pytest.approx(12.0)
+
+
+def test_a_thousand_failures_in_a_row_still_wait_a_finite_time() -> None:
+    assert backoff_s(Backoff(initial_s=1.0, factor=10.0), 1000, draw=0.5) == 30.0
+
+
+def test_no_failure_no_wait() -> None:
+    assert backoff_s(Backoff(initial_s=1.0), 0, draw=0.5) == 0.0
+
+
+# ---- budget ----
+
+
+def spend(moments: list[float], max_restarts: int, max_seconds: float) -> list[bool]:
+    window: tuple[float, ...] = ()
+    verdicts = []
+    for now_s in moments:
+        window, holds = add_restart(window, now_s, max_restarts=max_restarts, max_seconds=max_seconds)
+        verdicts.append(holds)
+    return verdicts
+
+
+@pytest.mark.parametrize(
+    ("moments", "max_restarts", "verdicts"),
+    [
+        ([0.0], 0, [False]),
+        ([0.0, 1.0, 2.0], 3, [True, True, True]),
+        ([0.0, 1.0, 2.0, 3.0], 3, [True, True, True, False]),
+        ([0.0, 1.0, 2.0, 5.0], 3, [True, True, True, False]),
+        ([0.0, 1.0, 2.0, 5.001], 3, [True, True, True, True]),
+        ([0.0, 10.0, 20.0, 30.0, 40.0], 1, [True] * 5),
+        ([0.0, 0.0], 1, [True, False]),
+    ],
+)
+def test_the_budget_holds_for_max_restarts_in_any_window(
+    moments: list[float], max_restarts: int, verdicts: list[bool]
+) -> None:
+    assert spend(moments, max_restarts, 5.0) == verdicts
+
+
+def test_the_budget_remembers_no_more_than_its_window() -> None:
+    window: tuple[float, ...] = ()
+    for now_s in range(1000):
+        window, _ = add_restart(window, float(now_s), max_restarts=3, max_seconds=5.0)
+    assert len(window) == 6
