@@ -1,0 +1,152 @@
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dart.policy.checkpoint import CheckpointError, load_policy, save_policy
+from dart.policy.codec import PixelFrameError, load_pixels
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.modeling import new_policy
+from dart.policy.sampling import answer_logprobs
+from dart.policy.tokenizer import train_tokenizer
+from dart.rollout.engine import EngineError, ScreenCache, TransformersEngine
+from dart.types import GenerateRequest
+
+INSTRUCTION = "Click the button."
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two policies of a few thousand parameters."""
+    tokenizer = train_tokenizer([INSTRUCTION])
+    config = GuiPolicyConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        stem_channels=(4, 4, 4, 8),
+        pointer_size=8,
+    )
+    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
+    save_policy(new_policy(config, seed=0), tokenizer, first)
+    save_policy(new_policy(config, seed=1), tokenizer, second)
+    return first, second
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def request(
+    folder: Path, seed: int = 0, *, history: tuple[str, ...] = (), temperature: float = 1.0, width: int = 160
+) -> GenerateRequest:
+    noise = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(noise).save(png, "PNG")
+    path = folder / f"{seed}-{width}.png"
+    path.write_bytes(png.getvalue())
+    return GenerateRequest(
+        screenshot_path=str(path),
+        screenshot_sha256=hashlib.sha256(png.getvalue()).hexdigest(),
+        instruction=INSTRUCTION,
+        history=history,
+        temperature=temperature,
+    )
+
+
+def test_what_an_engine_records_is_what_the_trainer_computes(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 3, seed=5)
+    requests = [request(tmp_path, 0), request(tmp_path, 1, history=("click(start_box='(5,5)')",))]
+    generations = engine.generate(requests)
+    model, codec = load_policy(folders[0])
+    for asked, made in zip(requests, generations, strict=True):
+        assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, asked.history)
+        pixels = torch.from_numpy(load_pixels(asked.screenshot_path)).unsqueeze(0)
+        with torch.no_grad():
+            scores = answer_logprobs(model, [made.prompt_ids], [made.token_ids], pixels, 1.0)
+        assert made.logprobs == pytest.approx(scores.logprobs[0].tolist(), abs=1e-4)
+        assert made.entropies == pytest.approx(scores.entropies[0].tolist(), abs=1e-4)
+        assert made.policy_version == 3
+        assert made.answer == codec.decode_answer(made.token_ids, INSTRUCTION)
+
+
+def test_each_request_has_its_own_temperature(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0, seed=1)
+    greedy, warm = request(tmp_path, temperature=0.0), request(tmp_path, temperature=1.0)
+    answers = engine.generate([greedy, warm, greedy])
+    assert answers[0] == answers[2]
+    assert set(answers[0].logprobs) == {0.0}
+    assert all(logprob < 0 for logprob in answers[1].logprobs)
+
+
+def test_the_seed_decides_the_draws(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    asked = [request(tmp_path, seed) for seed in range(4)]
+    drawn = [TransformersEngine(folders[0], 0, seed=seed).generate(asked) for seed in (7, 7, 8)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+def test_a_loaded_version_answers_from_then_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0)
+    asked = [request(tmp_path, temperature=0.0)]
+    old = engine.generate(asked)[0]
+    engine.load(folders[1], 1)
+    new = engine.generate(asked)[0]
+    assert (old.policy_version, new.policy_version, engine.version) == (0, 1, 1)
+    assert old.token_ids != new.token_ids
+
+
+def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 4)
+    with pytest.raises(CheckpointError):
+        engine.load(tmp_path / "nowhere", 5)
+    assert engine.version == 4
+    assert len(engine.generate([request(tmp_path)])) == 1
+
+
+def test_no_requests_give_no_answers(folders: tuple[Path, Path]) -> None:
+    assert TransformersEngine(folders[0], 0).generate([]) == []
+
+
+def test_a_screenshot_that_is_not_what_its_hash_says_is_refused(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 0)
+    asked = request(tmp_path)
+    Path(asked.screenshot_path).write_bytes(b"something else")
+    with pytest.raises(EngineError, match=f"expected {asked.screenshot_sha256}"):
+        engine.generate([asked])
+    Path(asked.screenshot_path).unlink()
+    with pytest.raises(EngineError, match="is missing"):
+        engine.generate([asked])
+
+
+def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(PixelFrameError, match="80x210"):
+        TransformersEngine(folders[0], 0).generate([request(tmp_path, width=80)])
+
+
+def test_screens_seen_again_are_not_read_again(tmp_path: Path) -> None:
+    cache = ScreenCache(capacity=2)
+    first, second, third = (request(tmp_path, seed) for seed in range(3))
+    seen = cache.pixels(first)
+    Path(first.screenshot_path).unlink()
+    assert cache.pixels(first) is seen
+    cache.pixels(second)
+    cache.pixels(third)
+    with pytest.raises(EngineError, match="is missing"):
+        cache.pixels(first)

@@ -1,0 +1,304 @@
+"""The learner on a policy of a few thousand parameters and screens of noise."""
+
+import dataclasses
+import io
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dart.policy.checkpoint import load_policy, save_policy
+from dart.policy.codec import load_pixels
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.modeling import new_policy
+from dart.policy.sampling import answer_logprobs, sample
+from dart.policy.tokenizer import train_tokenizer
+from dart.store.blobs import BlobStore
+from dart.store.errors import BlobMissing
+from dart.training.checkpoint import latest_good, load_checkpoint
+from dart.training.learner import Learner, LearnerConfig, NonFiniteUpdate, NothingToLearn
+from dart.training.scoring import score_steps
+from dart.types import Group, Step
+
+INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    tokenizer = train_tokenizer(INSTRUCTIONS)
+    config = GuiPolicyConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        stem_channels=(4, 4, 4, 8),
+        pointer_size=8,
+    )
+    save_policy(new_policy(config, seed=0), tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "blobs")
+
+
+def screen(blobs: BlobStore, seed: int) -> str:
+    noise = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(noise).save(png, "PNG")
+    return blobs.put(png.getvalue())
+
+
+def sampled_group(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], *, seed: int = 0, rollouts: int = 4
+) -> Group:
+    """Rollouts of one step from the same screen, really sampled; the first half of them succeeds."""
+    model, codec = load_policy(base)
+    sha256 = screen(blobs, seed)
+    prompt = codec.encode_prompt(INSTRUCTIONS[0], [])
+    pixels = torch.from_numpy(load_pixels(blobs.read(sha256)))
+    answers = sample(
+        model,
+        [prompt] * rollouts,
+        torch.stack([pixels] * rollouts),
+        1.0,
+        torch.Generator().manual_seed(seed),
+        max_new_tokens=5,
+    )
+    template = group_of(
+        rewards=[1.0] * (rollouts // 2) + [0.0] * (rollouts - rollouts // 2), lengths=[1] * rollouts
+    )
+    trajectories = tuple(
+        dataclasses.replace(
+            trajectory,
+            steps=(
+                dataclasses.replace(
+                    trajectory.steps[0],
+                    screenshot_sha256=sha256,
+                    prompt_ids=tuple(prompt),
+                    token_ids=answer.token_ids,
+                    logprobs=answer.logprobs,
+                    entropies=answer.entropies,
+                ),
+            ),
+        )
+        for trajectory, answer in zip(template.trajectories, answers, strict=True)
+    )
+    return dataclasses.replace(template, trajectories=trajectories)
+
+
+def steps_of(groups: list[Group]) -> list[Step]:
+    return [step for group in groups for trajectory in group.trajectories for step in trajectory.steps]
+
+
+def weights(learner: Learner, parent: Path) -> dict[str, torch.Tensor]:
+    return load_policy(learner.save(parent))[0].state_dict()
+
+
+def log_likelihoods(folder: Path, steps: list[Step], blobs: BlobStore) -> list[float]:
+    model, _ = load_policy(folder)
+    pixels = {
+        s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
+    }
+    with torch.no_grad():
+        return [float(x) for x in score_steps(model, steps, pixels, 1.0).logprobs.sum(-1)]
+
+
+def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
+    steps = steps_of(groups)
+    model, _ = load_policy(base)
+    pixels = {
+        s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
+    }
+    shared = score_steps(model, steps, pixels, 0.7)
+    alone = answer_logprobs(
+        model,
+        [s.prompt_ids for s in steps],
+        [s.token_ids for s in steps],
+        torch.stack([pixels[s.screenshot_sha256] for s in steps]),
+        0.7,
+    )
+    assert torch.allclose(shared.logprobs, alone.logprobs, atol=1e-5)
+    assert torch.allclose(shared.entropies, alone.entropies, atol=1e-5)
+    assert torch.equal(shared.mask, alone.mask)
+
+
+def test_shared_prefixes_give_the_gradient_of_every_step_alone(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    steps = steps_of([sampled_group(base, blobs, group_of)])
+    pixels = {
+        s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
+    }
+    together, _ = load_policy(base)
+    score_steps(together, steps, pixels, 1.0).logprobs.sum().backward()
+    apart, _ = load_policy(base)
+    for step in steps:
+        score_steps(apart, [step], pixels, 1.0).logprobs.sum().backward()
+    for (name, a), b in zip(together.named_parameters(), apart.parameters(), strict=True):
+        assert a.grad is not None, name
+        assert b.grad is not None, name
+        assert torch.allclose(a.grad, b.grad, atol=1e-4, rtol=1e-3), name
+
+
+@pytest.mark.parametrize("kl_beta", [0.0, 0.01])
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_an_update_makes_rewarded_answers_likelier_and_others_less_likely(
+    base: Path,
+    blobs: BlobStore,
+    group_of: Callable[..., Group],
+    tmp_path: Path,
+    minibatches: int,
+    kl_beta: float,
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    steps = steps_of([group])
+    learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=kl_beta, minibatches=minibatches, micro_batch=3))
+    report = learner.update([group], blobs.root)
+    before = log_likelihoods(base, steps, blobs)
+    after = log_likelihoods(learner.save(tmp_path / "checkpoints"), steps, blobs)
+    gain = [b - a for a, b in zip(before, after, strict=True)]
+    assert gain[0] + gain[1] > 0
+    assert gain[2] + gain[3] < 0
+    assert report.version == learner.version == 1
+    assert (report.samples, report.prefixes, report.optimizer_steps) == (4, 1, minibatches)
+    assert report.mean_reward == 0.5
+
+
+def test_the_behaviour_log_probs_of_an_engine_are_those_of_the_learner(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    report = Learner(base, LearnerConfig(kl_beta=0.1)).update(
+        [sampled_group(base, blobs, group_of)], blobs.root
+    )
+    assert report.tis_weight == pytest.approx(1.0, abs=1e-4)
+    assert report.ratio == pytest.approx(1.0, abs=1e-6)
+    assert report.kl == pytest.approx(0.0, abs=1e-6)
+
+
+def test_micro_batches_change_nothing_but_memory(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
+    reports = [
+        Learner(base, LearnerConfig(micro_batch=size)).update(groups, blobs.root) for size in (1, 3, 64)
+    ]
+    for report in reports[1:]:
+        assert report.loss == pytest.approx(reports[0].loss, abs=1e-5)
+        assert report.grad_norm == pytest.approx(reports[0].grad_norm, rel=1e-3)
+        assert report.entropy == pytest.approx(reports[0].entropy, rel=1e-4)
+
+
+def test_groups_without_spread_are_left_out_and_counted(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    flat = group_of(rewards=[1.0, 1.0], lengths=[1, 1])
+    report = Learner(base, LearnerConfig()).update([sampled_group(base, blobs, group_of), flat], blobs.root)
+    assert (report.groups, report.groups_without_spread, report.samples) == (2, 1, 4)
+    assert report.mean_reward == pytest.approx(4 / 6)
+
+
+def test_a_batch_without_any_spread_is_refused(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    learner = Learner(base, LearnerConfig())
+    with pytest.raises(NothingToLearn, match="none of 1 groups"):
+        learner.update([group_of(rewards=[0.0, 0.0], lengths=[1, 2])], blobs.root)
+    assert learner.version == 0
+
+
+def test_a_missing_screenshot_stops_the_update_before_anything_changes(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    blobs.path(group.trajectories[0].steps[0].screenshot_sha256).unlink()
+    learner = Learner(base, LearnerConfig())
+    with pytest.raises(BlobMissing):
+        learner.update([group], blobs.root)
+    assert learner.version == 0
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_number_that_is_not_finite_changes_nothing(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path, minibatches: int
+) -> None:
+    """One broken reward among good ones: with two optimizer steps the first may already have been taken."""
+    group = sampled_group(base, blobs, group_of)
+    first = dataclasses.replace(group.trajectories[0].steps[0], logprobs=(math.nan,) * 5)
+    first = dataclasses.replace(first, logprobs=first.logprobs[: len(first.token_ids)])
+    broken = dataclasses.replace(group.trajectories[0], steps=(first,))
+    learner = Learner(base, LearnerConfig(lr=1e-2, minibatches=minibatches))
+    learner.update([group], blobs.root)
+    before = weights(learner, tmp_path / "before")
+    with pytest.raises(NonFiniteUpdate, match=r"loss .* nothing was applied"):
+        learner.update(
+            [dataclasses.replace(group, trajectories=(broken, *group.trajectories[1:]))], blobs.root
+        )
+    assert learner.version == 1
+    after = weights(learner, tmp_path / "after")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    config = LearnerConfig(lr=1e-3, minibatches=2, warmup_updates=4, kl_beta=0.01)
+    first, second = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
+    straight = Learner(base, config)
+    straight.update([first], blobs.root)
+    saved = straight.save(tmp_path / "run", {"updates": 1})
+    straight.update([second], blobs.root)
+
+    checkpoint = load_checkpoint(saved)
+    assert checkpoint.state.learner["progress"] == {"updates": 1}
+    resumed = Learner(base, config, resume=checkpoint)
+    assert resumed.version == 1
+    resumed.update([second], blobs.root)
+    a, b = weights(straight, tmp_path / "a"), weights(resumed, tmp_path / "b")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_saved_version_is_a_policy_the_auto_classes_load(base: Path, tmp_path: Path) -> None:
+    learner = Learner(base, LearnerConfig())
+    folder = learner.save(tmp_path / "run")
+    good, refused = latest_good(tmp_path / "run")
+    assert good is not None
+    assert (good.folder, refused) == (folder, [])
+    model, codec = load_policy(folder)
+    assert codec.encode_prompt(INSTRUCTIONS[0], []) == load_policy(base)[1].encode_prompt(INSTRUCTIONS[0], [])
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), load_policy(base)[0].parameters(), strict=True)
+    )
+
+
+def test_the_learning_rate_rises_over_the_warm_up(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    """Adam's first step moves each weight by about the learning rate, whatever the gradient."""
+    group = sampled_group(base, blobs, group_of)
+    moved = []
+    for warmup in (0, 10):
+        learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=warmup))
+        learner.update([group], blobs.root)
+        now, then = weights(learner, tmp_path / str(warmup)), load_policy(base)[0].state_dict()
+        moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
+    assert moved[0] == pytest.approx(1e-3, rel=0.05)
+    assert moved[1] == pytest.approx(1e-4, rel=0.05)
