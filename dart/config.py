@@ -104,7 +104,7 @@ class Rollout(Section):
 
     count: Count = 1
     """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers", "vllm"] = "transformers"
+    engine: Literal["transformers"] = "transformers"
     """Library that runs the policy."""
     max_batch: Count = 8
     """Most requests an engine answers in one forward pass."""

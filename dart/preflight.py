@@ -15,20 +15,18 @@ from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
 from dart.errors import UnavailableError
 from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpoint
 
-EXTRAS = {"train": ("torch", "transformers", "safetensors", "matplotlib"), "vllm": ("vllm",)}
-"""Which packages an extra of the distribution brings."""
+TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
+"""What the extra `train` of the distribution brings."""
 
 Check = Callable[[Config], Iterator[str]]
 """Finds what is missing: one message with its remedy for each thing."""
 
 
-def missing_packages(config: Config) -> Iterator[str]:
+def missing_packages(_: Config) -> Iterator[str]:
     """The libraries that compute."""
-    extras = ["train", "vllm"] if config.rollout.engine == "vllm" else ["train"]
-    for extra in extras:
-        absent = [name for name in EXTRAS[extra] if find_spec(name) is None]
-        if absent:
-            yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[{extra}]'"
+    absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
+    if absent:
+        yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
 
 
 def missing_browser(config: Config) -> Iterator[str]:

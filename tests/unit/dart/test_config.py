@@ -94,7 +94,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("training.threads=1.5", "must be a whole number"),
         ("training.lr='fast'", "must be a number"),
         ("run.minutes=nan", "must be a finite number"),
-        ("rollout.engine=tgi", "must be 'transformers' or 'vllm'"),
+        ("rollout.engine=tgi", "must be 'transformers'"),
         ("tasks.train=[]", "must have at least 1 entries"),
         ("tasks.train=[3]", "must be a string"),
         ("training=3", "must be a section (a TOML table)"),

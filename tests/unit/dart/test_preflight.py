@@ -73,12 +73,11 @@ def test_a_training_checkpoint_with_a_flipped_bit_is_called_damaged(tmp_path: Pa
 
 
 def test_missing_packages_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "EXTRAS", {"train": ("json", "no_such_package"), "vllm": ("no_engine",)})
+    monkeypatch.setattr(preflight, "TRAIN_PACKAGES", ("json", "no_such_package"))
 
     assert list(missing_packages(config_with())) == [
         "not installed: no_such_package; run 'make setup' or pip install 'dartrl[train]'"
     ]
-    assert len(list(missing_packages(config_with("rollout.engine=vllm")))) == 2
 
 
 def test_everything_that_is_missing_is_named_at_once() -> None:
