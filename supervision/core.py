@@ -173,8 +173,7 @@ class SupervisorCore:
                 moments.append(child.since_s + child.spec.start_deadline_s)
             elif child.status is Status.STOPPING:
                 moments.append(child.stop_by_s)
-            elif child.status is Status.DOWN and child.target is Target.UP:
-                moments.append(child.start_at_s)
+        moments += [child.start_at_s for child in self._next_to_start()]
         return min(moments)
 
     # ---- decisions ----
@@ -278,19 +277,25 @@ class SupervisorCore:
 
     def _starts(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
-        are_independent = not self.flags.ordered and self.flags.strategy is Strategy.ONE_FOR_ONE
-        if not are_independent and any(c.status is Status.STOPPING for c in self.children.values()):
-            return actions  # nobody starts before all who are taken along are down
-        for child in self.children.values():
-            if child.target is not Target.UP:
-                continue
-            if child.status is Status.DOWN and now_s >= child.start_at_s:
+        for child in self._next_to_start():
+            if now_s >= child.start_at_s:
                 child.incarnation += 1
                 self._move(child, Status.STARTING, now_s)
                 actions.append(Spawn(child.spec.id, child.incarnation))
-            if self._is_waited_for(child):
-                break
         return actions
+
+    def _next_to_start(self) -> Iterator[Child]:
+        """Those down that should be up and wait for nobody; at most for their own backoff."""
+        are_independent = not self.flags.ordered and self.flags.strategy is Strategy.ONE_FOR_ONE
+        if not are_independent and any(c.status is Status.STOPPING for c in self.children.values()):
+            return  # nobody starts before all who are taken along are down
+        for child in self.children.values():
+            if child.target is not Target.UP:
+                continue
+            if child.status is Status.DOWN:
+                yield child
+            if self._is_waited_for(child):
+                return
 
     def _is_waited_for(self, child: Child) -> bool:
         """True while those after this child must not start. With one_for_one only its first start counts."""

@@ -574,3 +574,10 @@ def test_the_next_moment_is_the_next_thing_that_time_alone_brings_about() -> Non
     assert tree.core.next_wake_s() == float("inf")
     tree.stop()
     assert tree.core.next_wake_s() == tree.now_s + 5.0
+
+
+def test_whoever_waits_for_another_does_not_ask_to_be_woken() -> None:
+    tree = Tree(child("a", backoff=Backoff(initial_s=7.0)), "b", strategy=Strategy.REST_FOR_ONE).up()
+    tree.exit("a")
+    tree.exit("b", normal=True)
+    assert tree.core.next_wake_s() == tree.now_s + 7.0
