@@ -51,7 +51,7 @@ class LearnerConfig:
     """Everything an update depends on besides the data."""
 
     lr: float = 1e-6
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
