@@ -10,6 +10,7 @@ ActorError
 ├── MalformedMessage         bytes that are no message of ours
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
+├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
 """
 
@@ -52,6 +53,10 @@ class Unauthenticated(ActorError):
 
 class WorkOverdue(ActorError):
     """Work handed to a worker thread did not end in time."""
+
+
+class ChildNotStarted(ActorError):
+    """No process could be forked."""
 
 
 class SystemStartFailed(ActorError):

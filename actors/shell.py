@@ -25,6 +25,7 @@ from actors import log
 from actors.actor import Actor, Identity
 from actors.board import Board
 from actors.clock import SystemClock
+from actors.errors import ChildNotStarted
 from actors.mail import Mail
 from actors.thespian_base import Boot
 from actors.timerfd import Alarm
@@ -93,7 +94,13 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
 
     def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
         address = self.createActor(Shell)
-        child = ChildProcess(self._myRef._child_procs[-1].childProc)
+        # Thespian keeps a failed fork to itself; the last process would then be an older child's.
+        started = getattr(self._myRef, "_child_procs", [])[-1:]
+        if not started or started[0].childAddr != address:
+            raise ChildNotStarted(
+                f"no process could be forked for {boot['name']!r}; see ulimit -u and free memory"
+            )
+        child = ChildProcess(started[0].childProc)
         self.send(address, Boot(msgpack.packb(dict(boot))))
         return child
 
@@ -140,12 +147,17 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     def _crash(self) -> None:
         text = traceback.format_exc()
         if self._identity is not None:
-            # On a full disk the last words are lost, but the process ends all the same.
-            with contextlib.suppress(OSError):
-                _crash_file(self._identity, "txt").write_text(text)
-                if self._actor is not None:
+            leave_last_words(self._identity, text)
+            if self._actor is not None:
+                with contextlib.suppress(OSError):
                     self._actor.log.error("actor_crashed", traceback=text)
         os._exit(EXIT_CRASHED)
+
+
+def leave_last_words(identity: Identity, text: str) -> None:
+    """Say why this incarnation ends, for its supervisor; what is said last counts."""
+    with contextlib.suppress(OSError):  # on a full disk the process ends all the same
+        _crash_file(identity, "txt").write_text(text)
 
 
 def last_words(run_dir: Path, name: str, incarnation: int) -> str:

@@ -61,6 +61,7 @@ class ActorSystem:
         self._slot = self.board.claim(root.name, LAUNCHER)
         self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
         self._pidfd = -1
+        self._thespian: Any = None
         try:
             self._start(mail_dir, start_deadline_s)
         except BaseException:
@@ -114,6 +115,9 @@ class ActorSystem:
             self.wait(ADMIN_EXIT_DEADLINE_S)
             os.close(self._pidfd)
             self._pidfd = -1
+        if self._thespian is not None:
+            thespian_base.let_go(self._thespian)
+            self._thespian = None
         self.board.set_state(self._slot, ActorState.STOPPED, ready=0)
         self._mail.close()
 
@@ -121,13 +125,13 @@ class ActorSystem:
         from thespian.actors import ActorSystem as ThespianSystem
 
         give_up = time.monotonic() + deadline_s
-        thespian = ThespianSystem(
+        self._thespian = ThespianSystem(
             "multiprocTCPBase",
             capabilities={"Admin Port": _free_port()},
             logDefs={"version": 1, "disable_existing_loggers": False},
             transientUnique=True,
         )
-        address = thespian.createActor(Shell)
+        address = self._thespian.createActor(Shell)
         boot = {
             "name": self.root.name,
             "parent": LAUNCHER,
@@ -138,7 +142,7 @@ class ActorSystem:
             "run_dir": str(self.run_dir),
             "mail_dir": str(mail_dir),
         }
-        thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
+        self._thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
         self._await_root(give_up, deadline_s)
 
     def _await_root(self, give_up: float, deadline_s: float) -> None:

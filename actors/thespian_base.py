@@ -11,6 +11,7 @@ the vitals board, mail goes through `actors.mail`.
 import hmac
 import importlib.metadata
 import io
+import multiprocessing
 import os
 import pickle
 import secrets
@@ -66,6 +67,16 @@ def new_key(path: Path) -> bytes:
     return key
 
 
+def let_go(system: Any) -> None:
+    """Close the launcher's end of a Thespian system whose processes are dead.
+
+    Its own shutdown would wait for them, and its transport's `close` closes no socket in fact.
+    """
+    transport = system._systemBase.transport
+    for holder in (transport, *transport._openSockets.values(), *transport._incomingSockets.values()):
+        holder.socket.close()
+
+
 def _assert_pinned() -> None:
     version = importlib.metadata.version("thespian")
     if version != PINNED_VERSION:
@@ -79,6 +90,7 @@ def _assert_pinned() -> None:
         (_common, "startupASLogger"),
         (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
+        (_common, "MultiProcAdmin"),
         (_tcp, "serializer"),
         (_ip.TCPv4ActorAddress, "bindArgs"),
     ):
@@ -141,13 +153,19 @@ _stock_start_admin = _common.startAdmin
 _stock_start_logger = _common.startupASLogger
 
 
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "Thespian's processes are started by multiprocessing"
+    die_with_parent(parent.pid)
+
+
 def _start_child(*args: Any, **kwargs: Any) -> Any:
-    die_with_parent()
+    _die_with_parent()
     return _stock_start_child(*args, **kwargs)
 
 
 def _start_logger(*args: Any, **kwargs: Any) -> Any:
-    die_with_parent()
+    _die_with_parent()
     return _stock_start_logger(*args, **kwargs)
 
 
@@ -157,7 +175,7 @@ def _start_admin(*args: Any, **kwargs: Any) -> Any:
     Stock Thespian forks once more to become a daemon, and then survives its
     starter. That one fork is answered as if this process were the daemon.
     """
-    die_with_parent()
+    _die_with_parent()
     _admin_pid_file.write_text(str(os.getpid()))
     real_fork = os.fork
 
@@ -177,6 +195,8 @@ def _repair() -> None:
     _common.startChild = _start_child
     _common.startupASLogger = _start_logger
     _common.startAdmin = _start_admin
+    # The admin dies when its logger does: it looks for its logging set-up under a name it does not have.
+    _common.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
     # A Python handler for a synchronous fault returns to the faulting instruction for ever.
     for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"):
         number = getattr(signal, name)

@@ -148,7 +148,7 @@ class SupervisorCore:
         ran_s = now_s - child.since_s if was is Status.RUNNING else 0.0
         self._move(child, Status.DOWN, now_s)
         if was is Status.STOPPING or child.target is not Target.UP:
-            # It was to go down anyway: however it ended, that is no failure of its own (OTP: reported at most).
+            # It was to go down anyway: however it ended, that is no failure of its own.
             if child.target is Target.BOUNCE:
                 child.target = Target.UP
             return self._reconcile(now_s)

@@ -14,7 +14,7 @@ from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
 from actors.process import exit_reason_of
-from actors.shell import EXIT_SHUTDOWN, ChildProcess, last_words
+from actors.shell import EXIT_SHUTDOWN, ChildProcess, last_words, leave_last_words
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.core import (
     Action,
@@ -26,6 +26,7 @@ from supervision.core import (
     Spawn,
     Status,
     SupervisorCore,
+    Target,
 )
 
 SCAN_S = 0.2
@@ -39,6 +40,8 @@ _BOARD_STATES = {
     Status.RUNNING: ActorState.RUNNING,
     Status.STOPPING: ActorState.STOPPING,
 }
+
+_LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING, ActorState.BACKOFF})
 
 
 def supervisor_spec(
@@ -96,7 +99,7 @@ class Supervisor(Actor):
             elif child.status is Status.RUNNING:
                 self._check_hung(id_, child)
         self._carry_out(self._core.tick(now_s))
-        if all(child.status is Status.RUNNING for child in self._core.children.values()):
+        if self._core.finishing is None and all(_is_settled_up(c) for c in self._core.children.values()):
             self._all_up.succeed(None)
         settled = all(c.status in (Status.RUNNING, Status.DOWN) for c in self._core.children.values())
         until_due_s = max(TRANSITION_SCAN_S, self._core.next_wake_s() - now_s)
@@ -123,9 +126,20 @@ class Supervisor(Actor):
         del self._processes[id_]
         child = self._core.children[id_]
         reason = exit_reason_of(code)
-        is_normal = reason.is_normal or code == EXIT_SHUTDOWN
+        # A supervisor that gives up ends as OTP's `shutdown`, which is normal; giving up at the start is not.
+        is_normal = reason.is_normal or (code == EXIT_SHUTDOWN and child.was_ready)
         text = self._kill_reasons.pop(id_, "") or self._describe(id_, child, str(reason))
+        self._mark_dead_below(id_)
         self._carry_out(self._core.exited(id_, child.incarnation, text, is_normal, self._now_s()))
+
+    def _mark_dead_below(self, id_: str) -> None:
+        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
+        for row in self.board.rows():
+            if row.parent == id_ and row.state in _LIVING:
+                self.board.set_state(
+                    row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {id_!r} ended"
+                )
+                self._mark_dead_below(row.name)
 
     def _describe(self, id_: str, child: Child, reason: str) -> str:
         words = last_words(self.identity.run_dir, id_, child.incarnation)
@@ -200,6 +214,7 @@ class Supervisor(Actor):
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
         verdict = "done" if finish.normal else "gave up"
         self.board.set(self.identity.slot, last_reason=f"{verdict}: {finish.reason}")
+        leave_last_words(self.identity, f"{verdict}: {finish.reason}")
         self.runtime.exit(0 if finish.normal else EXIT_SHUTDOWN)
 
     def _publish(self) -> None:
@@ -224,3 +239,8 @@ class Supervisor(Actor):
 
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
+
+
+def _is_settled_up(child: Child) -> bool:
+    """It runs, or it is done for good."""
+    return child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN)

@@ -1,0 +1,336 @@
+"""Supervision with real processes and real deaths."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from actors.actor import Stop
+from actors.board import ActorState
+from actors.errors import ActorDied
+from actors.process import is_alive
+from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from tests.fault.actors_under_test import (
+    PATIENCE_S,
+    Echo,
+    Job,
+    Me,
+    Misbehave,
+    Running,
+    Who,
+    eventually,
+    pool,
+    running,
+    started,
+    worker,
+)
+
+HANG_S = 2.0
+REST_FOR_ONE = SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=100, max_seconds=60.0)
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Running]:
+    """One tree for all the tests that only kill what comes back."""
+    with running(
+        worker("a", hang_deadline_s=HANG_S),
+        worker("b", hang_deadline_s=HANG_S),
+        pool("crowd", *(worker(f"crowd-{number}") for number in range(10))),
+    ) as system:
+        system.await_up("a", "b", "crowd", *(f"crowd-{number}" for number in range(10)))
+        yield system
+
+
+# ---- one death ----
+
+
+def test_a_killed_actor_is_back_with_a_new_incarnation_and_working_mail(tree: Running) -> None:
+    assert tree.probe.ask("a", Echo(text="before")) == Echo(text="before")
+    old = tree.kill("a")
+    new = tree.await_new("a", old)
+    assert new.incarnation == old.incarnation + 1
+    assert new.restarts == old.restarts + 1
+    assert new.last_reason == "SIGKILL"
+    assert tree.probe.ask("a", Who()) == Me(pid=new.pid, incarnation=new.incarnation)
+    assert not is_alive(old.pid)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV, signal.SIGUSR1, signal.SIGHUP]
+)
+def test_a_signal_that_ends_a_process_ends_it_and_is_named(tree: Running, number: signal.Signals) -> None:
+    """Thespian traps all of them; a trapped SIGSEGV spins for ever."""
+    old = tree.kill("a", number)
+    assert tree.await_new("a", old).last_reason == number.name
+
+
+def test_ctrl_c_reaches_only_the_launcher(tree: Running) -> None:
+    old = tree.kill("a", signal.SIGINT)
+    assert tree.probe.ask("a", Who()) == Me(pid=old.pid, incarnation=old.incarnation)
+
+
+def test_an_exception_leaves_a_crash_file_and_its_last_line_as_the_reason(tree: Running) -> None:
+    old = tree.row("a")
+    with pytest.raises(ActorDied):
+        tree.probe.ask("a", Misbehave(how="raise"))
+    new = tree.await_new("a", old)
+    assert new.last_reason == "exit code 70: ZeroDivisionError: asked to"
+    crash = tree.system.run_dir / "crash" / f"a.{old.incarnation}.txt"
+    assert "in misbehave" in crash.read_text()
+    assert '"event": "actor_crashed"' in (tree.system.run_dir / "logs" / "a.jsonl").read_text()
+
+
+def test_a_handler_that_fails_is_run_once(tree: Running) -> None:
+    """Thespian would run it a second time, on a copy of the message."""
+    old = tree.row("a")
+    tree.probe.tell("a", Misbehave(how="raise"))
+    new = tree.await_new("a", old)
+    tree.probe.ask("a", Who())
+    assert tree.row("a").incarnation == new.incarnation
+
+
+def test_an_exit_code_is_the_reason(tree: Running) -> None:
+    old = tree.row("a")
+    tree.probe.tell("a", Misbehave(how="exit"))
+    assert tree.await_new("a", old).last_reason == "exit code 3"
+
+
+def test_a_segfault_ends_the_process_leaves_its_trace_and_does_not_spin(tree: Running) -> None:
+    old = tree.row("a")
+    tree.probe.tell("a", Misbehave(how="segfault"))
+    assert tree.await_new("a", old).last_reason == "SIGSEGV"
+    assert not is_alive(old.pid)
+    trace = tree.system.run_dir / "crash" / f"a.{old.incarnation}.fault"
+    assert "Segmentation fault" in trace.read_text()
+
+
+def test_a_death_of_one_is_nothing_to_its_sibling(tree: Running) -> None:
+    sibling = tree.row("b")
+    tree.await_new("a", tree.kill("a"))
+    assert tree.row("b").incarnation == sibling.incarnation
+    assert tree.probe.ask("b", Who()) == Me(pid=sibling.pid, incarnation=sibling.incarnation)
+
+
+# ---- asks and deaths ----
+
+
+def test_an_ask_to_an_actor_that_is_killed_ends_promptly(tree: Running) -> None:
+    asked = tree.probe.actor.ask("a", Misbehave(how="never answer"), deadline_s=3600.0)
+    tree.probe.ask("a", Echo())  # it has read the ask before
+    old = tree.kill("a")
+    started = time.monotonic()
+    with pytest.raises(ActorDied, match="'a'"):
+        tree.probe.result(asked)
+    assert time.monotonic() - started < 5.0
+    tree.await_new("a", old)
+
+
+def test_an_ask_to_a_child_of_a_dead_supervisor_ends_promptly_too() -> None:
+    """The one who would say on the board that it is gone is gone as well."""
+    backoff = Backoff(initial_s=20.0)
+    with running(pool("crowd", worker("c"), backoff=backoff)) as system:
+        system.await_up("crowd", "c")
+        asked = system.probe.actor.ask("c", Misbehave(how="never answer"), deadline_s=3600.0)
+        system.probe.ask("c", Echo())
+        system.kill("crowd")
+        started = time.monotonic()
+        with pytest.raises(ActorDied, match="'c'"):
+            system.probe.result(asked)
+        assert time.monotonic() - started < 5.0
+        assert system.row("c").state is ActorState.STOPPED
+        assert not system.row("c").ready
+
+
+# ---- many deaths ----
+
+
+def test_of_ten_children_killed_at_once_none_is_missed(tree: Running) -> None:
+    """Thespian's own notices lose one in three times."""
+    names = [f"crowd-{number}" for number in range(10)]
+    before = {name: tree.row(name) for name in names}
+    for name in names:
+        os.kill(before[name].pid, signal.SIGKILL)
+    for name in names:
+        new = tree.await_new(name, before[name])
+        assert new.incarnation == before[name].incarnation + 1
+        assert new.last_reason == "SIGKILL"
+        assert tree.probe.ask(name, Who()) == Me(pid=new.pid, incarnation=new.incarnation)
+
+
+def test_a_killed_supervisor_is_back_with_all_its_children_and_none_of_the_old(tree: Running) -> None:
+    names = [f"crowd-{number}" for number in range(10)]
+    before = {name: tree.row(name) for name in names}
+    tree.await_new("crowd", tree.kill("crowd"))
+    for name in names:
+        new = tree.await_new(name, before[name])
+        assert not is_alive(before[name].pid), f"two {name} at once"
+        assert tree.probe.ask(name, Who()) == Me(pid=new.pid, incarnation=new.incarnation)
+
+
+# ---- hangs ----
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("stop", "no beat for"), ("loop", "in Misbehave for"), ("sleep", "in Misbehave for")]
+)
+def test_a_hung_actor_is_killed_and_back_within_its_hang_deadline_and_a_second(
+    tree: Running, how: str, words: str
+) -> None:
+    old = tree.row("b")
+    tree.probe.tell("b", Misbehave(how=how))
+    started = time.monotonic()
+    new = tree.await_new("b", old)
+    took_s = time.monotonic() - started
+    assert f"killed: hung: {words}" in new.last_reason
+    assert HANG_S - 0.3 < took_s < HANG_S + 1.0 + scheduling_slack_s()
+
+
+def scheduling_slack_s() -> float:
+    """What a machine with more to do than processors adds; nothing on an idle one."""
+    overload = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(0.0, overload - 1.0)
+
+
+# ---- starts that fail ----
+
+
+def test_a_restart_that_fails_at_start_is_tried_until_it_holds(tmp_path: Path) -> None:
+    args = {"starts_that_fail": 2, "how": "exit", "count_in": str(tmp_path / "count")}
+    with running(pool("crowd", worker("a", args=args))) as system:
+        system.await_up("a")
+        assert system.row("a").incarnation == 3
+        assert system.row("a").last_reason == "exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("exit", "exit code 3"), ("raise", "ZeroDivisionError: asked to"), ("segfault", "SIGSEGV")],
+)
+def test_a_first_start_that_fails_ends_the_run_and_says_why(tmp_path: Path, how: str, words: str) -> None:
+    args = {"starts_that_fail": 99, "how": how, "count_in": str(tmp_path / "count")}
+    with started(worker("good"), worker("bad", args=args)) as system:
+        assert system.system.wait(PATIENCE_S)
+        assert "gave up: child 'bad' failed to start" in system.system.verdict()
+        assert words in system.system.verdict()
+
+
+def test_an_actor_that_does_not_exist_is_a_start_that_fails_and_every_level_says_why() -> None:
+    missing = ChildSpec(id="bad", actor="no_such_module:Class", start_deadline_s=PATIENCE_S)
+    with started(pool("crowd", missing, max_restarts=1)) as system:
+        assert system.system.wait(PATIENCE_S)
+        assert "child 'crowd' failed to start" in system.system.verdict()
+        assert "child 'bad' failed once more" in system.system.verdict()
+        assert "No module named 'no_such_module'" in system.system.verdict()
+
+
+def test_a_start_that_takes_too_long_is_killed_and_named(tmp_path: Path) -> None:
+    args = {"starts_that_fail": 1, "how": "sleep", "count_in": str(tmp_path / "count")}
+    with running(pool("crowd", worker("a", args=args, start_deadline_s=1.0))) as system:
+        system.await_up("a")
+        assert system.row("a").incarnation == 2
+        assert system.row("a").last_reason == "killed: not ready within 1 s"
+
+
+# ---- escalation ----
+
+
+def test_a_pool_that_gives_up_takes_those_after_it_along_and_none_before() -> None:
+    with running(
+        worker("before"), pool("crowd", worker("a"), max_restarts=1), worker("after"), flags=REST_FOR_ONE
+    ) as system:
+        system.await_up("before", "crowd", "a", "after")
+        before, crowd, after = (system.row(name) for name in ("before", "crowd", "after"))
+        system.await_new("a", system.kill("a"))
+        system.kill("a")
+        new = system.await_new("crowd", crowd)
+        assert "gave up: child 'a' failed once more (SIGKILL): over 1 restarts in 60 s" in new.last_reason
+        system.await_new("after", after)
+        assert system.row("after").last_reason == "restarted along with 'crowd'"
+        assert system.row("before").incarnation == before.incarnation
+        system.await_up("a")
+        assert system.probe.ask("a", Echo(text="again")) == Echo(text="again")
+
+
+def test_a_root_that_gives_up_ends_the_run_and_leaves_nothing() -> None:
+    with running(worker("a"), flags=SupervisorFlags(max_restarts=0)) as system:
+        system.await_up("a")
+        system.kill("a")
+        assert system.system.wait(PATIENCE_S)
+        assert system.system.verdict().startswith("gave up: child 'a' failed once more (SIGKILL)")
+
+
+def test_a_significant_child_that_is_done_ends_the_run_normally() -> None:
+    job = ChildSpec(id="job", actor=f"{Job.__module__}:Job", restart=Restart.TRANSIENT, significant=True)
+    with started(worker("a"), job) as system:
+        assert system.system.wait(PATIENCE_S)
+        assert system.system.verdict() == "done: significant child 'job' ended: normal"
+
+
+def test_a_pool_is_up_though_one_of_its_children_is_done_already() -> None:
+    job = ChildSpec(id="job", actor=f"{Job.__module__}:Job", restart=Restart.TEMPORARY)
+    with running(pool("crowd", job, worker("a"))) as system:
+        system.await_up("crowd", "a")
+        eventually(lambda: system.row("job").state is ActorState.STOPPED, "the job is done", system.explain)
+
+
+# ---- stopping ----
+
+
+def test_stop_ends_children_in_reverse_order_and_the_root_normally() -> None:
+    with running(worker("a"), worker("b"), worker("c")) as system:
+        system.await_up("a", "b", "c")
+        system.system.stop()
+        assert system.system.wait(PATIENCE_S)
+        assert system.system.verdict() == ""
+        stopped = {name: _moment(system, name, "actor_stopped") for name in ("a", "b", "c", "root")}
+        assert sorted(stopped, key=lambda name: stopped[name]) == ["c", "b", "a", "root"]
+
+
+def _moment(system: Running, name: str, event: str) -> str:
+    for line in (system.system.run_dir / "logs" / f"{name}.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["event"] == event:
+            return str(entry["timestamp"])
+    raise AssertionError(f"{name} did not log {event}")
+
+
+@pytest.mark.parametrize("how", ["stop", "loop"])
+def test_a_grandchild_that_does_not_react_does_not_block_the_stop(how: str) -> None:
+    """Thespian's recursive exit would wait for it for ever."""
+    with running(pool("crowd", worker("a", shutdown_s=1.0), worker("b", shutdown_s=1.0))) as system:
+        system.await_up("a", "b")
+        system.probe.tell("a", Misbehave(how=how))
+        eventually(lambda: system.row("a").busy_s is not None, "a hangs", system.explain)
+        system.system.stop()
+        assert system.system.wait(PATIENCE_S)
+        assert system.system.verdict() == ""
+
+
+def test_an_actor_told_to_stop_by_anyone_ends_normally_and_a_permanent_one_comes_back() -> None:
+    with running(worker("a")) as system:
+        system.await_up("a")
+        old = system.row("a")
+        system.probe.tell("a", Stop())
+        assert system.await_new("a", old).last_reason == "normal"
+
+
+def test_a_supervisor_that_was_not_the_last_writes_on_where_its_predecessor_ended(tree: Running) -> None:
+    """Incarnations never repeat: a late answer must not be taken for a new one's."""
+    old = tree.row("crowd-3")
+    tree.await_new("crowd", tree.kill("crowd"))
+    new = tree.await_new("crowd-3", old)
+    assert new.incarnation == old.incarnation + 1
+
+
+def test_twenty_restarts_leave_no_descriptor_behind(tree: Running) -> None:
+    root = psutil.Process(tree.pid("root"))
+    tree.await_new("a", tree.kill("a"))
+    before = root.num_fds()
+    for _ in range(20):
+        tree.await_new("a", tree.kill("a"))
+    assert root.num_fds() <= before + 2
