@@ -7,6 +7,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedT
 from transformers.utils import logging as transformers_logging
 
 import dart.policy.register  # noqa: F401  (the Auto classes learn the policy's classes)
+from dart.errors import UnavailableError
 from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
@@ -14,7 +15,7 @@ from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
 transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(UnavailableError):
     """A folder that should hold a policy does not, or what it holds is damaged."""
 
 

@@ -202,7 +202,7 @@ class PromptCodec:
 
     def _spell(self, ids: Sequence[int]) -> str:
         known = range(self._vocab_size)
-        names = (self._text.id_to_token(index) if index in known else f"<{index}>" for index in ids)
+        names = (str(self._text.id_to_token(index)) if index in known else f"<{index}>" for index in ids)
         return " ".join(("not an action:", *names))
 
 

@@ -18,13 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dart.errors import UnavailableError
 from dart.policy.codec import Pixels, PromptCodec, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import pad_left, pad_right
 
 
-class DemonstrationError(ValueError):
+class DemonstrationError(UnavailableError):
     """A folder of demonstrations that cannot be trained on."""
 
 

@@ -22,6 +22,7 @@ from dart.policy.imitation import (
     soft_targets,
 )
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.pretrain import PretrainConfig, lr_factor
 from dart.policy.sampling import answer_logits
 from dart.policy.tokenizer import train_tokenizer
 
@@ -137,3 +138,11 @@ def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> No
         optimizer.step()
     assert loss.answer.item() < 0.3 * before.answer.item()
     assert loss.pointer.item() < 0.5 * before.pointer.item()
+
+
+def test_the_learning_rate_warms_up_and_ends_near_zero() -> None:
+    config = PretrainConfig(updates=10, warmup_updates=4)
+    factors = [lr_factor(update, config) for update in range(1, 11)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4:] == sorted(factors[4:], reverse=True)
+    assert 0.0 < factors[-1] < 0.2
