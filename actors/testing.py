@@ -178,11 +178,13 @@ class Bench:
             self.settle()
         self.clock.advance(end_s - self.clock.monotonic_s())
 
-    def finish_work(self, name: str) -> None:
-        """Wait for a result from the actor's worker thread (really), then settle."""
-        if not self.runtimes[name].readable(WORK_DEADLINE_S):
-            raise AssertionError(f"no work of {name!r} was done within {WORK_DEADLINE_S} s")
+    def finish_work(self, name: str, is_done: Callable[[], bool]) -> None:
+        """Wait (really) for results from the actor's worker threads until it is done."""
         self.settle()
+        while not is_done():
+            if not self.runtimes[name].readable(WORK_DEADLINE_S):
+                raise AssertionError(f"no work of {name!r} was done within {WORK_DEADLINE_S} s")
+            self.settle()
 
     def _has_something_to_do(self, name: str) -> bool:
         identity = self._actors[name].identity

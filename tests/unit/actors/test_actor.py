@@ -445,7 +445,7 @@ def test_the_mailbox_is_answered_while_work_is_done_in_a_thread(bench: Bench) ->
     assert quick.result() == Sum(number=1)
     assert not working.is_done
     counter.gate.set()
-    bench.finish_work("counter")
+    bench.finish_work("counter", lambda: working.is_done)
     assert working.result() == Sum(number=1)
 
 
@@ -458,10 +458,10 @@ def test_the_board_shows_the_oldest_work_and_none_once_it_is_done(bench: Bench) 
     assert bench.board.vitals(slot).work == "update"
     assert bench.board.vitals(slot).work_s is not None
     first.set()
-    bench.finish_work("counter")
+    bench.finish_work("counter", lambda: bench.board.vitals(slot).work != "update")
     assert bench.board.vitals(slot).work == "checkpoint"
     second.set()
-    bench.finish_work("counter")
+    bench.finish_work("counter", lambda: bench.board.vitals(slot).work != "checkpoint")
     assert bench.board.vitals(slot).work == ""
     assert bench.board.vitals(slot).work_s is None
 
@@ -479,9 +479,7 @@ def test_work_done_in_time_is_forgotten_by_its_deadline(bench: Bench) -> None:
     counter = bench.start(Counter, "counter")
     counter.gate.set()
     answer = bench.ask("counter", Work(name="update", deadline_s=1.0))
-    bench.settle()
-    if not answer.is_done:
-        bench.finish_work("counter")
+    bench.finish_work("counter", lambda: answer.is_done)
     bench.advance(2.0)
     assert answer.result() == Sum(number=0)
 
@@ -500,7 +498,7 @@ def test_an_error_in_work_is_raised_where_it_is_awaited(bench: Bench) -> None:
             caught.append(str(error))
 
     counter.run(tries())
-    bench.finish_work("counter")
+    bench.finish_work("counter", lambda: bool(caught))
     assert caught == ["no disk"]
 
 
@@ -522,8 +520,7 @@ def test_a_coroutine_on_the_actors_loop_is_awaited_like_any_other(bench: Bench) 
             results.append(str(error))
 
     counter.run(waits())
-    bench.finish_work("counter")
-    bench.finish_work("counter")
+    bench.finish_work("counter", lambda: len(results) == 2)
     assert results == [42, "no page"]
 
 
