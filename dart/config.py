@@ -68,13 +68,10 @@ class Tasks(Section):
 
     train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
         "miniwob/click-test-2",
-        "miniwob/click-color",
         "miniwob/click-dialog",
         "miniwob/click-tab",
         "miniwob/click-widget",
         "miniwob/focus-text-2",
-        "miniwob/grid-coordinate",
-        "miniwob/click-button-sequence",
         "miniwob/enter-text",
         "miniwob/enter-password",
         "miniwob/login-user",
