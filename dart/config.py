@@ -234,9 +234,7 @@ class Supervision(Section):
     """Rolls a new policy version through the engines."""
     environment_pool: Child = Child(max_restarts=20)
     """Each `env-NNN`."""
-    trainer: Child = Child(
-        restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
-    )
+    trainer: Child = Child(restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0)
     """The optimizer."""
 
     def child(self, child_id: str) -> Child:

@@ -121,7 +121,8 @@ def test_a_run_goes_on_while_its_actors_are_killed_and_ends_with_sound_books(run
     run.assert_nothing_left()
     run.assert_sound()
     report = json.loads(run.paths.report.read_text())
-    assert report["completed"] and report["updates"] == 12
+    assert report["completed"]
+    assert report["updates"] == 12
     assert report["mean"]["after"] is not None
     assert run.paths.curve.stat().st_size > 0
 
