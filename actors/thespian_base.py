@@ -23,6 +23,12 @@ PINNED_VERSION = "4.0.1"
 
 SIGNATURE_BYTES = 32
 
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""A frame carries the specs of a whole tree at most."""
+
+EXIT_LOOP_ENDED = 71
+"""Thespian's own loop ended in an actor's process; an actor that ends by itself never returns to it."""
+
 # Thespian reads its limits when it is imported.
 os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
 os.environ.setdefault("THESPIAN_MAX_PENDING_TRANSMITS", "500")  # 20 hung peers must not stop all sends
@@ -32,7 +38,7 @@ os.environ.setdefault("THESPLOG_FILE", os.devnull)
 import thespian.system.multiprocCommon as _common  # noqa: E402
 import thespian.system.transport.IPBase as _ip  # noqa: E402
 import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
-from thespian.system.transport.streamBuffer import ackDataErrPacket, ackPacket  # noqa: E402
+from thespian.system.transport.streamBuffer import ReceiveBuffer, ackDataErrPacket, ackPacket  # noqa: E402
 
 from actors.process import die_with_parent  # noqa: E402
 
@@ -92,6 +98,7 @@ def _assert_pinned() -> None:
         (_common, "uncatchable_signals"),
         (_common, "MultiProcAdmin"),
         (_tcp, "serializer"),
+        (ReceiveBuffer, "addMore"),
         (_ip.TCPv4ActorAddress, "bindArgs"),
     ):
         if not hasattr(module, attribute):
@@ -146,6 +153,16 @@ class SignedFrames:
         return _RestrictedUnpickler(io.BytesIO(raw)).load()
 
 
+_stock_add_more = ReceiveBuffer.addMore
+
+
+def _add_more(self: Any, data: bytes) -> None:
+    """The sender says how long a frame is: a negative length ended the actor, a huge one filled memory."""
+    _stock_add_more(self, data)
+    if self._size is not None and not 0 <= self._size <= MAX_FRAME_BYTES:
+        raise ValueError(f"a frame cannot have {self._size} bytes")
+
+
 # ---- processes: die with the parent, never trap a fault ----
 
 _stock_start_child = _common.startChild
@@ -159,9 +176,13 @@ def _die_with_parent() -> None:
     die_with_parent(parent.pid)
 
 
-def _start_child(*args: Any, **kwargs: Any) -> Any:
+def _start_child(*args: Any, **kwargs: Any) -> None:
+    """Thespian ends an actor's process with code 0 after a fault of its own, as if the actor were done."""
     _die_with_parent()
-    return _stock_start_child(*args, **kwargs)
+    try:
+        _stock_start_child(*args, **kwargs)
+    finally:
+        os._exit(EXIT_LOOP_ENDED)
 
 
 def _start_logger(*args: Any, **kwargs: Any) -> Any:
@@ -190,6 +211,7 @@ def _start_admin(*args: Any, **kwargs: Any) -> Any:
 def _repair() -> None:
     _assert_pinned()
     _tcp.serializer = SignedFrames
+    ReceiveBuffer.addMore = _add_more
     # Listen on the advertised address alone, not on every interface.
     _ip.TCPv4ActorAddress.bindArgs = property(lambda self: (self.sockname,))
     _common.startChild = _start_child

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thespian.actors import ActorExitRequest
+
 from actors.actor import Actor, Identity, Sender, receives
 from actors.board import ActorState, Board, Vitals
 from actors.clock import SystemClock
@@ -83,6 +85,10 @@ class Worker(Actor):
     async def misbehave(self, call: Misbehave, sender: Sender) -> None:
         if call.how == "never answer":
             await self.sleep(1e6)
+        if call.how == "leave thespian":
+            shell: Any = self.runtime
+            shell.send(shell.myAddress, ActorExitRequest())
+            return
         misbehave(call.how)
 
 
