@@ -14,7 +14,7 @@ from dart.curation.phases import RunPhase, missing, phase_now
 from dart.observe.curve import Episode
 from dart.observe.report import Report
 from dart.observe.session import Session
-from dart.observe.snapshot import ActorRow, Conservation, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths
 from dart.store import records
@@ -63,7 +63,6 @@ class SnapshotReader:
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, 0 if newest is None else newest.version)
         metrics = newest.metrics if newest is not None else {}
-        books = self.store.conservation()
         return RunSnapshot(
             run_dir=str(self.paths.root),
             taken_unix_s=time.time(),
@@ -84,13 +83,7 @@ class SnapshotReader:
             staleness_max=int(metrics["staleness_max"]) if "staleness_max" in metrics else None,
             restarts=sum(row.restarts for row in vitals),
             faults=totals.faults,
-            conservation=Conservation(
-                issued=books.issued,
-                trained=books.trained,
-                dropped=books.dropped,
-                stored=books.stored,
-                leased=books.leased,
-            ),
+            conservation=self.store.conservation(),
             evaluation_done=done,
             evaluation_total=total,
             tasks=self._tasks(),

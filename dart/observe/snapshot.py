@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dart.store.records import Conservation
+
 
 class Phase(StrEnum):
     """Where a run is on its way."""
@@ -62,28 +64,6 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conservation:
-    """The fates of all issued rollouts (invariant one-fate)."""
-
-    issued: int = 0
-    trained: int = 0
-    dropped: int = 0
-    stored: int = 0
-    leased: int = 0
-
-    @property
-    def holds(self) -> bool:
-        """Every issued rollout has exactly one fate."""
-        return self.issued == self.trained + self.dropped + self.stored + self.leased
-
-    def __str__(self) -> str:
-        return (
-            f"issued {self.issued} {'=' if self.holds else '≠'} trained {self.trained} + "
-            f"dropped {self.dropped} + stored {self.stored} + leased {self.leased}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """One run at one moment."""
 
@@ -113,7 +93,7 @@ class RunSnapshot:
     restarts: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
     """Failed attempts by `dart.types.FaultKind`."""
-    conservation: Conservation = Conservation()
+    conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0
     """Episodes of the evaluation in progress that have ended."""
     evaluation_total: int = 0

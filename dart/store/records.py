@@ -80,16 +80,22 @@ class Phase(StrEnum):
 class Conservation:
     """The books of invariant one-fate: issued is a counter of its own, the others count rows."""
 
-    issued: int
-    trained: int
-    dropped: int
-    stored: int
-    leased: int
+    issued: int = 0
+    trained: int = 0
+    dropped: int = 0
+    stored: int = 0
+    leased: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether every issued rollout is in exactly one place."""
         return self.issued == self.trained + self.dropped + self.stored + self.leased
+
+    def __str__(self) -> str:
+        return (
+            f"issued {self.issued} {'=' if self.holds else '≠'} trained {self.trained} + "
+            f"dropped {self.dropped} + stored {self.stored} + leased {self.leased}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

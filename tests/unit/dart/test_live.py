@@ -6,7 +6,8 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 
 from dart.observe import live
-from dart.observe.snapshot import ActorRow, Conservation, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+from dart.store.records import Conservation
 
 
 def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
