@@ -9,6 +9,7 @@
 What an actor crashes with is raised out of `settle` and `advance`; it is dead then, as its process would be.
 """
 
+import os
 import select
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -26,6 +27,9 @@ from actors.mail import QUEUE_MESSAGES, Mail
 KEY = b"a key for tests, known to all..."
 WORK_DEADLINE_S = 10.0
 MAX_TURNS = 100_000
+
+FIRST_PID = 2**22 + 1
+"""Above what the kernel gives, so that no real process is ever meant."""
 
 A = TypeVar("A", bound=Actor)
 
@@ -62,13 +66,38 @@ class MemoryMail(Mail):
         return self._sockets.setdefault((slot, incarnation), MemorySocket())
 
 
+class BenchChild:
+    """A child process that lives and dies as the test says; its pidfd is readable once it ended."""
+
+    def __init__(self, boot: Mapping[str, Any], pid: int) -> None:
+        self.boot = boot
+        self.pid = pid
+        self.pidfd = os.eventfd(0)
+        self.was_killed = False
+        self._code: int | None = None
+
+    def end(self, code: int | None) -> None:
+        """It ended; None: the kernel says so, its exit status is not to be had yet."""
+        self._code = code
+        os.eventfd_write(self.pidfd, 1)
+
+    def returncode(self) -> int | None:
+        return self._code
+
+    def kill(self) -> None:
+        self.was_killed = True
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+
+
 class BenchRuntime:
     """Remembers what an actor asked of its process."""
 
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
         self.wake_s = float("inf")
-        self.spawned: list[Mapping[str, Any]] = []
+        self.spawned: list[BenchChild] = []
         self.exit_code: int | None = None
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
@@ -80,9 +109,9 @@ class BenchRuntime:
     def wake_at(self, monotonic_s: float) -> None:
         self.wake_s = min(self.wake_s, monotonic_s)
 
-    def spawn(self, boot: Mapping[str, Any]) -> Any:
-        self.spawned.append(boot)
-        return None
+    def spawn(self, boot: Mapping[str, Any]) -> BenchChild:
+        self.spawned.append(BenchChild(boot, pid=FIRST_PID + len(self.spawned)))
+        return self.spawned[-1]
 
     def exit(self, code: int) -> None:
         self.exit_code = code

@@ -13,7 +13,7 @@ from actors.actor import Actor, Stop
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
-from actors.process import exit_reason_of
+from actors.process import exit_reason_of, is_alive
 from actors.shell import EXIT_SHUTDOWN, ChildProcess, last_words, leave_last_words
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.core import (
@@ -34,6 +34,9 @@ SCAN_S = 0.2
 
 TRANSITION_SCAN_S = 0.02
 """While a child starts or stops."""
+
+ORPHANS_END_S = 5.0
+"""Invariant no-orphans. A pid still there then is another process's by now."""
 
 _BOARD_STATES = {
     Status.STARTING: ActorState.STARTING,
@@ -81,8 +84,8 @@ class Supervisor(Actor):
             child.restarts = self.board.get(self._slots[id_], "restarts")
         self._all_up: Completion[None] = Completion()
         self._all_down: Completion[None] = Completion()
-        self._carry_out(self._core.tick(self._now_s()))
-        self.after(TRANSITION_SCAN_S, self._scan)
+        leftovers = {int(self.board.get(slot, "pid")) for slot in self._slots.values()} - {0}
+        self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
         return self._all_up
 
     def on_stop(self) -> Completion[None]:
@@ -90,6 +93,13 @@ class Supervisor(Actor):
         return self._all_down
 
     # ---- what happens ----
+
+    def _start_once_gone(self, leftovers: set[int], give_up_s: float) -> None:
+        """The kernel kills an earlier supervisor's children, but after it: never two of one child at once."""
+        if any(is_alive(pid) for pid in leftovers) and self._now_s() < give_up_s:
+            self.after(TRANSITION_SCAN_S, lambda: self._start_once_gone(leftovers, give_up_s))
+            return
+        self._scan()
 
     def _scan(self) -> None:
         now_s = self._now_s()

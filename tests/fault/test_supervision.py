@@ -327,10 +327,10 @@ def test_a_supervisor_that_was_not_the_last_writes_on_where_its_predecessor_ende
     assert new.incarnation == old.incarnation + 1
 
 
-def test_twenty_restarts_leave_no_descriptor_behind(tree: Running) -> None:
+def test_ten_restarts_leave_no_descriptor_behind(tree: Running) -> None:
     root = psutil.Process(tree.pid("root"))
     tree.await_new("a", tree.kill("a"))
     before = root.num_fds()
-    for _ in range(20):
+    for _ in range(10):
         tree.await_new("a", tree.kill("a"))
     assert root.num_fds() <= before + 2
