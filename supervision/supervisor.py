@@ -224,7 +224,8 @@ class Supervisor(Actor):
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
         verdict = "done" if finish.normal else "gave up"
         self.board.set(self.identity.slot, last_reason=f"{verdict}: {finish.reason}")
-        leave_last_words(self.identity, f"{verdict}: {finish.reason}")
+        if not finish.normal:
+            leave_last_words(self.identity, f"{verdict}: {finish.reason}")
         self.runtime.exit(0 if finish.normal else EXIT_SHUTDOWN)
 
     def _publish(self) -> None:

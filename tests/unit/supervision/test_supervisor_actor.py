@@ -149,3 +149,14 @@ def test_giving_up_it_says_why_and_exits_as_shutdown(bench: Bench, tmp_path: Pat
     bench.settle()
     assert tree.runtime.exit_code == EXIT_SHUTDOWN
     assert last_words(tmp_path, "sup", 1).startswith("gave up: child 'a' failed once more (SIGKILL)")
+
+
+def test_done_it_exits_normally_and_leaves_no_crash_file(bench: Bench, tmp_path: Path) -> None:
+    job = ChildSpec(id="job", actor="module:Class", restart=Restart.TRANSIENT, significant=True)
+    tree = Tree(bench, job)
+    tree.get_ready("job")
+    tree.process("job").end(0)
+    bench.settle()
+    assert tree.runtime.exit_code == 0
+    assert tree.row("sup").last_reason == "done: significant child 'job' ended: normal"
+    assert list((tmp_path / "crash").iterdir()) == []
