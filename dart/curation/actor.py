@@ -7,6 +7,7 @@ Dies when  the record contradicts its book (it was wrong; the next one reads the
 On restart it rebuilds everything from the record; leases it had given out stay valid
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from actors.actor import Actor, Sender, receives
@@ -34,6 +35,14 @@ EVALUATION_LEASE_S = 60.0
 RETRY_S = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationLease:
+    """Who plays an evaluation episode, and until when."""
+
+    environment: str
+    deadline_unix_s: float
+
+
 class CuratorActor(Actor):
     """Moves messages between the desk (decisions) and the world; one desk operation at a time."""
 
@@ -47,7 +56,7 @@ class CuratorActor(Actor):
         self._evaluated = {
             phase: {(e.task_id, e.seed) for e in self._reader.evaluations(phase)} for phase in Phase
         }
-        self._evaluating: dict[tuple[str, int], float] = {}
+        self._evaluating: dict[tuple[str, int], EvaluationLease] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
 
@@ -59,9 +68,9 @@ class CuratorActor(Actor):
             case RunPhase.TRAINING:
                 return await self._rollout_for(call.environment)
             case RunPhase.BEFORE:
-                return self._evaluation(Phase.BEFORE)
+                return self._evaluation(Phase.BEFORE, call.environment)
             case RunPhase.AFTER:
-                return self._evaluation(Phase.AFTER)
+                return self._evaluation(Phase.AFTER, call.environment)
             case RunPhase.OVER:
                 return m.Wait(retry_after_s=1.0, reason="the run is over")
 
@@ -127,13 +136,15 @@ class CuratorActor(Actor):
             return m.Wait(retry_after_s=answer.retry_after_s, reason=answer.reason)
         return answer
 
-    def _evaluation(self, phase: Phase) -> m.EvaluationTask | m.Wait:
+    def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
         if phase is Phase.AFTER and (behind := self._not_settled()):
             return m.Wait(retry_after_s=RETRY_S, reason=behind)
         now_s = self.clock.unix_s()
         for episode in missing(self._plan, self._evaluated[phase]):
-            if self._evaluating.get(episode, 0.0) < now_s:
-                self._evaluating[episode] = now_s + EVALUATION_LEASE_S
+            lease = self._evaluating.get(episode)
+            # Whoever asks plays nothing: what it held, or an earlier life of it, is free again.
+            if lease is None or lease.environment == environment or lease.deadline_unix_s < now_s:
+                self._evaluating[episode] = EvaluationLease(environment, now_s + EVALUATION_LEASE_S)
                 return self._evaluation_task(phase, *episode)
         return m.Wait(retry_after_s=RETRY_S, reason="every evaluation episode is being played")
 
