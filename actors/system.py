@@ -100,6 +100,10 @@ class ActorSystem:
         """True once the root process has ended."""
         return bool(select.select([self._pidfd], [], [], timeout_s)[0])
 
+    def root_beat_age_s(self) -> float:
+        """Since the root's last sign of life. Nobody in the tree watches the root; its launcher does."""
+        return self.board.vitals(self._slot).beat_age_s or 0.0
+
     def verdict(self) -> str:
         """Why the root ended, as it left it on the board; empty when it ended normally."""
         return str(self.board.get(self._slot, "last_reason")) or last_words(self.run_dir, self.root.name, 1)

@@ -36,6 +36,9 @@ SNAPSHOT_S = 1.0
 STOP_DEADLINE_S = 45.0
 """After a first Ctrl-C: time for every actor to end by itself, children first."""
 
+ROOT_HANG_DEADLINE_S = 20.0
+"""The root beats four times a second; without a beat for this long it is stopped or wedged."""
+
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Kept free at the end of the time budget for the last update and the final evaluation."""
@@ -170,6 +173,7 @@ def _watch(
     with _Signals() as signals, SnapshotReader(paths, config, system.board) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
+            _refuse_hung_root(system.root_beat_age_s())
             on_snapshot(reader.read())
             if signals.count and stop_by_s == float("inf"):
                 stop_by_s = time.monotonic() + STOP_DEADLINE_S
@@ -181,6 +185,15 @@ def _watch(
         return signals.last
     _refuse_early_end(system.verdict())
     return None
+
+
+def _refuse_hung_root(beat_age_s: float) -> None:
+    """A root that hangs supervises nobody; ending the run is what is left."""
+    if beat_age_s > ROOT_HANG_DEADLINE_S:
+        raise TemporaryError(
+            f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
+            "nothing that was stored is lost, go on with --resume"
+        )
 
 
 def _refuse_early_end(verdict: str) -> None:

@@ -168,3 +168,17 @@ def test_no_process_outlives_a_killed_command_and_the_run_can_be_resumed(run: Ru
 
     assert code == 0, output
     run.assert_sound()
+
+
+def test_a_root_that_hangs_ends_the_run_with_75_and_leaves_nothing(run: Run) -> None:
+    run.start(str(SMOKE), "--set", "run.minutes=4", "--set", "evaluation.before=false")
+    run.wait_until(lambda: run.is_up("root"), "the root up")
+    root = run.actor("root")
+    assert root is not None
+    os.kill(root.pid, signal.SIGSTOP)
+
+    code, output = run.ended()
+
+    assert code == 75, output
+    assert "no sign of life" in output
+    run.assert_nothing_left()
