@@ -116,6 +116,24 @@ class Identity:
     incarnation: int
     run_dir: Path
     mail_dir: Path
+    beat_s: float = 0.25
+    """How often it proves on the board that it runs."""
+    probe_every_s: float = 0.0
+    """How often it is asked whether it can take work; 0 for never."""
+
+
+def identity_of(boot: Mapping[str, Any]) -> Identity:
+    """The identity a supervisor gave in its boot map; what it left out has its default."""
+    optional = {key: float(boot[key]) for key in ("beat_s", "probe_every_s") if key in boot}
+    return Identity(
+        name=boot["name"],
+        parent=boot["parent"],
+        slot=boot["slot"],
+        incarnation=boot["incarnation"],
+        run_dir=Path(boot["run_dir"]),
+        mail_dir=Path(boot["mail_dir"]),
+        **optional,
+    )
 
 
 @dataclass(slots=True)
@@ -130,7 +148,7 @@ class _PendingAsk:
 class Actor:
     """Base of every actor. Not thread-safe: everything runs on the actor's own thread."""
 
-    beats_by_thread: ClassVar[bool] = True
+    forks: ClassVar[bool] = False
     """Supervisors fork their children and therefore own no thread: they beat from their loop."""
 
     _handlers: ClassVar[dict[type, str]] = {}

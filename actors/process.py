@@ -6,6 +6,18 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+EXIT_CRASHED = 70
+"""An exception nobody caught; the crash file has it."""
+
+EXIT_LOOP_ENDED = 71
+"""Thespian's own loop ended in an actor's process; an actor that ends by itself never returns to it."""
+
+EXIT_SHUTDOWN = 75
+"""A supervisor gave up (OTP's reason `shutdown`)."""
+
+EXIT_IGNORED = 76
+"""There was nothing to start, and that is no failure (OTP's `ignore`)."""
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 

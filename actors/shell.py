@@ -22,21 +22,14 @@ from thespian.actors import Actor as ThespianActor
 from thespian.actors import ThespianWatch, WatchMessage
 
 from actors import log
-from actors.actor import Actor, Identity
+from actors.actor import Actor, Identity, identity_of
 from actors.board import Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.mail import Mail
+from actors.process import EXIT_CRASHED
 from actors.thespian_base import Boot
 from actors.timerfd import Alarm
-
-EXIT_CRASHED = 70
-"""An exception nobody caught; the crash file has it."""
-
-EXIT_SHUTDOWN = 75
-"""A supervisor gave up (OTP's reason `shutdown`)."""
-
-BEAT_S = 0.25
 
 
 class ChildProcess:
@@ -120,14 +113,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
 
     def _boot(self, boot: dict[str, Any]) -> None:
         _default_signals()
-        identity = Identity(
-            name=boot["name"],
-            parent=boot["parent"],
-            slot=boot["slot"],
-            incarnation=boot["incarnation"],
-            run_dir=Path(boot["run_dir"]),
-            mail_dir=Path(boot["mail_dir"]),
-        )
+        identity = identity_of(boot)
         self._identity = identity
         log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
         faulthandler.enable(_crash_file(identity, "fault").open("w"))
@@ -136,10 +122,10 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
         actor_class = _actor_class(boot["actor"])
         actor = actor_class(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
-        if actor_class.beats_by_thread:
-            threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
+        if actor_class.forks:
+            actor.every(identity.beat_s, actor.beat)
         else:
-            actor.every(BEAT_S, actor.beat)
+            threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
         inbox_fd = mail.bind(identity.slot, identity.incarnation)
         self._actor = actor
         actor.boot(inbox_fd)
@@ -192,4 +178,4 @@ def _beat_for_ever(actor: Actor) -> None:
     """Prove that the process runs and the interpreter turns over, whatever the main thread does."""
     while True:
         actor.beat()
-        time.sleep(BEAT_S)
+        time.sleep(actor.identity.beat_s)

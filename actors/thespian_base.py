@@ -26,9 +26,6 @@ SIGNATURE_BYTES = 32
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """A frame carries the specs of a whole tree at most."""
 
-EXIT_LOOP_ENDED = 71
-"""Thespian's own loop ended in an actor's process; an actor that ends by itself never returns to it."""
-
 # Thespian reads its limits when it is imported.
 os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
 os.environ.setdefault("THESPIAN_MAX_PENDING_TRANSMITS", "500")  # 20 hung peers must not stop all sends
@@ -40,7 +37,7 @@ import thespian.system.transport.IPBase as _ip  # noqa: E402
 import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
 from thespian.system.transport.streamBuffer import ReceiveBuffer, ackDataErrPacket, ackPacket  # noqa: E402
 
-from actors.process import die_with_parent  # noqa: E402
+from actors.process import EXIT_LOOP_ENDED, die_with_parent  # noqa: E402
 
 _key = b""
 _admin_pid_file = Path(os.devnull)

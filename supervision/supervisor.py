@@ -13,8 +13,8 @@ from actors.actor import Actor, Stop
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
-from actors.process import exit_reason_of, is_alive
-from actors.shell import EXIT_SHUTDOWN, ChildProcess, last_words, leave_last_words
+from actors.process import EXIT_SHUTDOWN, exit_reason_of, is_alive
+from actors.shell import ChildProcess, last_words, leave_last_words
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.core import (
     Action,
@@ -69,7 +69,7 @@ def supervisor_args(flags: SupervisorFlags, children: tuple[ChildSpec, ...]) -> 
 class Supervisor(Actor):
     """Starts, watches, restarts and stops its children. Holds no thread: it forks."""
 
-    beats_by_thread: ClassVar[bool] = False
+    forks: ClassVar[bool] = True
 
     def on_start(self) -> Completion[None]:
         flags = from_plain(self.args["flags"], SupervisorFlags)

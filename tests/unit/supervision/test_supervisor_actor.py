@@ -10,7 +10,8 @@ import pytest
 
 from actors.actor import Stop
 from actors.board import ActorState, Vitals
-from actors.shell import EXIT_SHUTDOWN, last_words
+from actors.process import EXIT_SHUTDOWN
+from actors.shell import last_words
 from actors.testing import Bench, BenchChild
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.supervisor import ORPHANS_END_S, Supervisor, supervisor_args
