@@ -39,8 +39,9 @@ from actors.board import Board
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, message
 from actors.completion import Completion, drive
-from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.errors import ActorDied, ActorError, AskTimeout, MailboxFull, Refused, WorkOverdue
 from actors.mail import Mail
+from actors.process import EXIT_IGNORED
 from actors.worker import Worker
 
 ASK_DEADLINE_S = 5.0
@@ -68,6 +69,18 @@ class RefusalReason:
     """Why an ask was not taken."""
 
     text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReady:
+    """From a child to its supervisor, once: it takes work from now on."""
+
+    incarnation: int
+
+
+LAUNCHER = "launcher"
+"""The parent of the root actor: no actor, but the process that started the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +198,28 @@ class Actor:
         self._worker: Worker | None = None
         self._works: dict[int, tuple[str, int]] = {}
         self._messages = 0
+        self._unsent = 0
+        self._uses = 0
+        self._progress_ns = 0
         self._held: deque[Envelope] = deque()
         self._is_started = False
+        self._is_ignored = False
+        self._was_ready = False
+        self._is_probing = False
         self._is_stopping = False
 
     # ---- for subclasses to override ----
 
     def on_start(self) -> Any:
         """Get ready. The actor serves nothing before this returned. May be `async def`."""
+
+    def on_probe(self) -> Any:
+        """Whether this actor can take work now: a bool, or a coroutine of one that does a little real work.
+
+        Asked every `Identity.probe_every_s`; the first yes makes it ready. No takes it out of rotation
+        (`ready` on the board) without a restart, and so does a probe that lasts until the next is due.
+        """
+        return True
 
     def on_stop(self) -> Any:
         """Let go of what outlives the process. May be `async def`; bounded by the child spec's shutdown."""
@@ -204,6 +231,7 @@ class Actor:
         try:
             self._mail.send(self._envelope(Kind.TELL, to, content))
         except (ActorDied, MailboxFull) as error:
+            self._count_unsent()
             self.log.warning("tell_not_sent", to=to, message=type(content).__name__, reason=str(error))
             return False
         return True
@@ -218,6 +246,7 @@ class Actor:
         try:
             incarnation = self._mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
+            self._count_unsent()
             completion.fail(error)
             return completion
         if not self._is_checking_asks:
@@ -269,6 +298,21 @@ class Actor:
         """End normally, as if told to."""
         self._begin_stop()
 
+    def ignore(self) -> None:
+        """Say in `on_start` that there is nothing for this actor to do (OTP's `ignore`).
+
+        Once `on_start` is through the process ends, with neither `on_stop` nor a restart; its supervisor
+        keeps the child as stopped. Raises ActorError after the start.
+        """
+        if self._is_started:
+            raise ActorError(f"{self.identity.name!r} is started and cannot be ignored; call stop() instead")
+        self._is_ignored = True
+
+    def used(self, n: int = 1) -> None:
+        """Count `n` uses on the board; a supervisor may replace an actor of so many."""
+        self._uses += n
+        self.board.set(self.identity.slot, uses=self._uses)
+
     def set_gauges(self, **gauges: int) -> None:
         """Publish numbers on the board: `version`, `in_flight`."""
         self.board.set(self.identity.slot, **{f"gauge_{name}": value for name, value in gauges.items()})
@@ -282,6 +326,7 @@ class Actor:
     def boot(self, inbox_fd: int) -> None:
         """Open for business: run on_start, then announce readiness."""
         self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
+        self.board.set(self.identity.slot, messages=0, refused=0, unsent=0, uses=0, progress_ns=0)
         self._busy("on_start")
         self._settle(self.on_start(), self._started)
         self._idle()
@@ -301,6 +346,10 @@ class Actor:
     def beat(self) -> None:
         self.board.set(self.identity.slot, beat_ns=time.monotonic_ns())
 
+    def crashed(self, text: str) -> None:
+        """Leave the last line of what this actor dies of on the board."""
+        self.board.set(self.identity.slot, last_error=text.strip().rpartition("\n")[2])
+
     def close_worker(self) -> None:
         """Let go of worker threads without ending the process; for tests."""
         if self._worker is not None:
@@ -309,10 +358,40 @@ class Actor:
     # ---- inside ----
 
     def _started(self, _: Any) -> None:
+        if self._is_ignored:
+            self.log.info("actor_ignored")
+            self._end(EXIT_IGNORED)
+            return
         self._is_started = True
         self.runtime.wake_at(self.clock.monotonic_s())  # for the mail that was held
-        self.set_ready(True)
-        self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
+        if self.identity.probe_every_s > 0:
+            self._next_probe()
+        else:
+            self._is_fit(True)
+
+    def _next_probe(self) -> None:
+        if self._is_stopping:
+            return
+        if self._is_probing:
+            self.set_ready(False)  # whoever needs longer than the time between two probes is not fit
+        else:
+            self._is_probing = True
+            self._settle(self.on_probe(), self._probed)
+        self.after(self.identity.probe_every_s, self._next_probe)
+
+    def _probed(self, answer: Any) -> None:
+        self._is_probing = False
+        self._is_fit(bool(answer))
+
+    def _is_fit(self, fit: bool) -> None:
+        if self._is_stopping:
+            return
+        self.set_ready(fit)
+        if fit and not self._was_ready:
+            self._was_ready = True
+            self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
+            if self.identity.parent != LAUNCHER:
+                self.tell(self.identity.parent, ChildReady(incarnation=self.identity.incarnation))
 
     def _drain_mail(self) -> None:
         for _ in range(MAIL_PER_TURN):
@@ -328,7 +407,12 @@ class Actor:
             self._idle()
         else:
             self.runtime.wake_at(self.clock.monotonic_s())
-        self.board.set(self.identity.slot, messages=self._messages, refused=self._mail.refused)
+        self.board.set(
+            self.identity.slot,
+            messages=self._messages,
+            refused=self._mail.refused,
+            progress_ns=self._progress_ns,
+        )
 
     def _next_envelope(self) -> Envelope | None:
         if self._is_started and self._held:
@@ -359,10 +443,12 @@ class Actor:
             return
         sender = Sender(envelope.sender, envelope.sender_incarnation)
         outcome = getattr(self, handler_name)(envelope.message, sender)
+        self._settle(outcome, lambda answer: self._handled(envelope, answer))
+
+    def _handled(self, envelope: Envelope, answer: Any) -> None:
+        self._progress_ns = time.monotonic_ns()
         if envelope.kind is Kind.ASK:
-            self._settle(outcome, lambda answer: self._answer(envelope, Kind.REPLY, answer))
-        else:
-            self._settle(outcome)
+            self._answer(envelope, Kind.REPLY, answer)
 
     def _is_for_me(self, envelope: Envelope) -> bool:
         if envelope.to_incarnation in (0, self.identity.incarnation):
@@ -398,6 +484,7 @@ class Actor:
         try:
             self._mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
+            self._count_unsent()
             self.log.info("answer_not_sent", to=asked.sender, reason=str(error))
 
     def _refuse(self, envelope: Envelope, reason: str) -> None:
@@ -473,6 +560,7 @@ class Actor:
 
     def _work_ended(self, id_: int) -> None:
         del self._works[id_]
+        self._progress_ns = time.monotonic_ns()
         self._show_oldest_work()
 
     def _crash_if_overdue(self, id_: int, deadline_s: float) -> None:
@@ -491,8 +579,15 @@ class Actor:
 
     def _stopped(self, _: Any) -> None:
         self.log.info("actor_stopped")
+        self._end(0)
+
+    def _end(self, code: int) -> None:
         self._mail.close()
-        self.runtime.exit(0)
+        self.runtime.exit(code)
+
+    def _count_unsent(self) -> None:
+        self._unsent += 1
+        self.board.set(self.identity.slot, unsent=self._unsent)
 
     def _busy(self, what: str) -> None:
         self.board.set(self.identity.slot, busy_since_ns=time.monotonic_ns(), handler=what)

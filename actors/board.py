@@ -37,6 +37,8 @@ class ActorState(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
+    QUARANTINED = "quarantined"
+    """It failed too often; its supervisor gives it a rest instead of giving up."""
 
 
 _STATES = tuple(ActorState)
@@ -61,6 +63,8 @@ for _name, _format in (
     ("started_unix_s", "d"),
     ("retry_unix_s", "d"),
     ("last_reason", "400s"),
+    ("pid_start_ticks", "q"),
+    ("route", "q"),
     # written by the actor
     ("ready", "q"),
     ("beat_ns", "q"),
@@ -72,6 +76,10 @@ for _name, _format in (
     ("work", "64s"),
     ("gauge_version", "q"),
     ("gauge_in_flight", "q"),
+    ("progress_ns", "q"),
+    ("unsent", "q"),
+    ("uses", "q"),
+    ("last_error", "120s"),
 ):
     _LAYOUT[_name] = _Field(_cursor, "<" + _format)
     _cursor += struct.calcsize("<" + _format)
@@ -93,6 +101,10 @@ class Vitals:
     started_unix_s: float
     retry_unix_s: float
     last_reason: str
+    pid_start_ticks: int
+    """Field 22 of /proc/pid/stat: with the pid it names one process for ever."""
+    route: int
+    """0: this actor lives here. n: mail for it goes to the inbox of slot n - 1, a bridge to another host."""
     ready: bool
     beat_age_s: float | None
     busy_s: float | None
@@ -103,6 +115,12 @@ class Vitals:
     work: str
     gauge_version: int
     gauge_in_flight: int
+    progress_age_s: float | None
+    """Since it last finished a message or a piece of work."""
+    unsent: int
+    """Messages it could not send: a full mailbox, or nobody of that name."""
+    uses: int
+    last_error: str
 
 
 class Board:
@@ -149,10 +167,17 @@ class Board:
         return _STATES[int(self.get(slot, "state"))]
 
     def find(self, name: str) -> int | None:
-        """The slot that bears a name, or None."""
+        """The slot that bears a name now, or None. A supervisor may move a name to another slot."""
         slot = self._slots.get(name)
         if slot is not None and self.get(slot, "name") == name:
             return slot
+        for _ in range(2):  # a name that moves behind the reader's back is in neither place for one look
+            slot = self._look_for(name)
+            if slot is not None:
+                return slot
+        return None
+
+    def _look_for(self, name: str) -> int | None:
         for slot in range(SLOTS):
             bearer = self.get(slot, "name")
             if not bearer:
@@ -180,7 +205,7 @@ class Board:
     def vitals(self, slot: int) -> Vitals:
         """One row, ages computed now."""
         now_ns = time.monotonic_ns()
-        busy, beat, work = (self.get(slot, f) for f in ("busy_since_ns", "beat_ns", "work_since_ns"))
+        busy, beat, work, progress = (self.get(slot, field) for field in _MOMENTS_NS)
         return Vitals(
             slot=slot,
             name=self.get(slot, "name"),
@@ -190,6 +215,7 @@ class Board:
             beat_age_s=_age_s(beat, now_ns),
             busy_s=_age_s(busy, now_ns),
             work_s=_age_s(work, now_ns),
+            progress_age_s=_age_s(progress, now_ns),
             **{field: self.get(slot, field) for field in _PLAIN_FIELDS},
         )
 
@@ -202,6 +228,8 @@ class Board:
             rows.append(self.vitals(slot))
         return rows
 
+
+_MOMENTS_NS = ("busy_since_ns", "beat_ns", "work_since_ns", "progress_ns")
 
 _PLAIN_FIELDS = (
     "pid",
@@ -216,6 +244,11 @@ _PLAIN_FIELDS = (
     "work",
     "gauge_version",
     "gauge_in_flight",
+    "pid_start_ticks",
+    "route",
+    "unsent",
+    "uses",
+    "last_error",
 )
 
 

@@ -135,6 +135,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         if self._identity is not None:
             leave_last_words(self._identity, text)
             if self._actor is not None:
+                self._actor.crashed(text)
                 with contextlib.suppress(OSError):
                     self._actor.log.error("actor_crashed", traceback=text)
         os._exit(EXIT_CRASHED)

@@ -20,7 +20,7 @@ from typing import Any
 import msgpack
 
 from actors import thespian_base
-from actors.actor import Stop
+from actors.actor import LAUNCHER, Stop
 from actors.board import ActorState, Board
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, MailboxFull, SystemStartFailed
@@ -29,7 +29,6 @@ from actors.process import send_signal
 from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
-LAUNCHER = "launcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

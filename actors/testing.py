@@ -11,6 +11,7 @@ What an actor crashes with is raised out of `settle` and `advance`; it is dead t
 
 import os
 import select
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import zmq
 
-from actors.actor import ASK_DEADLINE_S, Actor, Identity
+from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity
 from actors.board import ActorState, Board
 from actors.clock import ManualClock
 from actors.completion import Completion
@@ -145,19 +146,28 @@ class Bench:
         while self._to_close:
             self._to_close.pop()()
 
-    def start(self, actor: type[A], name: str, args: Mapping[str, Any] | None = None) -> A:
+    def start(
+        self,
+        actor: type[A],
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        parent: str = LAUNCHER,
+        probe_every_s: float = 0.0,
+    ) -> A:
         """A new incarnation under the name."""
-        slot = self.board.claim(name, "bench")
+        slot = self.board.claim(name, parent)
         incarnation = int(self.board.get(slot, "incarnation")) + 1
         self.board.set_state(slot, ActorState.STARTING, incarnation=incarnation, ready=0)
         mail = MemoryMail(self.board, self._sockets)
         identity = Identity(
             name=name,
-            parent="bench",
+            parent=parent,
             slot=slot,
             incarnation=incarnation,
             run_dir=self._folder,
             mail_dir=self._folder,
+            probe_every_s=probe_every_s,
         )
         runtime = self.runtimes[name] = BenchRuntime()
         started = actor(identity, args or {}, board=self.board, mail=mail, clock=self.clock, runtime=runtime)
@@ -228,6 +238,7 @@ class Bench:
         try:
             what()
         except BaseException:
+            self._actors[name].crashed(traceback.format_exc())
             self.end(name)
             raise
         if self.runtimes[name].exit_code is not None:

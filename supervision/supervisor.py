@@ -9,7 +9,7 @@ On restart its children are gone with it (the kernel saw to that) and are starte
 import time
 from typing import Any, ClassVar
 
-from actors.actor import Actor, Stop
+from actors.actor import Actor, ChildReady, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
@@ -93,6 +93,10 @@ class Supervisor(Actor):
         return self._all_down
 
     # ---- what happens ----
+
+    @receives(ChildReady)
+    def child_ready(self, message: ChildReady, sender: Sender) -> None:
+        """The board says so too; the next scan reads it there."""
 
     def _start_once_gone(self, leftovers: set[int], give_up_s: float) -> None:
         """The kernel kills an earlier supervisor's children, but after it: never two of one child at once."""

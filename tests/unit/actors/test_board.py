@@ -169,3 +169,33 @@ def test_processes_that_claim_at_once_never_share_a_slot_and_never_split_a_name(
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     names = [row.name for row in board.rows()]
     assert sorted(names) == sorted(shared + [f"own-{p}-{n}" for p in range(4) for n in range(20)])
+
+
+def test_a_name_can_move_to_another_slot_while_others_read(board: Board) -> None:
+    """Warm spares: the replacement takes the name first, then the old one is renamed; no moment without."""
+    reader = Board(board.path)
+    old, spare = board.claim("env", "root"), board.claim("env~spare", "root")
+    assert reader.find("env") == old
+    board.set(spare, name="env")
+    assert reader.find("env") == old
+    board.set(old, name="env~retired")
+    assert reader.find("env") == spare
+    assert reader.find("env~retired") == old
+    assert reader.find("env~spare") is None
+    reader.close()
+
+
+def test_a_name_that_moves_during_the_search_is_found(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = board.claim("spare", "root"), board.claim("env", "root")
+    look = Board._look_for
+
+    def moves_meanwhile(self: Board, name: str) -> int | None:
+        monkeypatch.setattr(Board, "_look_for", look)
+        board.set(first, name="env")
+        board.set(second, name="retired")
+        return None
+
+    reader = Board(board.path)
+    monkeypatch.setattr(Board, "_look_for", moves_meanwhile)
+    assert reader.find("env") == first
+    reader.close()
