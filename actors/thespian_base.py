@@ -16,6 +16,7 @@ import os
 import pickle
 import secrets
 import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,22 @@ SIGNATURE_BYTES = 32
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """A frame carries the specs of a whole tree at most."""
 
+LENGTH_BYTES = 20
+"""A frame says its length in decimal first; no length is longer than this."""
+
+UNFINISHED_CONNECTIONS = 128
+"""Connections whose frame is not whole yet; one more ends the one that was silent longest."""
+
+FRAME_DEADLINE = timedelta(seconds=10)
+"""A sender that takes longer for one frame is hung up on (stock: seven minutes)."""
+
 # Thespian reads its limits when it is imported.
 os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
 os.environ.setdefault("THESPIAN_MAX_PENDING_TRANSMITS", "500")  # 20 hung peers must not stop all sends
 os.environ.setdefault("THESPIAN_TRANSMIT_TIMEOUT_PERIOD", "0:15")  # mm:ss; five minutes of deafness otherwise
 os.environ.setdefault("THESPLOG_FILE", os.devnull)
 
+import thespian.system.addressManager as _addresses  # noqa: E402
 import thespian.system.multiprocCommon as _common  # noqa: E402
 import thespian.system.transport.IPBase as _ip  # noqa: E402
 import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
@@ -94,7 +105,11 @@ def _assert_pinned() -> None:
         (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
         (_common, "MultiProcAdmin"),
+        (_addresses.ActorAddressManager, "createLocalAddress"),
         (_tcp, "serializer"),
+        (_tcp, "MAX_INCOMING_SOCKET_PERIOD"),
+        (_tcp.TCPTransport, "_acceptNewIncoming"),
+        (_tcp.TCPTransport, "_handleReadableIncoming"),
         (ReceiveBuffer, "addMore"),
         (_ip.TCPv4ActorAddress, "bindArgs"),
     ):
@@ -154,10 +169,86 @@ _stock_add_more = ReceiveBuffer.addMore
 
 
 def _add_more(self: Any, data: bytes) -> None:
-    """The sender says how long a frame is: a negative length ended the actor, a huge one filled memory."""
+    """The sender says how long a frame is: a negative length ended the actor, a huge one filled memory.
+
+    So did a length that never ended.
+    """
     _stock_add_more(self, data)
+    if self._size is None and len(self._buf) > LENGTH_BYTES:
+        raise ValueError(f"a frame's length cannot begin with {self._buf[:LENGTH_BYTES]!r}")
     if self._size is not None and not 0 <= self._size <= MAX_FRAME_BYTES:
         raise ValueError(f"a frame cannot have {self._size} bytes")
+
+
+_stock_accept = _tcp.TCPTransport._acceptNewIncoming
+_stock_read = _tcp.TCPTransport._handleReadableIncoming
+
+
+def _accept(self: Any) -> None:
+    """Connections that say nothing were kept for minutes, until the process could open no file any more."""
+    _stock_accept(self)
+    if len(self._incomingSockets) > UNFINISHED_CONNECTIONS:
+        silent_longest = next(iter(self._incomingSockets))  # whoever sends is put back at the end
+        self._incomingSockets.pop(silent_longest).close()
+
+
+def _read(self: Any, connection: Any, has_exclusive_flag: bool = False) -> Any:
+    """All unfinished frames together are no longer than one may be: nobody fills memory by beginning many."""
+    unfinished = _stock_read(self, connection, has_exclusive_flag=has_exclusive_flag)
+    if unfinished is None:
+        return None
+    waiting = (unfinished, *self._incomingSockets.values())
+    if sum(len(each._rData._buf) for each in waiting) > MAX_FRAME_BYTES:
+        unfinished.close()
+        return None
+    return unfinished
+
+
+# ---- memory: what a dead child leaves in its parent ----
+
+_stock_address_manager = _addresses.ActorAddressManager.__init__
+_stock_start_child_actor = _common.MultiProcReplicator._startChildActor
+
+
+class _Children(dict[int, Any]):
+    """The addresses of an actor's children by number, in the place of a list that never shrinks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0
+
+    def append(self, address: Any) -> None:
+        self[self._next] = address
+        self._next += 1
+
+    def __len__(self) -> int:
+        """As many as there ever were: Thespian takes this for the number of the next child."""
+        return self._next
+
+    def __missing__(self, number: int) -> None:
+        return None
+
+
+def _init_address_manager(self: Any, *args: Any) -> None:
+    _stock_address_manager(self, *args)
+    self._managed = _Children()
+
+
+def _start_child_actor(self: Any, address: Any, *args: Any, **kwargs: Any) -> None:
+    """Forget the dead first. Stock keeps every address, and of children that die together more than that."""
+    started = address.addressDetails.addressInstanceNum
+    _forget_all_but({started} | {info.childNum for info in getattr(self, "_child_procs", ())}, self)
+    _stock_start_child_actor(self, address, *args, **kwargs)
+
+
+def _forget_all_but(living: set[int], parent: Any) -> None:
+    addresses = parent._addrManager._managed
+    for number in addresses.keys() - living:
+        del addresses[number]
+    known = {id(address) for address in addresses.values()}
+    parent._children = [child for child in parent._children if id(child) in known]
+    waiting = parent._awaitingAddressUpdate
+    waiting._awt = [each for each in waiting._awt if each[0].addressDetails.addressInstanceNum in living]
 
 
 # ---- processes: die with the parent, never trap a fault ----
@@ -209,6 +300,11 @@ def _repair() -> None:
     _assert_pinned()
     _tcp.serializer = SignedFrames
     ReceiveBuffer.addMore = _add_more
+    _tcp.MAX_INCOMING_SOCKET_PERIOD = FRAME_DEADLINE
+    _tcp.TCPTransport._acceptNewIncoming = _accept
+    _tcp.TCPTransport._handleReadableIncoming = _read
+    _addresses.ActorAddressManager.__init__ = _init_address_manager
+    _common.MultiProcReplicator._startChildActor = _start_child_actor
     # Listen on the advertised address alone, not on every interface.
     _ip.TCPv4ActorAddress.bindArgs = property(lambda self: (self.sockname,))
     _common.startChild = _start_child
