@@ -25,7 +25,6 @@ supervisor decides what happens next. An expected outcome is a value.
 
 import heapq
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -114,6 +113,9 @@ class Runtime(Protocol):
 
     def spawn(self, boot: Mapping[str, Any]) -> Any:
         """Start a child actor process; supervisors only."""
+
+    def pidfd(self, pid: int) -> int:
+        """A descriptor that is readable once the process ended. Raises ProcessLookupError when it has."""
 
     def exit(self, code: int) -> None:
         """End this process now."""
@@ -284,7 +286,7 @@ class Actor:
         """Await blocking work. If it is not done by its deadline the actor crashes, naming the work."""
         completion = self._own_worker().in_thread(work)
         id_ = next(self._ids)
-        self._works[id_] = (name, time.monotonic_ns())
+        self._works[id_] = (name, self.board.now_ns())
         self._show_oldest_work()
         completion.then(lambda: self._work_ended(id_))
         self.after(deadline_s, lambda: self._crash_if_overdue(id_, deadline_s))
@@ -344,7 +346,7 @@ class Actor:
             self.runtime.wake_at(self._timers[0][0])
 
     def beat(self) -> None:
-        self.board.set(self.identity.slot, beat_ns=time.monotonic_ns())
+        self.board.set(self.identity.slot, beat_ns=self.board.now_ns())
 
     def crashed(self, text: str) -> None:
         """Leave the last line of what this actor dies of on the board."""
@@ -446,7 +448,7 @@ class Actor:
         self._settle(outcome, lambda answer: self._handled(envelope, answer))
 
     def _handled(self, envelope: Envelope, answer: Any) -> None:
-        self._progress_ns = time.monotonic_ns()
+        self._progress_ns = self.board.now_ns()
         if envelope.kind is Kind.ASK:
             self._answer(envelope, Kind.REPLY, answer)
 
@@ -560,7 +562,7 @@ class Actor:
 
     def _work_ended(self, id_: int) -> None:
         del self._works[id_]
-        self._progress_ns = time.monotonic_ns()
+        self._progress_ns = self.board.now_ns()
         self._show_oldest_work()
 
     def _crash_if_overdue(self, id_: int, deadline_s: float) -> None:
@@ -590,7 +592,7 @@ class Actor:
         self.board.set(self.identity.slot, unsent=self._unsent)
 
     def _busy(self, what: str) -> None:
-        self.board.set(self.identity.slot, busy_since_ns=time.monotonic_ns(), handler=what)
+        self.board.set(self.identity.slot, busy_since_ns=self.board.now_ns(), handler=what)
 
     def _idle(self) -> None:
         self.board.set(self.identity.slot, busy_since_ns=0)

@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -131,6 +132,8 @@ class Board:
         self._file = path.open("r+b")
         self._map = mmap.mmap(self._file.fileno(), 0)
         self._slots: dict[str, int] = {}
+        self.now_ns: Callable[[], int] = time.monotonic_ns
+        """The clock of every `_ns` field; tests put their own."""
 
     @classmethod
     def create(cls, path: Path) -> "Board":
@@ -204,7 +207,7 @@ class Board:
 
     def vitals(self, slot: int) -> Vitals:
         """One row, ages computed now."""
-        now_ns = time.monotonic_ns()
+        now_ns = self.now_ns()
         busy, beat, work, progress = (self.get(slot, field) for field in _MOMENTS_NS)
         return Vitals(
             slot=slot,

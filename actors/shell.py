@@ -97,6 +97,9 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self.send(address, Boot(msgpack.packb(dict(boot))))
         return child
 
+    def pidfd(self, pid: int) -> int:
+        return os.pidfd_open(pid)
+
     def exit(self, code: int) -> None:
         os._exit(code)
 
@@ -120,9 +123,9 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
         board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
-        actor_class = _actor_class(boot["actor"])
-        actor = actor_class(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
-        if actor_class.forks:
+        wanted = actor_class(boot["actor"])
+        actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
+        if wanted.forks:
             actor.every(identity.beat_s, actor.beat)
         else:
             threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
@@ -160,7 +163,8 @@ def _crash_file(identity: Identity, suffix: str) -> Path:
     return identity.run_dir / "crash" / f"{identity.name}.{identity.incarnation}.{suffix}"
 
 
-def _actor_class(path: str) -> type[Actor]:
+def actor_class(path: str) -> type[Actor]:
+    """The class that `module:Class` names; imported here and now."""
     module_name, _, class_name = path.partition(":")
     found: type[Actor] = getattr(importlib.import_module(module_name), class_name)
     return found

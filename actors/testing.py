@@ -6,24 +6,38 @@
         bench.settle()
         assert answer.result() == Value(value=2)
 
-What an actor crashes with is raised out of `settle` and `advance`; it is dead then, as its process would be.
+Mail is resolved on a real board, encoded, signed and decoded; only the way between is memory. What an actor
+crashes with is raised out of `settle` and `advance`; it is dead then, as its process would be.
+
+With a `seed` the bench draws who runs next, how much of its mail it finds and which descriptors are readable:
+one seed is one interleaving, the same every time. Without one, actors take turns in the order of their names.
+
+With `live_children=True` what a supervisor spawns are actors of the bench, made from the same boot map as
+processes would be. They crash, exit, stop and hang (`hang`, `kill`, `exit`) as processes do: the pidfd
+becomes readable, the return code is there, their own children die with them, and the board shows what they
+last wrote. Without it, a spawned child is a `BenchChild` that does what the test says.
 """
 
 import os
+import random
 import select
+import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import zmq
 
-from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity
-from actors.board import ActorState, Board
+from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity, identity_of
+from actors.board import ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.completion import Completion
 from actors.mail import QUEUE_MESSAGES, Mail
+from actors.process import EXIT_CRASHED
+from actors.shell import actor_class, leave_last_words
 
 KEY = b"a key for tests, known to all..."
 WORK_DEADLINE_S = 10.0
@@ -31,6 +45,9 @@ MAX_TURNS = 100_000
 
 FIRST_PID = 2**22 + 1
 """Above what the kernel gives, so that no real process is ever meant."""
+
+BOARD_EPOCH_NS = 10**12
+"""What the board's clock shows when the manual clock shows 0, where it would mean 'never'."""
 
 A = TypeVar("A", bound=Actor)
 
@@ -40,6 +57,8 @@ class MemorySocket:
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
+        self.hidden = 0
+        """Frames at the end that have not arrived yet, as far as the reader can see."""
 
     def send(self, frame: bytes, _: int) -> None:
         if len(self.frames) >= QUEUE_MESSAGES:
@@ -47,7 +66,7 @@ class MemorySocket:
         self.frames.append(frame)
 
     def recv(self, _: int) -> bytes:
-        if not self.frames:
+        if len(self.frames) <= self.hidden:
             raise zmq.Again
         return self.frames.popleft()
 
@@ -92,14 +111,32 @@ class BenchChild:
         os.close(self.pidfd)
 
 
+class LiveChild(BenchChild):
+    """A child that is an actor of the bench; a kill ends it at once."""
+
+    def __init__(self, boot: Mapping[str, Any], pid: int, killed: Callable[[], None]) -> None:
+        super().__init__(boot, pid)
+        self._killed = killed
+
+    def kill(self) -> None:
+        super().kill()
+        self._killed()
+
+
+class ProcessExit(BaseException):
+    """An actor of the bench ended its process: nothing after it runs, as with a real one."""
+
+
 class BenchRuntime:
     """Remembers what an actor asked of its process."""
 
-    def __init__(self) -> None:
+    def __init__(self, bench: "Bench") -> None:
         self.watched: dict[int, Callable[[], None]] = {}
         self.wake_s = float("inf")
         self.spawned: list[BenchChild] = []
         self.exit_code: int | None = None
+        self.is_running = False
+        self._bench = bench
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
         self.watched[fd] = ready
@@ -111,15 +148,45 @@ class BenchRuntime:
         self.wake_s = min(self.wake_s, monotonic_s)
 
     def spawn(self, boot: Mapping[str, Any]) -> BenchChild:
-        self.spawned.append(BenchChild(boot, pid=FIRST_PID + len(self.spawned)))
+        self.spawned.append(self._bench.spawned(boot))
         return self.spawned[-1]
+
+    def pidfd(self, pid: int) -> int:
+        return self._bench.pidfd(pid)
 
     def exit(self, code: int) -> None:
         self.exit_code = code
+        if self.is_running:
+            raise ProcessExit
 
     def readable(self, timeout_s: float = 0.0) -> list[int]:
         """Watched descriptors of the system that are readable; the mailbox in memory has none."""
-        return select.select([fd for fd in self.watched if fd >= 0], [], [], timeout_s)[0]
+        poll = select.poll()
+        for fd in self.watched:
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        return [fd for fd, _ in poll.poll(timeout_s * 1000)]
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process that the bench pretends to be."""
+
+    pid: int
+    identity: Identity
+    runtime: BenchRuntime
+    mail: MemoryMail
+    child: BenchChild | None
+    """None for an actor that the test started itself."""
+    make: Callable[[], Actor]
+    actor: Actor | None = None
+    """None until its first turn."""
+    is_hung: bool = False
+
+    def close(self) -> None:
+        self.mail.close()
+        if self.actor is not None:
+            self.actor.close_worker()
 
 
 class Asker(Actor):
@@ -127,24 +194,41 @@ class Asker(Actor):
 
 
 class Bench:
-    """A few actors, run turn by turn. A context manager: leaving it closes what they held."""
+    """A few actors, run turn by turn. A context manager: leaving it closes what they held.
 
-    def __init__(self, folder: Path) -> None:
+    folder         an empty folder for the board and the crash files
+    seed           of the order in which things happen; None for the order of names
+    live_children  whether spawned children are actors of the bench, or scripted by the test
+    """
+
+    def __init__(self, folder: Path, *, seed: int | None = None, live_children: bool = False) -> None:
+        (folder / "crash").mkdir(exist_ok=True)
         self.clock = ManualClock()
         self.board = Board.create(folder / "board")
+        self.board.now_ns = lambda: BOARD_EPOCH_NS + int(self.clock.monotonic_s() * 1e9)
         self.runtimes: dict[str, BenchRuntime] = {}
+        """Of the latest process that was started under each name."""
         self._folder = folder
-        self._actors: dict[str, Actor] = {}
+        self._random = None if seed is None else random.Random(seed)
+        self._has_live_children = live_children
+        self._processes: dict[int, _Process] = {}
+        self._pids = 0
+        self._ended_fds: dict[int, int] = {}
+        """By pid; readable once that process ended."""
         self._sockets: dict[tuple[int, int], MemorySocket] = {}
-        self._to_close: list[Callable[[], None]] = [self.board.close]
         self._asker = self.start(Asker, "asker")
 
     def __enter__(self) -> "Bench":
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._to_close:
-            self._to_close.pop()()
+        for process in self._processes.values():
+            process.close()
+        for fd in self._ended_fds.values():
+            os.close(fd)
+        self.board.close()
+
+    # ---- actors come and go ----
 
     def start(
         self,
@@ -159,30 +243,66 @@ class Bench:
         slot = self.board.claim(name, parent)
         incarnation = int(self.board.get(slot, "incarnation")) + 1
         self.board.set_state(slot, ActorState.STARTING, incarnation=incarnation, ready=0)
-        mail = MemoryMail(self.board, self._sockets)
-        identity = Identity(
-            name=name,
-            parent=parent,
-            slot=slot,
-            incarnation=incarnation,
-            run_dir=self._folder,
-            mail_dir=self._folder,
-            probe_every_s=probe_every_s,
-        )
-        runtime = self.runtimes[name] = BenchRuntime()
-        started = actor(identity, args or {}, board=self.board, mail=mail, clock=self.clock, runtime=runtime)
-        self._actors[name] = started
-        self._to_close += [mail.close, started.close_worker]
-        self._run(name, lambda: started.boot(mail.bind(slot, incarnation)))
-        self.board.set_state(slot, ActorState.RUNNING)
+        boot = {
+            "name": name,
+            "parent": parent,
+            "slot": slot,
+            "incarnation": incarnation,
+            "run_dir": str(self._folder),
+            "mail_dir": str(self._folder),
+            "probe_every_s": probe_every_s,
+            "args": args or {},
+        }
+        process = self._fork(boot, lambda: actor, None)
+        self._run(process, lambda: self._boot(process))
+        if process.pid in self._processes:
+            self.board.set_state(slot, ActorState.RUNNING)
+        started = process.actor
+        assert isinstance(started, actor)
         return started
+
+    def actor(self, name: str) -> Any:
+        """The living actor that bears the name, to look into."""
+        return self._process(name).actor
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a process bears the name, hung or not."""
+        slot = self.board.find(name)
+        return any(process.identity.slot == slot for process in self._processes.values())
+
+    def row(self, name: str) -> Vitals:
+        """What the board says of a name."""
+        slot = self.board.find(name)
+        if slot is None:
+            raise AssertionError(f"nobody is called {name!r}; the board has {self._names()}")
+        return self.board.vitals(slot)
 
     def end(self, name: str) -> None:
         """The actor's process is gone, however it ended."""
-        del self._actors[name]
-        slot = self.board.find(name)
-        assert slot is not None
-        self.board.set_state(slot, ActorState.STOPPED, ready=0)
+        self.kill(name)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to the process that bears the name."""
+        self._end(self._process(name), -signal.SIGKILL)
+
+    def exit(self, name: str, returncode: int) -> None:
+        """Its process ends by itself, now; a negative number is the signal that ended it."""
+        self._end(self._process(name), returncode)
+
+    def hang(self, name: str, *, handler: str = "") -> None:
+        """It does nothing any more: stopped without a beat, or, with `handler`, beating but stuck in it."""
+        process = self._process(name)
+        process.is_hung = True
+        if handler:
+            self.board.set(process.identity.slot, handler=handler, busy_since_ns=self.board.now_ns())
+
+    def resume(self, name: str) -> None:
+        """It goes on where it hung."""
+        process = self._process(name)
+        process.is_hung = False
+        self.board.set(process.identity.slot, busy_since_ns=0)
+
+    # ---- mail, turns, time ----
 
     def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
         return self._asker.ask(to, content, deadline_s=deadline_s)
@@ -193,53 +313,201 @@ class Bench:
     def settle(self) -> None:
         """Let every actor take its mail and its due timers until nothing is left to do now."""
         for _ in range(MAX_TURNS):
-            busy = [name for name in self._actors if self._has_something_to_do(name)]
+            busy = self._busy()
             if not busy:
                 return
-            for name in busy:
-                self.turn(name)
-        raise AssertionError(f"{busy} still had something to do after {MAX_TURNS} turns")
+            for process in busy if self._random is None else [self._random.choice(busy)]:
+                if process.pid in self._processes:
+                    self._turn(process)
+        names = [process.identity.name for process in busy]
+        raise AssertionError(f"{names} still had something to do after {MAX_TURNS} turns")
 
     def turn(self, name: str) -> None:
         """One turn of one actor."""
-        runtime = self.runtimes[name]
-        runtime.wake_s = float("inf")
-        for fd in runtime.readable():
-            runtime.watched[fd]()
-        self._run(name, self._actors[name].turn)
+        self._turn(self._process(name))
 
     def advance(self, seconds: float) -> None:
         """Move the clock from timer to timer; every one is run at its own moment."""
         end_s = self.clock.monotonic_s() + seconds
         self.settle()
-        while (due_s := min(self.runtimes[name].wake_s for name in self._actors)) <= end_s:
-            self.clock.advance(max(0.0, due_s - self.clock.monotonic_s()))
+        while (due_s := self._next_timer_s()) <= end_s:
+            self._pass(max(0.0, due_s - self.clock.monotonic_s()))
             self.settle()
-        self.clock.advance(end_s - self.clock.monotonic_s())
+        self._pass(end_s - self.clock.monotonic_s())
 
     def finish_work(self, name: str, is_done: Callable[[], bool]) -> None:
         """Wait (really) for results from the actor's worker threads until it is done."""
         self.settle()
         while not is_done():
-            if not self.runtimes[name].readable(WORK_DEADLINE_S):
+            if not self._process(name).runtime.readable(WORK_DEADLINE_S):
                 raise AssertionError(f"no work of {name!r} was done within {WORK_DEADLINE_S} s")
             self.settle()
 
-    def _has_something_to_do(self, name: str) -> bool:
-        identity = self._actors[name].identity
-        runtime = self.runtimes[name]
-        return bool(
-            self._sockets[identity.slot, identity.incarnation].frames
-            or runtime.wake_s <= self.clock.monotonic_s()
-            or runtime.readable()
-        )
+    # ---- called by the runtimes of its actors ----
 
-    def _run(self, name: str, what: Callable[[], None]) -> None:
+    def spawned(self, boot: Mapping[str, Any]) -> BenchChild:
+        """A child process of one of its actors; a live one runs its first turn when its turn comes."""
+        pid = self._next_pid()
+        if self._has_live_children:
+            live = LiveChild(boot, pid, lambda: self._end(process, -signal.SIGKILL))
+            process = self._fork(boot, lambda: actor_class(boot["actor"]), live)
+            return live
+        child = BenchChild(boot, pid)
+        self._ended_fds[pid] = os.dup(child.pidfd)
+        return child
+
+    def pidfd(self, pid: int) -> int:
+        """Readable once that process of the bench ended."""
+        if pid not in self._ended_fds:
+            raise ProcessLookupError(f"no process {pid} on this bench")
+        return os.dup(self._ended_fds[pid])
+
+    # ---- inside: processes ----
+
+    def _fork(
+        self,
+        boot: Mapping[str, Any],
+        find_class: Callable[[], type[Actor]],
+        child: BenchChild | None,
+    ) -> _Process:
+        identity = identity_of(boot)
+        runtime = BenchRuntime(self)
+        mail = MemoryMail(self.board, self._sockets)
+        process = _Process(
+            pid=self._next_pid() if child is None else child.pid,
+            identity=identity,
+            runtime=runtime,
+            mail=mail,
+            child=child,
+            make=lambda: find_class()(
+                identity, boot["args"], board=self.board, mail=mail, clock=self.clock, runtime=runtime
+            ),
+        )
+        self._processes[process.pid] = process
+        self._ended_fds[process.pid] = os.eventfd(0) if child is None else os.dup(child.pidfd)
+        self.runtimes[identity.name] = runtime
+        return process
+
+    def _boot(self, process: _Process) -> None:
+        identity = process.identity
+        self.board.set(identity.slot, pid=process.pid, beat_ns=self.board.now_ns(), gauge_version=0)
+        process.actor = process.make()
+        process.actor.boot(process.mail.bind(identity.slot, identity.incarnation))
+
+    def _end(self, process: _Process, returncode: int) -> None:
+        """The process is gone: whoever watches it sees it, and the kernel takes its children along."""
+        if self._processes.pop(process.pid, None) is None:
+            return
+        process.close()
+        os.eventfd_write(self._ended_fds[process.pid], 1)
+        os.close(self._ended_fds.pop(process.pid))
+        for child in process.runtime.spawned:
+            if child.pid in self._processes:
+                self._end(self._processes[child.pid], -signal.SIGKILL)
+        if process.child is not None:
+            process.child.end(returncode)
+        else:
+            self.board.set_state(process.identity.slot, ActorState.STOPPED, ready=0)
+
+    def _process(self, name: str) -> _Process:
+        slot = self.board.find(name)
+        for process in reversed(self._processes.values()):
+            if process.identity.slot == slot:
+                return process
+        raise AssertionError(f"no process bears the name {name!r}; those that run: {self._names()}")
+
+    def _names(self) -> list[str]:
+        return [self.board.get(process.identity.slot, "name") for process in self._processes.values()]
+
+    def _next_pid(self) -> int:
+        self._pids += 1
+        return FIRST_PID + self._pids
+
+    # ---- inside: turns ----
+
+    def _busy(self) -> list[_Process]:
+        """Who has something to do now, in the order of names."""
+        readable = self._readable()
+        now_s = self.clock.monotonic_s()
+        busy = [
+            process
+            for process in self._awake()
+            if process.actor is None
+            or process.runtime.wake_s <= now_s
+            or self._socket(process).frames
+            or not readable.isdisjoint(process.runtime.watched)
+        ]
+        return sorted(busy, key=lambda process: (process.identity.name, process.pid))
+
+    def _readable(self) -> set[int]:
+        poll = select.poll()
+        for process in self._processes.values():
+            for fd in process.runtime.watched:
+                if fd >= 0:
+                    poll.register(fd, select.POLLIN)
+        return {fd for fd, _ in poll.poll(0)}
+
+    def _turn(self, process: _Process) -> None:
+        if process.actor is None:
+            self._run(process, lambda: self._boot(process))
+            return
+        runtime, socket = process.runtime, self._socket(process)
+        runtime.wake_s = float("inf")
+        ready = runtime.readable()
+        if self._random is not None:
+            ready, socket.hidden = self._some_of(ready, len(socket.frames))
+        self._run(process, lambda: self._take_turn(process, ready))
+        socket.hidden = 0
+
+    def _some_of(self, ready: list[int], frames: int) -> tuple[list[int], int]:
+        """Which descriptors are seen in this turn, and how many frames are not; all of it sooner or later."""
+        assert self._random is not None
+        seen = [fd for fd in ready if self._random.random() < 0.5]
+        return seen, self._random.randint(0, frames)
+
+    @staticmethod
+    def _take_turn(process: _Process, ready: list[int]) -> None:
+        assert process.actor is not None
+        for fd in ready:
+            if fd in process.runtime.watched:
+                process.runtime.watched[fd]()
+        process.actor.turn()
+
+    def _run(self, process: _Process, what: Callable[[], None]) -> None:
+        process.runtime.is_running = True
         try:
             what()
+        except ProcessExit:
+            assert process.runtime.exit_code is not None
+            self._end(process, process.runtime.exit_code)
         except BaseException:
-            self._actors[name].crashed(traceback.format_exc())
-            self.end(name)
-            raise
-        if self.runtimes[name].exit_code is not None:
-            self.end(name)
+            self._crash(process, traceback.format_exc())
+            if process.child is None:
+                raise
+        finally:
+            process.runtime.is_running = False
+
+    def _crash(self, process: _Process, text: str) -> None:
+        leave_last_words(process.identity, text)
+        if process.actor is not None:
+            process.actor.crashed(text)
+        self._end(process, EXIT_CRASHED)
+
+    def _socket(self, process: _Process) -> MemorySocket:
+        return self._sockets.setdefault((process.identity.slot, process.identity.incarnation), MemorySocket())
+
+    # ---- inside: time ----
+
+    def _awake(self) -> Iterator[_Process]:
+        return (process for process in self._processes.values() if not process.is_hung)
+
+    def _next_timer_s(self) -> float:
+        return min((process.runtime.wake_s for process in self._awake()), default=float("inf"))
+
+    def _pass(self, seconds: float) -> None:
+        """Time passes, and whoever is not stopped beats meanwhile."""
+        self.clock.advance(seconds)
+        for process in self._processes.values():
+            slot = process.identity.slot
+            if not process.is_hung or self.board.get(slot, "busy_since_ns"):
+                self.board.set(slot, beat_ns=self.board.now_ns())
