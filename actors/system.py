@@ -65,6 +65,7 @@ class ActorSystem:
             self._start(mail_dir, start_deadline_s)
         except BaseException:
             self.kill()
+            self.board.close()
             raise
 
     def __enter__(self) -> "ActorSystem":
