@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import structlog
 
-from actors.board import Board
+from actors.board import LIVING, Board
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, message
 from actors.completion import Completion, drive
@@ -155,6 +155,8 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
 class _PendingAsk:
     completion: Completion[Any]
     to: str
+    slot: int
+    """Where the asked incarnation lives, whatever it is called by the time it answers."""
     incarnation: int
     deadline_s: float
     waited_s: float
@@ -204,6 +206,8 @@ class Actor:
         self._uses = 0
         self._progress_ns = 0
         self._held: deque[Envelope] = deque()
+        self._name = identity.name
+        self._names = {identity.name}
         self._is_started = False
         self._is_ignored = False
         self._was_ready = False
@@ -245,17 +249,21 @@ class Actor:
         """
         completion: Completion[Any] = Completion()
         envelope = self._envelope(Kind.ASK, to, content, deadline_s=deadline_s)
+        slot = self.board.find(to)
         try:
             incarnation = self._mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
             self._count_unsent()
             completion.fail(error)
             return completion
+        assert slot is not None, "mail finds nobody where the board has no row"
         if not self._is_checking_asks:
             self._is_checking_asks = True
             self.after(LIVENESS_CHECK_S, self._check_asks)
         now_s = self.clock.monotonic_s()
-        self._asks[envelope.id] = _PendingAsk(completion, to, incarnation, now_s + deadline_s, deadline_s)
+        self._asks[envelope.id] = _PendingAsk(
+            completion, to, slot, incarnation, now_s + deadline_s, deadline_s
+        )
         return completion
 
     def sleep(self, seconds: float) -> Completion[None]:
@@ -310,6 +318,18 @@ class Actor:
             raise ActorError(f"{self.identity.name!r} is started and cannot be ignored; call stop() instead")
         self._is_ignored = True
 
+    def on_foreign(self, envelope: Envelope) -> None:
+        """Mail for another name came here; bridges between hosts override it. Otherwise it is refused."""
+        self._mail.refused += 1
+        self._refuse(envelope, f"{self._name!r} is not {envelope.to!r}")
+
+    def forward(self, envelope: Envelope) -> int:
+        """Send an envelope as it is, its sender kept; for bridges between hosts.
+
+        Returns the incarnation it went to. Raises ActorDied or MailboxFull; then nothing was sent.
+        """
+        return self._mail.send(envelope)
+
     def used(self, n: int = 1) -> None:
         """Count `n` uses on the board; a supervisor may replace an actor of so many."""
         self._uses += n
@@ -336,6 +356,7 @@ class Actor:
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be woken."""
         self.beat()
+        self._learn_name()
         self._drain_mail()
         self._busy("finished work and timers")
         if self._worker is not None:
@@ -429,8 +450,15 @@ class Actor:
             and not isinstance(envelope.message, Stop)
         )
 
+    def _learn_name(self) -> None:
+        """A supervisor may rename a running actor: a spare takes over, an old one is retired."""
+        self._name = self.board.get(self.identity.slot, "name")
+        self._names.add(self._name)
+
     def _take(self, envelope: Envelope) -> None:
-        if envelope.kind in (Kind.REPLY, Kind.REFUSAL):
+        if envelope.to not in self._names:
+            self.on_foreign(envelope)
+        elif envelope.kind in (Kind.REPLY, Kind.REFUSAL):
             self._take_answer(envelope)
         elif isinstance(envelope.message, Stop):
             self._begin_stop()
@@ -478,7 +506,7 @@ class Actor:
             id=asked.id,
             to=asked.sender,
             to_incarnation=asked.sender_incarnation,
-            sender=self.identity.name,
+            sender=self._name,
             sender_incarnation=self.identity.incarnation,
             deadline_unix_ms=0,
             message=content,
@@ -500,7 +528,7 @@ class Actor:
             id=next(self._ids),
             to=to,
             to_incarnation=0,
-            sender=self.identity.name,
+            sender=self._name,
             sender_incarnation=self.identity.incarnation,
             deadline_unix_ms=int((self.clock.unix_s() + deadline_s) * 1000) if deadline_s else 0,
             message=content,
@@ -519,20 +547,17 @@ class Actor:
             self.after(LIVENESS_CHECK_S, self._check_asks)
 
     def _ended(self, pending: _PendingAsk, now_s: float) -> Exception | None:
-        try:
-            incarnation = self._mail.living_incarnation(pending.to)
-        except ActorDied as error:
-            return error
-        if incarnation != pending.incarnation:
+        if self.board.get(pending.slot, "incarnation") != pending.incarnation:
             return ActorDied(f"{pending.to!r} was restarted before it answered")
+        state = self.board.state(pending.slot)
+        if state not in LIVING:
+            return ActorDied(f"{pending.to!r} ended before it answered (state {state})")
         if now_s >= pending.deadline_s:
             return AskTimeout(self._describe_timeout(pending))
         return None
 
     def _describe_timeout(self, pending: _PendingAsk) -> str:
-        slot = self.board.find(pending.to)
-        assert slot is not None
-        vitals = self.board.vitals(slot)
+        vitals = self.board.vitals(pending.slot)
         doing = f"in {vitals.handler} for {vitals.busy_s:.1f} s" if vitals.busy_s else "idle"
         return (
             f"{pending.to!r} did not answer within {pending.waited_s} s; it is {vitals.state}, {doing}, "

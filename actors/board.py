@@ -44,6 +44,9 @@ class ActorState(StrEnum):
 
 _STATES = tuple(ActorState)
 
+LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
+"""There is a process, which takes mail."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Field:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zmq
 
-from actors.board import ActorState, Board
+from actors.board import LIVING, ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
 
@@ -24,8 +24,6 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 
 LINGER_MS = 200
 """How long a stopping actor waits for its last replies to leave."""
-
-_LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
 
 
 class Mail:
@@ -53,7 +51,7 @@ class Mail:
         """The incarnation that bears a name now. Raises ActorDied when nobody does."""
         slot = self._board.find(name)
         state = ActorState.FREE if slot is None else self._board.state(slot)
-        if slot is None or state not in _LIVING:
+        if slot is None or state not in LIVING:
             raise ActorDied(f"no actor is running under the name {name!r} (state {state})")
         return int(self._board.get(slot, "incarnation"))
 
