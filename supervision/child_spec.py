@@ -1,5 +1,10 @@
-"""What a supervisor must know of a child, in OTP's words (OTP `supervisor`, child specification)."""
+"""What a supervisor must know of a child, in OTP's words (OTP `supervisor`, child specification).
 
+`ChildSpec` and `SupervisorFlags` are OTP's. `Backoff`, `Budget`, `Breaker` and `Retirement` go beyond it, for
+children that fail for reasons of their own: virtual machines, browsers, engines.
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +20,7 @@ class Restart(StrEnum):
     TRANSIENT = "transient"
     """Only when it ended abnormally."""
     TEMPORARY = "temporary"
+    """Never; its spec is forgotten when it ends."""
 
 
 class Strategy(StrEnum):
@@ -24,6 +30,34 @@ class Strategy(StrEnum):
     ONE_FOR_ALL = "one_for_all"
     REST_FOR_ONE = "rest_for_one"
     """The failed child and those started after it."""
+
+
+class ChildType(StrEnum):
+    """What `count_children` counts it as."""
+
+    WORKER = "worker"
+    SUPERVISOR = "supervisor"
+
+
+class AutoShutdown(StrEnum):
+    """Whether the supervisor ends when significant children have ended by themselves."""
+
+    NEVER = "never"
+    ANY_SIGNIFICANT = "any_significant"
+    ALL_SIGNIFICANT = "all_significant"
+
+
+class Failure(StrEnum):
+    """Kinds of failure; each may have a budget of its own."""
+
+    START = "start"
+    """It ended, or was killed, before it was ready."""
+    CRASH = "crash"
+    """It ended by itself: an uncaught exception, an exit code."""
+    SIGNAL = "signal"
+    """Something outside ended it: a SIGKILL, the kernel when memory is short, a segmentation fault."""
+    HANG = "hang"
+    """It stopped beating, or stayed in one handler too long, and was killed for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +81,103 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Failures of one kind that one child may have; they are counted here and nowhere else."""
+
+    max_restarts: int
+    max_seconds: float
+
+    def __post_init__(self) -> None:
+        _check("budget.max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
+        _check("budget.max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """Quarantine instead of escalation: a child that fails too often is left alone for a while.
+
+    closed       failures are counted; more than `max_failures` within `within_s` open it
+    open         the child is not started for `open_s`
+    half-open    one start on probation: a failure opens it again, `healthy_s` of running closes it
+    """
+
+    max_failures: int = 5
+    within_s: float = 600.0
+    open_s: float = 600.0
+    healthy_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        _check("breaker.max_failures", self.max_failures, self.max_failures >= 0, "at least 0")
+        _check("breaker.within_s", self.within_s, self.within_s > 0, "positive")
+        _check("breaker.open_s", self.open_s, self.open_s > 0, "positive")
+        _check("breaker.healthy_s", self.healthy_s, self.healthy_s > 0, "positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retirement:
+    """Replacement of a child that works, before age or use make it fail; no failure, and no budget spent."""
+
+    max_age_s: float = math.inf
+    max_uses: int = 0
+    """Uses, as the actor counts them with `used()`; 0 for no limit."""
+    jitter: float = 0.1
+    """Share of max_age_s that is drawn at random, so that a pool does not retire in step."""
+    warm_spare: bool = False
+    """Start the replacement first and retire the old one when it is ready. Needs room for both."""
+
+    def __post_init__(self) -> None:
+        _check("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
+        _check("retirement.max_uses", self.max_uses, self.max_uses >= 0, "at least 0")
+        _check("retirement.jitter", self.jitter, 0 <= self.jitter < 1, "in [0, 1)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
     """One child of a supervisor."""
 
     id: str
+    """Also the actor's name: unique in the whole tree."""
     actor: str
-    """`module:Class` of the actor; imported in the child process, not here."""
+    """`module:Class` of the actor; imported in the child process, not here, unless `preload`."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Plain data handed to the actor."""
+    type: ChildType = ChildType.WORKER
     restart: Restart = Restart.PERMANENT
     significant: bool = False
-    """When it ends by itself for good, the supervisor ends too (auto_shutdown any_significant)."""
+    """Whether its end counts for the supervisor's auto_shutdown."""
     shutdown_s: float = 5.0
-    """Time to end by itself when told to; then SIGKILL. 0 kills at once (brutal_kill)."""
+    """Time to end when told to, then SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
     start_deadline_s: float = 30.0
     """Time from the fork to readiness; then it is killed and counts as failed."""
     hang_deadline_s: float = 10.0
     """Without a beat, or busy in one handler for this long, it counts as hung and is killed."""
+    probe_every_s: float = 0.0
+    """How often `on_probe` says whether it can take work; 0 for ready once started."""
+    preload: bool = False
+    """Import its module in the supervisor: it starts faster and shares memory with its siblings.
+
+    Only for modules that start no thread and touch no GPU when imported."""
     backoff: Backoff = field(default_factory=Backoff)
+    budgets: Mapping[Failure, Budget] = field(default_factory=dict)
+    """Kinds of failure that are counted for themselves; the others spend the supervisor's budget."""
+    breaker: Breaker | None = None
+    retirement: Retirement = field(default_factory=Retirement)
 
     def __post_init__(self) -> None:
-        _check("id", self.id, bool(self.id), "a name")
+        _check("id", self.id, 0 < len(self.id.encode()) <= 60 and "~" not in self.id, _NAME)
         _check("actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
         _check("shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
         _check("start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
         _check("hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
+        _check("probe_every_s", self.probe_every_s, self.probe_every_s >= 0, "at least 0")
         if self.significant and self.restart is Restart.PERMANENT:
             raise InvalidChildSpec(
                 f"child {self.id!r}: significant must be false for a permanent child, "
                 "which never ends for good; make it transient or temporary"
             )
+
+
+_NAME = "a name of at most 60 bytes without '~'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,25 +188,53 @@ class SupervisorFlags:
     max_restarts: int = 3
     max_seconds: float = 5.0
     """More than max_restarts failures within max_seconds: the supervisor gives up and exits `shutdown`."""
+    auto_shutdown: AutoShutdown = AutoShutdown.NEVER
     ordered: bool = True
     """Start left to right, each once the one before is ready, stop in reverse. A pool is not ordered."""
+    dynamic: bool = False
+    """Children are started on demand and forgotten when they end for good (Elixir's DynamicSupervisor)."""
+    max_children: int = 0
+    """Most children at a time, restarting and quarantined ones included; 0 for no limit."""
+    max_quarantined: float = 1.0
+    """Share of the children that may be in quarantine; beyond it the fault is not theirs: it gives up."""
 
     def __post_init__(self) -> None:
         _check("max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
         _check("max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
+        _check("max_children", self.max_children, self.max_children >= 0, "at least 0")
+        _check("max_quarantined", self.max_quarantined, 0 <= self.max_quarantined <= 1, "in [0, 1]")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
             raise InvalidChildSpec(
                 "strategy rest_for_one needs ordered=true: 'the rest' has no meaning otherwise"
             )
+        if self.dynamic and (self.ordered or self.strategy is not Strategy.ONE_FOR_ONE):
+            raise InvalidChildSpec(
+                f"dynamic needs strategy one_for_one and ordered=false, got {self.strategy.value} "
+                f"and ordered={str(self.ordered).lower()}: children that come and go have no order"
+            )
 
 
-def check_unique_ids(specs: "tuple[ChildSpec, ...]") -> None:
+def check_unique_ids(specs: tuple[ChildSpec, ...]) -> None:
     """Raise InvalidChildSpec when two children bear one id."""
     seen: set[str] = set()
     for spec in specs:
         if spec.id in seen:
             raise InvalidChildSpec(f"child id {spec.id!r} is used twice; ids are unique within a supervisor")
         seen.add(spec.id)
+
+
+def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
+    """Raise InvalidChildSpec when a child cannot be what its spec says under these flags."""
+    if spec.significant and flags.auto_shutdown is AutoShutdown.NEVER:
+        raise InvalidChildSpec(
+            f"child {spec.id!r}: significant is true, but the supervisor's auto_shutdown is never; "
+            "set it to any_significant or all_significant"
+        )
+    if spec.breaker is not None and flags.strategy is not Strategy.ONE_FOR_ONE:
+        raise InvalidChildSpec(
+            f"child {spec.id!r}: a breaker needs strategy one_for_one, got {flags.strategy.value}: "
+            "its siblings could not run while it is in quarantine"
+        )
 
 
 def _check(name: str, value: object, holds: bool, expected: str) -> None:

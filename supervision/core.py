@@ -1,104 +1,49 @@
 """The supervisor's decisions: a state machine without processes, time or I/O of its own.
 
-Feed it what happened (`ready`, `exited`, `hung`, `stop`, `tick`), each with the
-time; it answers with what to do (`Spawn`, `Stop`, `Kill`, `Report`, `Finish`).
-Every child has a target (up, down, or bounce: down and up again) and a status;
-after each event the machine reconciles the two in the order OTP demands: start
-left to right, stop right to left, one at a time unless the children are equals.
+Feed it what happened (`ready`, `exited`, `hung`, `used`, `stop`, `tick`), each with the time; it answers with
+what to do (`supervision.actions`). Every child has a target (up, down, or bounce: down and up again) and a
+status; after each event the machine reconciles the two in the order OTP demands: start left to right, stop
+right to left, one at a time unless the children are equals.
 
-Source of the semantics: OTP `supervisor` (restart types, strategies, restart
-intensity, shutdown), Elixir `Supervisor` (names and defaults).
+Source of the semantics: OTP `supervisor` (restart types, strategies, restart intensity, shutdown,
+auto_shutdown), Elixir `Supervisor` and `DynamicSupervisor` (names and defaults). Management calls are in
+`supervision.management`, replacement by age and use in `supervision.succession`.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from supervision import breaker, succession
+from supervision.actions import (
+    Action,
+    Answer,
+    AskToStop,
+    Call,
+    Child,
+    Ended,
+    Finish,
+    Forget,
+    Kill,
+    Report,
+    Spawn,
+    Status,
+    Target,
+)
 from supervision.backoff import backoff_s
+from supervision.breaker import CircuitState
 from supervision.budget import add_restart
-from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags, check_unique_ids
-
-
-class Status(StrEnum):
-    """Where a child's process is."""
-
-    DOWN = "down"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-
-
-class Target(StrEnum):
-    """Where a child should be."""
-
-    UP = "up"
-    DOWN = "down"
-    BOUNCE = "bounce"
-    """Down first, then up: a sibling's failure takes it along."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    """Start a process for the child."""
-
-    id: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskToStop:
-    """Tell the child to end by itself."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """SIGKILL the child's process."""
-
-    id: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """OTP's supervisor report: context, reason, offender (the supervisor adds itself)."""
-
-    context: str
-    reason: str
-    offender: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The supervisor itself ends; all children are down. normal: it was told to, or its work is done."""
-
-    normal: bool
-    reason: str
-
-
-Action = Spawn | AskToStop | Kill | Report | Finish
-
-
-@dataclass(slots=True)
-class Child:
-    """One child as the machine knows it."""
-
-    spec: ChildSpec
-    target: Target = Target.UP
-    status: Status = Status.DOWN
-    incarnation: int = 0
-    restarts: int = 0
-    failures_in_row: int = 0
-    since_s: float = 0.0
-    """When the status began."""
-    start_at_s: float = 0.0
-    """Not to be started before (backoff)."""
-    stop_by_s: float = 0.0
-    last_reason: str = ""
-    was_ready: bool = False
-    """It has been up at least once in this supervisor's life."""
+from supervision.child_spec import (
+    AutoShutdown,
+    ChildSpec,
+    Failure,
+    Restart,
+    Strategy,
+    SupervisorFlags,
+    check_fits,
+    check_unique_ids,
+)
 
 
 @dataclass(slots=True)
@@ -115,112 +60,200 @@ class SupervisorCore:
 
     def __post_init__(self) -> None:
         check_unique_ids(self.specs)
+        for spec in self.specs:
+            check_fits(spec, self.flags)
         self.children = {spec.id: Child(spec) for spec in self.specs}
 
     # ---- events ----
 
     def tick(self, now_s: float) -> list[Action]:
-        """Time passed: start what is due, kill what is overdue."""
-        return [*self._overdue(now_s), *self._reconcile(now_s)]
+        """Time passed: start what is due, kill what is overdue, replace what is old."""
+        actions = self._overdue(now_s)
+        for child in self.children.values():
+            self._close_circuit(child, now_s)
+            actions += succession.retire_if_old(child, now_s)
+        return [*actions, *self.reconcile(now_s)]
 
     def ready(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
-        """A child finished its start."""
-        child = self.children[id_]
-        if child.status is Status.STARTING and child.incarnation == incarnation:
-            self._move(child, Status.RUNNING, now_s)
-            child.was_ready = True
-        return self._reconcile(now_s)
-
-    def hung(self, id_: str, incarnation: int, why: str, now_s: float) -> list[Action]:
-        """A child stopped beating or is stuck. Its exit arrives as `exited` like any other."""
-        child = self.children[id_]
-        if child.status is not Status.RUNNING or child.incarnation != incarnation:
+        """A child finished its start, or its replacement did."""
+        child = self.children.get(id_)
+        if child is None:
             return []
-        child.last_reason = why
-        return [Kill(id_, why)]
+        if child.spare is not None and child.spare.incarnation == incarnation:
+            return [*succession.promote(child, now_s, self.draw()), *self.reconcile(now_s)]
+        if child.status is not Status.STARTING or child.incarnation != incarnation:
+            return []
+        move(child, Status.RUNNING, now_s)
+        child.was_ready = True
+        child.retire_at_s = succession.retire_at_s(child.spec.retirement, now_s, self.draw())
+        return [*answer(child, ok=True), *self.reconcile(now_s)]
 
-    def exited(self, id_: str, incarnation: int, reason: str, normal: bool, now_s: float) -> list[Action]:
+    def hung(self, id_: str, incarnation: int, why: str) -> list[Action]:
+        """A child stopped beating or is stuck. Its exit arrives as `exited` like any other."""
+        child = self.children.get(id_)
+        if child is None or child.status is not Status.RUNNING or child.incarnation != incarnation:
+            return []
+        if child.is_killed:
+            return []
+        child.is_killed = child.is_hung = True
+        return [Kill(id_, incarnation, why)]
+
+    def used(self, id_: str, incarnation: int, uses: int, now_s: float) -> list[Action]:
+        """How often a child says it was used so far."""
+        child = self.children.get(id_)
+        if child is None or child.incarnation != incarnation:
+            return []
+        return [*succession.retire_if_used_up(child, uses, now_s), *self.reconcile(now_s)]
+
+    def exited(self, id_: str, incarnation: int, ended: Ended, now_s: float) -> list[Action]:
         """A child's process ended. A late notice of an older incarnation changes nothing."""
-        child = self.children[id_]
+        child = self.children.get(id_)
+        if child is None:
+            return []
+        if child.retiring is not None and child.retiring.incarnation == incarnation:
+            child.retiring = None
+            return self.reconcile(now_s)
+        if child.spare is not None and child.spare.incarnation == incarnation:
+            return [*succession.spare_failed(child, ended, now_s, self.draw()), *self.reconcile(now_s)]
         if child.incarnation != incarnation or child.status is Status.DOWN:
             return []
-        was = child.status
-        ran_s = now_s - child.since_s if was is Status.RUNNING else 0.0
-        self._move(child, Status.DOWN, now_s)
-        if was is Status.STOPPING or child.target is not Target.UP:
-            # It was to go down anyway: however it ended, that is no failure of its own.
-            if child.target is Target.BOUNCE:
-                child.target = Target.UP
-            return self._reconcile(now_s)
-        if self.flags.ordered and not child.was_ready and not normal:
-            return self._failed_to_start(child, reason, now_s)
-        actions = self._failed_or_done(child, reason, normal, ran_s, now_s)
-        return [*actions, *self._reconcile(now_s)]
+        return [*self._down(child, ended, now_s), *self.reconcile(now_s)]
 
     def stop(self, reason: str, now_s: float, *, normal: bool = True) -> list[Action]:
         """Bring every child down, in reverse order, then finish."""
-        if self.finishing is None:
-            self.finishing = Finish(normal=normal, reason=reason)
-        for child in self.children.values():
-            child.target = Target.DOWN
-        return self._reconcile(now_s)
+        return [*self._stop_all(reason, normal=normal), *self.reconcile(now_s)]
 
     def next_wake_s(self) -> float:
-        """When `tick` has something to do even if nothing happens."""
-        moments = [float("inf")]
-        for child in self.children.values():
-            if child.status is Status.STARTING:
-                moments.append(child.since_s + child.spec.start_deadline_s)
-            elif child.status is Status.STOPPING:
-                moments.append(child.stop_by_s)
-        moments += [child.start_at_s for child in self._next_to_start()]
-        return min(moments)
+        """When `tick` has something to do even if nothing happens; infinity for never."""
+        wakes = [self._wake_s(child) for child in self.children.values()]
+        return min([*wakes, *(child.start_at_s for child in self._next_to_start())], default=math.inf)
 
-    # ---- decisions ----
+    # ---- a process ended ----
 
-    def _failed_or_done(
-        self, child: Child, reason: str, normal: bool, ran_s: float, now_s: float
-    ) -> list[Action]:
-        child.last_reason = reason
-        report = Report("child_terminated", reason, child.spec.id)
-        if not _is_restarted(child.spec.restart, normal):
-            child.target = Target.DOWN
-            done = [] if normal else [report]
-            if child.spec.significant:
-                return [*done, *self.stop(f"significant child {child.spec.id!r} ended: {reason}", now_s)]
-            return list(done)
-        self.restarts, in_budget = add_restart(
-            self.restarts, now_s, max_restarts=self.flags.max_restarts, max_seconds=self.flags.max_seconds
-        )
-        if not in_budget:
-            why = (
-                f"child {child.spec.id!r} failed once more ({reason}): "
-                f"over {self.flags.max_restarts} restarts in {self.flags.max_seconds:g} s"
-            )
-            return [report, Report("shutdown", why, child.spec.id), *self.stop(why, now_s, normal=False)]
-        self._plan_restart(child, ran_s, now_s)
-        return [report]
+    def _down(self, child: Child, ended: Ended, now_s: float) -> list[Action]:
+        was, ran_s = child.status, now_s - child.since_s
+        kind = _kind_of(child, ended)
+        was_killed, child.is_killed, child.is_hung = child.is_killed, False, False
+        move(child, Status.DOWN, now_s)
+        if was is Status.STOPPING or child.target is not Target.UP:
+            return self._down_as_wanted(child, ended, was_killed)
+        child.last_reason = ended.reason
+        if child.call is not None and was is Status.STARTING and not ended.ignored:
+            return self._call_failed(child, ended)
+        if ended.ignored and was is Status.STARTING:
+            return [*answer(child, ok=True, reason="ignored"), *self._down_for_good(child, by_itself=False)]
+        if self.flags.ordered and not child.was_ready and not ended.normal:
+            return self._failed_to_start(child, ended)
+        if not _is_restarted(child.spec.restart, ended.normal):
+            report = [] if ended.normal else [Report("child_terminated", ended.reason, child.spec.id)]
+            return [*report, *self._down_for_good(child, by_itself=True)]
+        return self._failed(child, kind, ran_s if was is Status.RUNNING else 0.0, now_s)
 
-    def _failed_to_start(self, child: Child, reason: str, now_s: float) -> list[Action]:
+    def _down_as_wanted(self, child: Child, ended: Ended, was_killed: bool) -> list[Action]:
+        """It was to go down anyway: however it ended, that is no failure of its own."""
+        actions: list[Action] = []
+        if not ended.normal and (not was_killed or "did not stop" in ended.reason):
+            actions.append(Report("shutdown_error", ended.reason, child.spec.id))
+        if child.target is Target.BOUNCE:
+            child.target = Target.UP
+            return actions
+        actions += answer(child, ok=False, reason="it was told to stop")
+        child.is_forgotten = child.is_forgotten or self._forgets(child)
+        return actions
+
+    def _call_failed(self, child: Child, ended: Ended) -> list[Action]:
+        """start_child and restart_child say so; nothing is tried again and no budget is spent (OTP)."""
+        child.is_forgotten = child.call is Call.START
+        child.target = Target.DOWN
+        return answer(child, ok=False, reason=ended.reason)
+
+    def _failed_to_start(self, child: Child, ended: Ended) -> list[Action]:
         """A first start that fails would fail the same way again: no budget is spent on it (OTP)."""
-        child.last_reason = reason
-        why = f"child {child.spec.id!r} failed to start: {reason}"
-        return [Report("start_error", reason, child.spec.id), *self.stop(why, now_s, normal=False)]
+        why = f"child {child.spec.id!r} failed to start: {ended.reason}"
+        return [Report("start_error", ended.reason, child.spec.id), *self._stop_all(why, normal=False)]
 
-    def _plan_restart(self, child: Child, ran_s: float, now_s: float) -> None:
+    def _down_for_good(self, child: Child, *, by_itself: bool) -> list[Action]:
+        child.target = Target.DOWN
+        child.is_forgotten = self._forgets(child)
+        if not by_itself or not child.spec.significant or not self._shuts_down():
+            return []
+        why = f"significant child {child.spec.id!r} ended: {child.last_reason}"
+        return self._stop_all(why, normal=True)
+
+    def _forgets(self, child: Child) -> bool:
+        return self.flags.dynamic or child.spec.restart is Restart.TEMPORARY
+
+    def _shuts_down(self) -> bool:
+        if self.flags.auto_shutdown is AutoShutdown.ALL_SIGNIFICANT:
+            return not any(c.spec.significant and c.target is not Target.DOWN for c in self.children.values())
+        return self.flags.auto_shutdown is AutoShutdown.ANY_SIGNIFICANT
+
+    # ---- a failure ----
+
+    def _failed(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
+        report = Report("child_terminated", child.last_reason, child.spec.id)
         policy = child.spec.backoff
         child.failures_in_row = 1 if ran_s >= policy.reset_after_s else child.failures_in_row + 1
+        verdict = self._spend(child, kind, ran_s, now_s)
+        if self.finishing is not None:
+            return [report, *verdict]
         child.restarts += 1
-        child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
-        for sibling in self._taken_along(child):
+        if not child.is_quarantined:
+            child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
+        self._take_along(child)
+        return [report, *verdict]
+
+    def _spend(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
+        """One failure on the budget it belongs to: its kind's, the breaker's, or the supervisor's."""
+        policy, own = child.spec.breaker, child.spec.budgets.get(kind)
+        if own is not None:
+            child.spent[kind], holds = add_restart(
+                child.spent.get(kind, ()), now_s, max_restarts=own.max_restarts, max_seconds=own.max_seconds
+            )
+            if holds:
+                return []
+            why = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
+            if policy is None:
+                return self._give_up(child, why)
+            child.circuit = breaker.opened(policy, now_s)
+            return self._quarantined(child, why)
+        if policy is None:
+            return self._spend_own(child, now_s)
+        child.circuit = breaker.failed(breaker.after_running(child.circuit, policy, ran_s), policy, now_s)
+        why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one on probation"
+        return self._quarantined(child, why) if child.is_quarantined else []
+
+    def _spend_own(self, child: Child, now_s: float) -> list[Action]:
+        flags = self.flags
+        self.restarts, holds = add_restart(
+            self.restarts, now_s, max_restarts=flags.max_restarts, max_seconds=flags.max_seconds
+        )
+        if holds:
+            return []
+        return self._give_up(child, f"over {flags.max_restarts} restarts in {flags.max_seconds:g} s")
+
+    def _quarantined(self, child: Child, why: str) -> list[Action]:
+        child.start_at_s = child.circuit.open_until_s
+        child.spent.clear()
+        share = sum(c.is_quarantined for c in self.children.values()) / len(self.children)
+        if share > self.flags.max_quarantined:
+            return self._give_up(child, f"{share:.0%} of the children are in quarantine")
+        return [Report("quarantined", f"{child.last_reason}: {why}", child.spec.id)]
+
+    def _give_up(self, child: Child, over: str) -> list[Action]:
+        why = f"child {child.spec.id!r} failed once more ({child.last_reason}): {over}"
+        return [Report("shutdown", why, child.spec.id), *self._stop_all(why, normal=False)]
+
+    def _take_along(self, failed: Child) -> None:
+        for sibling in list(self._siblings_taken_along(failed)):
             if sibling.spec.restart is Restart.TEMPORARY:
                 sibling.target = Target.DOWN
             elif sibling.status is not Status.DOWN:
                 sibling.target = Target.BOUNCE
                 sibling.restarts += 1
-                sibling.last_reason = f"restarted along with {child.spec.id!r}"
+                sibling.last_reason = f"restarted along with {failed.spec.id!r}: {failed.last_reason}"
 
-    def _taken_along(self, failed: Child) -> Iterator[Child]:
+    def _siblings_taken_along(self, failed: Child) -> Iterator[Child]:
         after = False
         for child in self.children.values():
             if child is failed:
@@ -230,30 +263,72 @@ class SupervisorCore:
             ):
                 yield child
 
+    # ---- time ----
+
     def _overdue(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for child in self.children.values():
             spec = child.spec
-            if child.status is Status.STARTING and now_s >= child.since_s + spec.start_deadline_s:
-                actions.append(Kill(spec.id, f"not ready within {spec.start_deadline_s:g} s"))
+            if child.is_killed:
+                pass
+            elif child.status is Status.STARTING and now_s >= child.since_s + spec.start_deadline_s:
+                child.is_killed = True
+                why = f"not ready within {spec.start_deadline_s:g} s"
+                actions.append(Kill(spec.id, child.incarnation, why))
             elif child.status is Status.STOPPING and now_s >= child.stop_by_s:
-                actions.append(Kill(spec.id, f"did not stop within {spec.shutdown_s:g} s"))
+                child.is_killed = True
+                why = f"did not stop within {spec.shutdown_s:g} s"
+                actions.append(Kill(spec.id, child.incarnation, why))
+            actions += succession.overdue(child, now_s)
         return actions
+
+    def _close_circuit(self, child: Child, now_s: float) -> None:
+        if child.spec.breaker is not None and child.status is Status.RUNNING:
+            ran_s = now_s - child.since_s
+            child.circuit = breaker.after_running(child.circuit, child.spec.breaker, ran_s)
+
+    def _wake_s(self, child: Child) -> float:
+        wake_s = succession.wake_s(child)
+        if child.is_killed:
+            return wake_s
+        if child.status is Status.STARTING:
+            return min(wake_s, child.since_s + child.spec.start_deadline_s)
+        if child.status is Status.STOPPING:
+            return min(wake_s, child.stop_by_s)
+        is_on_probation = child.circuit.state is CircuitState.HALF_OPEN and child.spec.breaker is not None
+        if child.status is Status.RUNNING and is_on_probation and child.spec.breaker is not None:
+            return min(wake_s, child.since_s + child.spec.breaker.healthy_s)
+        return wake_s
 
     # ---- reconciliation ----
 
-    def _reconcile(self, now_s: float) -> list[Action]:
+    def reconcile(self, now_s: float) -> list[Action]:
+        """What brings every child from its status towards its target, in order."""
         if self.is_finished:
             return []
-        stops = self._stops(now_s)
-        if stops:
-            return stops
-        if self.finishing is not None:
-            if all(child.status is Status.DOWN for child in self.children.values()):
-                self.is_finished = True
-                return [self.finishing]
-            return []
-        return self._starts(now_s)
+        actions = [action for child in self.children.values() for action in succession.drop_spare(child)]
+        actions += self._forget_the_gone()
+        actions += self._stops(now_s)
+        if self.finishing is None:
+            return [*actions, *self._starts(now_s)]
+        if all(child.is_gone for child in self.children.values()):
+            self.is_finished = True
+            actions.append(self.finishing)
+        return actions
+
+    def _forget_the_gone(self) -> list[Action]:
+        gone = [id_ for id_, child in self.children.items() if child.is_forgotten and child.is_gone]
+        for id_ in gone:
+            del self.children[id_]
+        return [Forget(id_) for id_ in gone]
+
+    def _stop_all(self, reason: str, *, normal: bool) -> list[Action]:
+        if self.finishing is None:
+            self.finishing = Finish(normal=normal, reason=reason)
+        for child in self.children.values():
+            child.target = Target.DOWN
+        waiting = [child for child in self.children.values() if child.status is Status.DOWN]
+        return [action for child in waiting for action in answer(child, ok=False, reason=reason)]
 
     def _stops(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
@@ -269,25 +344,30 @@ class SupervisorCore:
 
     def _stop_one(self, child: Child, now_s: float) -> Action:
         may_end_by_itself = child.status is Status.RUNNING and child.spec.shutdown_s > 0
-        self._move(child, Status.STOPPING, now_s)
+        move(child, Status.STOPPING, now_s)
         child.stop_by_s = now_s + child.spec.shutdown_s
         if may_end_by_itself:
-            return AskToStop(child.spec.id)
-        return Kill(child.spec.id, "stopped by its supervisor")
+            return AskToStop(child.spec.id, child.incarnation)
+        child.is_killed = True
+        return Kill(child.spec.id, child.incarnation, "stopped by its supervisor")
 
     def _starts(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for child in self._next_to_start():
             if now_s >= child.start_at_s:
-                child.incarnation += 1
-                self._move(child, Status.STARTING, now_s)
+                child.issued += 1
+                child.incarnation = child.issued
+                child.circuit = breaker.on_probation(child.circuit)
+                move(child, Status.STARTING, now_s)
                 actions.append(Spawn(child.spec.id, child.incarnation))
         return actions
 
     def _next_to_start(self) -> Iterator[Child]:
         """Those down that should be up and wait for nobody; at most for their own backoff."""
-        are_independent = not self.flags.ordered and self.flags.strategy is Strategy.ONE_FOR_ONE
-        if not are_independent and any(c.status is Status.STOPPING for c in self.children.values()):
+        if self.finishing is not None:
+            return
+        is_joint = self.flags.strategy is not Strategy.ONE_FOR_ONE
+        if is_joint and any(c.status is Status.STOPPING for c in self.children.values()):
             return  # nobody starts before all who are taken along are down
         for child in self.children.values():
             if child.target is not Target.UP:
@@ -301,11 +381,28 @@ class SupervisorCore:
         """True while those after this child must not start. With one_for_one only its first start counts."""
         if not self.flags.ordered or child.status is Status.RUNNING:
             return False
-        return self.flags.strategy is not Strategy.ONE_FOR_ONE or not child.was_ready
+        return self.flags.strategy is not Strategy.ONE_FOR_ONE or not (child.was_ready or child.call)
 
-    @staticmethod
-    def _move(child: Child, status: Status, now_s: float) -> None:
-        child.status, child.since_s = status, now_s
+
+def move(child: Child, status: Status, now_s: float) -> None:
+    """A change of status, and when."""
+    child.status, child.since_s = status, now_s
+
+
+def answer(child: Child, *, ok: bool, reason: str = "") -> list[Action]:
+    """Let a management call that waits for this child know."""
+    if child.call is None:
+        return []
+    child.call = None
+    return [Answer(child.spec.id, ok, reason)]
+
+
+def _kind_of(child: Child, ended: Ended) -> Failure:
+    if child.is_hung:
+        return Failure.HANG
+    if child.status is Status.STARTING:
+        return Failure.START
+    return Failure.SIGNAL if ended.by_signal else Failure.CRASH
 
 
 def _is_restarted(restart: Restart, normal: bool) -> bool:

@@ -1,0 +1,183 @@
+"""What a supervisor's decisions are made of: its children as it sees them, and what it wants done."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervision.breaker import Circuit, CircuitState
+from supervision.child_spec import ChildSpec, Failure
+
+
+class Status(StrEnum):
+    """Where a child's process is."""
+
+    DOWN = "down"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class Target(StrEnum):
+    """Where a child should be."""
+
+    UP = "up"
+    DOWN = "down"
+    BOUNCE = "bounce"
+    """Down first, then up: a sibling's failure takes it along, or it is replaced."""
+
+
+class Call(StrEnum):
+    """A management call that waits for a child's start."""
+
+    START = "start_child"
+    RESTART = "restart_child"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended."""
+
+    reason: str
+    normal: bool = False
+    by_signal: bool = False
+    ignored: bool = False
+    """It said at its start that there is nothing to do (OTP `ignore`)."""
+
+
+# ---- what is to be done ----
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a process for the child."""
+
+    id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnSpare:
+    """Start the process that will replace the child's, beside it."""
+
+    id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """The spare bears the child's name from now on; the old process, if there is one, loses it."""
+
+    id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskToStop:
+    """Tell a process to end by itself."""
+
+    id: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL a process."""
+
+    id: str
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """OTP's supervisor report: context, reason, offender (the supervisor adds itself)."""
+
+    context: str
+    """start_error, child_terminated, shutdown_error, shutdown (OTP); quarantined, retired (beyond it)."""
+    reason: str
+    offender: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A management call that waited for this child's start can be answered."""
+
+    id: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The child's spec is gone; nothing of it runs."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The supervisor itself ends; all children are down. normal: it was told to, or its work is done."""
+
+    normal: bool
+    reason: str
+
+
+Action = Spawn | SpawnSpare | Promote | AskToStop | Kill | Report | Answer | Forget | Finish
+
+
+# ---- children ----
+
+
+@dataclass(slots=True)
+class Side:
+    """A process of a child beside its own: a spare that starts, or a predecessor that retires."""
+
+    incarnation: int
+    deadline_s: float
+    is_killed: bool = False
+    is_dropped: bool = False
+    """Killed because it is not needed, which is no failure of its own."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One child as the machine knows it."""
+
+    spec: ChildSpec
+    target: Target = Target.UP
+    status: Status = Status.DOWN
+    incarnation: int = 0
+    """Of the process that bears the name."""
+    issued: int = 0
+    """Highest incarnation ever given out."""
+    restarts: int = 0
+    failures_in_row: int = 0
+    since_s: float = 0.0
+    """When the status began."""
+    start_at_s: float = 0.0
+    """Not to be started before (backoff, quarantine)."""
+    stop_by_s: float = 0.0
+    retire_at_s: float = float("inf")
+    last_reason: str = ""
+    was_ready: bool = False
+    """It has been up at least once in this supervisor's life."""
+    is_killed: bool = False
+    """A SIGKILL is on its way to the process."""
+    is_hung: bool = False
+    call: Call | None = None
+    circuit: Circuit = field(default_factory=Circuit)
+    spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
+    spare: Side | None = None
+    retiring: Side | None = None
+    spare_after_s: float = 0.0
+    """No replacement is tried before; a failed one waits like a failed child."""
+    is_forgotten: bool = False
+    """Its spec goes when its last process has."""
+
+    @property
+    def is_quarantined(self) -> bool:
+        return self.circuit.state is CircuitState.OPEN
+
+    @property
+    def is_gone(self) -> bool:
+        """No process of it is left."""
+        return self.status is Status.DOWN and self.spare is None and self.retiring is None

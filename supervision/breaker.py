@@ -1,0 +1,50 @@
+"""The circuit breaker of one child: closed, open, half-open. Pure."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from supervision.budget import add_restart
+from supervision.child_spec import Breaker
+
+
+class CircuitState(StrEnum):
+    """Nygard's three states (Release It!, chapter 5)."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """What is remembered of a child's failures."""
+
+    state: CircuitState = CircuitState.CLOSED
+    failures: tuple[float, ...] = ()
+    """Moments in seconds, while closed."""
+    open_until_s: float = 0.0
+
+
+def failed(circuit: Circuit, policy: Breaker, now_s: float) -> Circuit:
+    """After one more failure. On probation a single one opens it again."""
+    if circuit.state is CircuitState.HALF_OPEN:
+        return opened(policy, now_s)
+    failures, holds = add_restart(
+        circuit.failures, now_s, max_restarts=policy.max_failures, max_seconds=policy.within_s
+    )
+    return replace(circuit, failures=failures) if holds else opened(policy, now_s)
+
+
+def opened(policy: Breaker, now_s: float) -> Circuit:
+    """In quarantine from now on."""
+    return Circuit(CircuitState.OPEN, open_until_s=now_s + policy.open_s)
+
+
+def on_probation(circuit: Circuit) -> Circuit:
+    """The one start after quarantine."""
+    return Circuit(CircuitState.HALF_OPEN) if circuit.state is CircuitState.OPEN else circuit
+
+
+def after_running(circuit: Circuit, policy: Breaker, ran_s: float) -> Circuit:
+    """Closed again once the probation has lasted."""
+    return Circuit() if circuit.state is CircuitState.HALF_OPEN and ran_s >= policy.healthy_s else circuit

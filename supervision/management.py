@@ -1,0 +1,162 @@
+"""OTP's management calls on a supervisor's state: start, terminate, restart, delete; which and count.
+
+Each returns what to do and, when it can be answered at once, the reason it was refused (empty for done).
+A call that must wait for a child's start is answered later by an `Answer` action (OTP blocks until init
+returned); a termination is over when the child is gone.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from supervision.actions import Action, Call, Child, Status, Target
+from supervision.breaker import Circuit
+from supervision.child_spec import ChildSpec, Restart, SupervisorFlags, check_fits
+from supervision.core import SupervisorCore, answer
+from supervision.errors import InvalidChildSpec
+
+NOT_FOUND = "not_found"
+RUNNING = "running"
+RESTARTING = "restarting"
+ALREADY_PRESENT = "already_present"
+ALREADY_STARTED = "already_started"
+MAX_CHILDREN = "max_children"
+SHUTTING_DOWN = "shutting_down"
+
+WAITS = None
+"""No answer yet."""
+
+Outcome = tuple[list[Action], str | None]
+"""Actions; and '' when it is done, a reason when it is refused, WAITS when the answer comes later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """OTP `count_children`, without the difference of workers and supervisors, which is the actor's."""
+
+    specs: int
+    active: int
+    restarting: int
+    quarantined: int
+
+
+def start_child(core: SupervisorCore, spec: ChildSpec, now_s: float) -> Outcome:
+    """Add a child and start it. Raises InvalidChildSpec."""
+    check_fits(spec, core.flags)
+    known = core.children.get(spec.id)
+    if core.finishing is not None:
+        return [], SHUTTING_DOWN
+    if known is not None:
+        is_up = known.status is not Status.DOWN or known.target is not Target.DOWN
+        return [], ALREADY_STARTED if is_up else ALREADY_PRESENT
+    if 0 < core.flags.max_children <= len(core.children):
+        return [], MAX_CHILDREN
+    core.children[spec.id] = Child(spec, call=Call.START)
+    return core.reconcile(now_s), WAITS
+
+
+def terminate_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
+    """Bring a child down for good; a restart that waits is called off. A temporary one is forgotten."""
+    child = core.children.get(id_)
+    if child is None:
+        return [], NOT_FOUND
+    child.target = Target.DOWN
+    child.circuit = Circuit()
+    actions = answer(child, ok=False, reason="it was terminated") if child.status is Status.DOWN else []
+    child.is_forgotten = core.flags.dynamic or child.spec.restart is Restart.TEMPORARY
+    return [*actions, *core.reconcile(now_s)], "" if child.is_gone else WAITS
+
+
+def restart_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
+    """Start a child that was terminated or is done."""
+    child = core.children.get(id_)
+    if core.finishing is not None:
+        return [], SHUTTING_DOWN
+    refusal = NOT_FOUND if child is None or core.flags.dynamic else _why_busy(child)
+    if child is None or refusal:
+        return [], refusal
+    child.target, child.call, child.start_at_s = Target.UP, Call.RESTART, now_s
+    child.failures_in_row = 0
+    return core.reconcile(now_s), WAITS
+
+
+def delete_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
+    """Forget the spec of a child that is down."""
+    child = core.children.get(id_)
+    refusal = NOT_FOUND if child is None or core.flags.dynamic else _why_busy(child)
+    if child is None or refusal:
+        return [], refusal
+    child.is_forgotten = True
+    return core.reconcile(now_s), ""
+
+
+def release_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
+    """End a child's quarantine or backoff now, and forget its failures."""
+    child = core.children.get(id_)
+    if child is None:
+        return [], NOT_FOUND
+    if child.status is not Status.DOWN or child.target is not Target.UP:
+        return [], f"it waits for nothing: {describe(child)}"
+    child.circuit, child.failures_in_row, child.start_at_s = Circuit(), 0, now_s
+    child.spent.clear()
+    return core.reconcile(now_s), ""
+
+
+def update_child(core: SupervisorCore, id_: str, changes: dict[str, Any], now_s: float) -> Outcome:
+    """Change fields of a child's spec while it runs; what concerns its start holds from the next one.
+
+    Raises InvalidChildSpec for a value that makes no sense, and for id and actor: another child has those.
+    """
+    child = core.children.get(id_)
+    if child is None:
+        return [], NOT_FOUND
+    if fixed := {"id", "actor"} & changes.keys():
+        raise InvalidChildSpec(f"{sorted(fixed)} of a running child cannot be changed; start another child")
+    spec = replace(child.spec, **changes)
+    check_fits(spec, core.flags)
+    child.spec = spec
+    if "retirement" in changes and child.status is Status.RUNNING:
+        child.retire_at_s = child.since_s + spec.retirement.max_age_s
+    if spec.breaker is None and child.is_quarantined:
+        child.circuit, child.start_at_s = Circuit(), now_s
+    return core.tick(now_s), ""
+
+
+def update_flags(core: SupervisorCore, flags: SupervisorFlags, now_s: float) -> Outcome:
+    """Other limits from now on. Raises InvalidChildSpec when a child does not fit them."""
+    if (flags.strategy, flags.ordered, flags.dynamic) != (
+        core.flags.strategy,
+        core.flags.ordered,
+        core.flags.dynamic,
+    ):
+        raise InvalidChildSpec("strategy, ordered and dynamic cannot be changed; start another supervisor")
+    for child in core.children.values():
+        check_fits(child.spec, flags)
+    core.flags = flags
+    return core.tick(now_s), ""
+
+
+def count_children(core: SupervisorCore) -> Counts:
+    children = core.children.values()
+    return Counts(
+        specs=len(children),
+        active=sum(child.status is not Status.DOWN for child in children),
+        restarting=sum(describe(child) == RESTARTING for child in children),
+        quarantined=sum(child.is_quarantined for child in children),
+    )
+
+
+def describe(child: Child) -> str:
+    """OTP's word for a child: running (or how far it is), restarting, undefined; or quarantined."""
+    if child.status is not Status.DOWN:
+        return child.status.value
+    if child.is_quarantined:
+        return "quarantined"
+    if child.target is Target.DOWN:
+        return "undefined"
+    return RESTARTING if child.restarts else "waiting"
+
+
+def _why_busy(child: Child) -> str:
+    if not child.is_gone:
+        return RUNNING
+    return "" if child.target is Target.DOWN else RESTARTING

@@ -1,0 +1,110 @@
+"""Replacing a child that works: by age, by use, with or without a warm spare. Pure but for the child's state.
+
+Without a spare the child is told to end and started again. With one the replacement starts beside it; once it
+is ready it takes over the name, and the old process gets the child's shutdown time to finish what it is at.
+"""
+
+import math
+
+from supervision.actions import (
+    Action,
+    AskToStop,
+    Child,
+    Ended,
+    Kill,
+    Promote,
+    Report,
+    Side,
+    SpawnSpare,
+    Status,
+    Target,
+)
+from supervision.backoff import backoff_s
+from supervision.child_spec import Retirement
+
+MIN_WAIT_S = 1.0
+"""Between attempts at a replacement; the old process works meanwhile, so there is no hurry."""
+
+
+def retire_at_s(policy: Retirement, now_s: float, draw: float) -> float:
+    """When a child that is ready now is to be replaced for its age."""
+    return now_s + policy.max_age_s * (1 + policy.jitter * (2 * draw - 1))
+
+
+def retire_if_old(child: Child, now_s: float) -> list[Action]:
+    if now_s < child.retire_at_s:
+        return []
+    return _retire(child, f"retired after {now_s - child.since_s:.0f} s", now_s)
+
+
+def retire_if_used_up(child: Child, uses: int, now_s: float) -> list[Action]:
+    limit = child.spec.retirement.max_uses
+    return _retire(child, f"retired after {uses} uses", now_s) if 0 < limit <= uses else []
+
+
+def _retire(child: Child, why: str, now_s: float) -> list[Action]:
+    is_settled = child.status is Status.RUNNING and child.target is Target.UP and not child.is_killed
+    if not is_settled or child.spare is not None or child.retiring is not None:
+        return []
+    if now_s < child.spare_after_s:
+        return []
+    child.last_reason = why
+    report = Report("retired", why, child.spec.id)
+    if not child.spec.retirement.warm_spare:
+        child.target = Target.BOUNCE
+        return [report]
+    child.issued += 1
+    child.spare = Side(child.issued, now_s + child.spec.start_deadline_s)
+    return [report, SpawnSpare(child.spec.id, child.issued)]
+
+
+def promote(child: Child, now_s: float, draw: float) -> list[Action]:
+    """The spare is ready: it is the child from now on, and what was the child retires."""
+    if child.spare is None or child.spare.is_killed:
+        return []
+    old, child.incarnation = child.incarnation, child.spare.incarnation
+    child.spare = None
+    child.retiring = Side(old, now_s + child.spec.shutdown_s)
+    child.since_s = now_s
+    child.retire_at_s = retire_at_s(child.spec.retirement, now_s, draw)
+    return [Promote(child.spec.id, child.incarnation), AskToStop(child.spec.id, old)]
+
+
+def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:
+    """The old process goes on working; the next attempt comes after a wait."""
+    spare, child.spare = child.spare, None
+    if spare is None or spare.is_dropped:
+        return []
+    child.failures_in_row += 1
+    wait_s = max(MIN_WAIT_S, backoff_s(child.spec.backoff, child.failures_in_row, draw))
+    child.spare_after_s = now_s + wait_s
+    return [Report("start_error", f"its replacement: {ended.reason}", child.spec.id)]
+
+
+def drop_spare(child: Child) -> list[Action]:
+    """A child that goes down, or failed meanwhile, needs no replacement beside it."""
+    spare = child.spare
+    is_wanted = child.target is Target.UP and child.status is Status.RUNNING
+    if spare is None or spare.is_killed or is_wanted:
+        return []
+    spare.is_killed = spare.is_dropped = True
+    return [Kill(child.spec.id, spare.incarnation, "no longer needed")]
+
+
+def overdue(child: Child, now_s: float) -> list[Action]:
+    """Kill a replacement that does not get ready and a predecessor that does not end."""
+    actions: list[Action] = []
+    for side, why in ((child.spare, "its replacement was not ready"), (child.retiring, "did not retire")):
+        if side is not None and not side.is_killed and now_s >= side.deadline_s:
+            side.is_killed = True
+            actions.append(Kill(child.spec.id, side.incarnation, f"{why} in time"))
+    return actions
+
+
+def wake_s(child: Child) -> float:
+    """When there is something to do here even if nothing happens."""
+    sides = (side for side in (child.spare, child.retiring) if side is not None and not side.is_killed)
+    if child.spare is not None or child.retiring is not None:
+        return min((side.deadline_s for side in sides), default=math.inf)
+    is_settled = child.status is Status.RUNNING and child.target is Target.UP and not child.is_killed
+    return max(child.retire_at_s, child.spare_after_s) if is_settled else math.inf
