@@ -31,7 +31,7 @@ from actors.actor import Actor, Sender, receives
 from actors.codec import message
 from actors.errors import ActorDied
 from actors.system import ActorSystem, RootSpec
-from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
+from supervision.child_spec import AutoShutdown, ChildSpec, Restart, SupervisorFlags
 from supervision.supervisor import supervisor_args
 
 OUT = Path(__file__).parent / "out" / "mail.json"
@@ -100,7 +100,9 @@ def ours(round_trips: int, burst: int) -> dict[str, Any]:
                 significant=True,
             ),
         )
-        args = supervisor_args(SupervisorFlags(max_restarts=0), children)
+        args = supervisor_args(
+            SupervisorFlags(max_restarts=0, auto_shutdown=AutoShutdown.ANY_SIGNIFICANT), children
+        )
         root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
         with ActorSystem(folder, folder / "mail", root) as system:
             if not system.wait(DEADLINE_S) or not out.exists():

@@ -27,7 +27,7 @@ from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed
 from dart.store.store import Store
-from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
 from supervision.supervisor import supervisor_args, supervisor_spec
 
 SNAPSHOT_S = 1.0
@@ -95,7 +95,10 @@ def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
     """The root supervisor over all of it."""
     limits = config.supervision.root
     flags = SupervisorFlags(
-        strategy=Strategy.REST_FOR_ONE, max_restarts=limits.max_restarts, max_seconds=limits.max_seconds
+        strategy=Strategy.REST_FOR_ONE,
+        max_restarts=limits.max_restarts,
+        max_seconds=limits.max_seconds,
+        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
     )
     args = supervisor_args(flags, children(config, run))
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)

@@ -38,6 +38,8 @@ class Ended:
 
     reason: str
     normal: bool = False
+    shutdown: bool = False
+    """A supervisor gave up (OTP's reason `shutdown`): normal, unless it never was up."""
     by_signal: bool = False
     ignored: bool = False
     """It said at its start that there is nothing to do (OTP `ignore`)."""

@@ -132,27 +132,30 @@ class SupervisorCore:
 
     def _down(self, child: Child, ended: Ended, now_s: float) -> list[Action]:
         was, ran_s = child.status, now_s - child.since_s
+        is_normal = ended.normal or (ended.shutdown and child.was_ready)
         kind = _kind_of(child, ended)
         was_killed, child.is_killed, child.is_hung = child.is_killed, False, False
         move(child, Status.DOWN, now_s)
         if was is Status.STOPPING or child.target is not Target.UP:
-            return self._down_as_wanted(child, ended, was_killed)
+            return self._down_as_wanted(child, ended, is_killed=was_killed, is_normal=is_normal)
         child.last_reason = ended.reason
         if child.call is not None and was is Status.STARTING and not ended.ignored:
             return self._call_failed(child, ended)
         if ended.ignored and was is Status.STARTING:
             return [*answer(child, ok=True, reason="ignored"), *self._down_for_good(child, by_itself=False)]
-        if self.flags.ordered and not child.was_ready and not ended.normal:
+        if self.flags.ordered and not child.was_ready and not is_normal:
             return self._failed_to_start(child, ended)
-        if not _is_restarted(child.spec.restart, ended.normal):
-            report = [] if ended.normal else [Report("child_terminated", ended.reason, child.spec.id)]
+        if not _is_restarted(child.spec.restart, is_normal):
+            report = [] if is_normal else [Report("child_terminated", ended.reason, child.spec.id)]
             return [*report, *self._down_for_good(child, by_itself=True)]
         return self._failed(child, kind, ran_s if was is Status.RUNNING else 0.0, now_s)
 
-    def _down_as_wanted(self, child: Child, ended: Ended, was_killed: bool) -> list[Action]:
+    def _down_as_wanted(
+        self, child: Child, ended: Ended, *, is_killed: bool, is_normal: bool
+    ) -> list[Action]:
         """It was to go down anyway: however it ended, that is no failure of its own."""
         actions: list[Action] = []
-        if not ended.normal and (not was_killed or "did not stop" in ended.reason):
+        if not is_normal and (not is_killed or "did not stop" in ended.reason):
             actions.append(Report("shutdown_error", ended.reason, child.spec.id))
         if child.target is Target.BOUNCE:
             child.target = Target.UP

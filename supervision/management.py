@@ -5,8 +5,7 @@ A call that must wait for a child's start is answered later by an `Answer` actio
 returned); a termination is over when the child is gone.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from supervision.actions import Action, Call, Child, Status, Target
 from supervision.breaker import Circuit
@@ -39,8 +38,13 @@ class Counts:
     quarantined: int
 
 
-def start_child(core: SupervisorCore, spec: ChildSpec, now_s: float) -> Outcome:
-    """Add a child and start it. Raises InvalidChildSpec."""
+def start_child(
+    core: SupervisorCore, spec: ChildSpec, now_s: float, *, issued: int = 0, restarts: int = 0
+) -> Outcome:
+    """Add a child and start it. Raises InvalidChildSpec.
+
+    issued, restarts   where an earlier bearer of the name left its numbers
+    """
     check_fits(spec, core.flags)
     known = core.children.get(spec.id)
     if core.finishing is not None:
@@ -50,7 +54,7 @@ def start_child(core: SupervisorCore, spec: ChildSpec, now_s: float) -> Outcome:
         return [], ALREADY_STARTED if is_up else ALREADY_PRESENT
     if 0 < core.flags.max_children <= len(core.children):
         return [], MAX_CHILDREN
-    core.children[spec.id] = Child(spec, call=Call.START)
+    core.children[spec.id] = Child(spec, call=Call.START, issued=issued, restarts=restarts)
     return core.reconcile(now_s), WAITS
 
 
@@ -101,21 +105,20 @@ def release_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
     return core.reconcile(now_s), ""
 
 
-def update_child(core: SupervisorCore, id_: str, changes: dict[str, Any], now_s: float) -> Outcome:
-    """Change fields of a child's spec while it runs; what concerns its start holds from the next one.
+def update_child(core: SupervisorCore, id_: str, spec: ChildSpec | None, now_s: float) -> Outcome:
+    """Give a running child another spec; what concerns its start holds from the next one.
 
     Raises InvalidChildSpec for a value that makes no sense, and for id and actor: another child has those.
     """
     child = core.children.get(id_)
-    if child is None:
+    if child is None or spec is None:
         return [], NOT_FOUND
-    if fixed := {"id", "actor"} & changes.keys():
-        raise InvalidChildSpec(f"{sorted(fixed)} of a running child cannot be changed; start another child")
-    spec = replace(child.spec, **changes)
+    if (spec.id, spec.actor) != (id_, child.spec.actor):
+        raise InvalidChildSpec(f"id and actor of {id_!r} cannot be changed; start another child")
     check_fits(spec, core.flags)
-    child.spec = spec
-    if "retirement" in changes and child.status is Status.RUNNING:
+    if spec.retirement != child.spec.retirement and child.status is Status.RUNNING:
         child.retire_at_s = child.since_s + spec.retirement.max_age_s
+    child.spec = spec
     if spec.breaker is None and child.is_quarantined:
         child.circuit, child.start_at_s = Circuit(), now_s
     return core.tick(now_s), ""

@@ -1,64 +1,106 @@
 """The supervisor actor: it carries out what `supervision.core` decides.
 
-Receives   Stop (from its own supervisor or the launcher)
-Watches    the pidfd of every child (exits), the vitals board (readiness, hangs)
+Receives   Stop (from its own supervisor or the launcher), ChildReady (from its children),
+           the management calls of `supervision.messages` (from anyone with the run's key)
+Watches    the pidfd of every child (exits), the vitals board (hangs, uses)
 Dies when  the restart budget is spent (exit `shutdown`: its own supervisor decides), or its work is done
-On restart its children are gone with it (the kernel saw to that) and are started anew
+On restart its children are gone with it (the kernel saw to that) and are started anew; dynamic ones are not
+           remembered (OTP), whoever wanted them starts them again
 """
 
-import time
+import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from actors.actor import Actor, ChildReady, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
-from actors.process import EXIT_SHUTDOWN, exit_reason_of, is_alive
-from actors.shell import ChildProcess, last_words, leave_last_words
-from supervision.child_spec import ChildSpec, SupervisorFlags
-from supervision.core import (
+from actors.process import EXIT_SHUTDOWN, is_alive
+from actors.shell import leave_last_words
+from supervision import management, reports
+from supervision.actions import (
     Action,
+    Answer,
     AskToStop,
     Child,
+    Ended,
     Finish,
+    Forget,
     Kill,
+    Promote,
     Report,
     Spawn,
+    SpawnSpare,
     Status,
-    SupervisorCore,
     Target,
 )
+from supervision.brood import Brood, state_of
+from supervision.changes import changed, parse
+from supervision.child_spec import ChildSpec, ChildType, SupervisorFlags
+from supervision.core import SupervisorCore
+from supervision.errors import InvalidChildSpec
+from supervision.messages import (
+    ChildCounts,
+    ChildInfo,
+    Children,
+    CountChildren,
+    DeleteChild,
+    Managed,
+    ReleaseChild,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    UpdateChild,
+    UpdateFlags,
+    WhichChildren,
+)
+from supervision.reports import Death, Offender, SupervisorReport
 
-SCAN_S = 0.2
-"""How often the board is scanned for hung children (21 us for 200 slots)."""
+STARTING_LOOK_S = 0.25
+"""Children say that they are ready; this is for a word that got lost."""
 
-TRANSITION_SCAN_S = 0.02
-"""While a child starts or stops."""
+USES_LOOK_S = 1.0
+"""How often uses are read from the board, where a child has a limit."""
+
+SOONEST_LOOK_S = 0.005
+
+LEFTOVER_LOOK_S = 0.02
 
 ORPHANS_END_S = 5.0
 """Invariant no-orphans. A pid still there then is another process's by now."""
 
-_BOARD_STATES = {
-    Status.STARTING: ActorState.STARTING,
-    Status.RUNNING: ActorState.RUNNING,
-    Status.STOPPING: ActorState.STOPPING,
-}
-
-_LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING, ActorState.BACKOFF})
-
 
 def supervisor_spec(
-    id_: str, flags: SupervisorFlags, children: tuple[ChildSpec, ...], **spec: Any
+    id_: str, flags: SupervisorFlags, children: tuple[ChildSpec, ...] = (), **spec: Any
 ) -> ChildSpec:
-    """A child spec whose child is itself a supervisor."""
-    shutdown_s = 1.0 + sum(child.shutdown_s for child in children)
+    """A child spec whose child is itself a supervisor.
+
+    It may take as long to stop as its children may (OTP waits for ever; a stopped process never ends).
+    """
+    waits = [child.shutdown_s for child in children]
+    shutdown_s = 1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0))
+    start_deadline_s = 5.0 + sum(child.start_deadline_s for child in children)
+    defaults: dict[str, Any] = {
+        "shutdown_s": shutdown_s,
+        "start_deadline_s": start_deadline_s,
+        "type": ChildType.SUPERVISOR,
+    }
     return ChildSpec(
         id=id_,
         actor="supervision.supervisor:Supervisor",
         args=supervisor_args(flags, children),
-        **{"shutdown_s": shutdown_s, "start_deadline_s": 5.0 + sum(c.start_deadline_s for c in children)}
-        | spec,
+        **defaults | spec,
     )
+
+
+def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -> ChildSpec:
+    """A supervisor that starts empty and is told whom to start (Elixir DynamicSupervisor).
+
+    limits   further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined
+    """
+    flags = SupervisorFlags(dynamic=True, ordered=False, max_children=max_children, **limits)
+    return supervisor_spec(id_, flags)
 
 
 def supervisor_args(flags: SupervisorFlags, children: tuple[ChildSpec, ...]) -> dict[str, Any]:
@@ -75,16 +117,18 @@ class Supervisor(Actor):
         flags = from_plain(self.args["flags"], SupervisorFlags)
         specs = tuple(from_plain(spec, ChildSpec) for spec in self.args["children"])
         self._core = SupervisorCore(flags, specs)
-        self._processes: dict[str, ChildProcess] = {}
-        self._kill_reasons: dict[str, str] = {}
-        self._slots = {spec.id: self.board.claim(spec.id, self.identity.name) for spec in specs}
-        for id_, child in self._core.children.items():
-            # Incarnations go on where an earlier supervisor left them, so that no two ever share a number.
-            child.incarnation = self.board.get(self._slots[id_], "incarnation")
-            child.restarts = self.board.get(self._slots[id_], "restarts")
+        self._brood = Brood(self.board, self.identity, self.runtime, self.clock, self._exited)
+        self._deaths: dict[str, tuple[int, Death]] = {}
+        self._starts: dict[str, Completion[Managed]] = {}
+        self._ends: dict[str, list[Completion[Managed]]] = {}
+        self._look_at_s = math.inf
         self._all_up: Completion[None] = Completion()
         self._all_down: Completion[None] = Completion()
-        leftovers = {int(self.board.get(slot, "pid")) for slot in self._slots.values()} - {0}
+        for id_, child in self._core.children.items():
+            self._refuse_taken_name(id_)
+            # Numbers go on where an earlier supervisor left them, so that no two processes share one.
+            child.issued, child.restarts = self._brood.known(id_)
+        leftovers = {pid for id_ in self._core.children for pid in self._brood.leftover_pids(id_)}
         self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
         return self._all_up
 
@@ -95,69 +139,158 @@ class Supervisor(Actor):
     # ---- what happens ----
 
     @receives(ChildReady)
-    def child_ready(self, message: ChildReady, sender: Sender) -> None:
-        """The board says so too; the next scan reads it there."""
+    def child_ready(self, word: ChildReady, child: Sender) -> None:
+        self._carry_out(self._core.ready(child.name, word.incarnation, self._now_s()))
+
+    def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
+        self._deaths[id_] = (incarnation, death)
+        self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
 
     def _start_once_gone(self, leftovers: set[int], give_up_s: float) -> None:
         """The kernel kills an earlier supervisor's children, but after it: never two of one child at once."""
         if any(is_alive(pid) for pid in leftovers) and self._now_s() < give_up_s:
-            self.after(TRANSITION_SCAN_S, lambda: self._start_once_gone(leftovers, give_up_s))
+            self.after(LEFTOVER_LOOK_S, lambda: self._start_once_gone(leftovers, give_up_s))
             return
-        self._scan()
+        self._look()
 
-    def _scan(self) -> None:
-        now_s = self._now_s()
-        for id_, child in self._core.children.items():
-            if child.status is Status.STARTING and self.board.get(self._slots[id_], "ready"):
-                self._carry_out(self._core.ready(id_, child.incarnation, now_s))
+    def _look(self) -> None:
+        """Time passed: who hangs, who got ready unheard, what is due; and when to look again."""
+        self._look_at_s = math.inf
+        for id_, child in list(self._core.children.items()):
+            if child.status is Status.STARTING and self._brood.is_ready(id_, child.incarnation):
+                self._carry_out(self._core.ready(id_, child.incarnation, self._now_s()))
             elif child.status is Status.RUNNING:
-                self._check_hung(id_, child)
-        self._carry_out(self._core.tick(now_s))
-        if self._core.finishing is None and all(_is_settled_up(c) for c in self._core.children.values()):
-            self._all_up.succeed(None)
-        settled = all(c.status in (Status.RUNNING, Status.DOWN) for c in self._core.children.values())
-        until_due_s = max(TRANSITION_SCAN_S, self._core.next_wake_s() - now_s)
-        self.after(min(SCAN_S, until_due_s) if settled else TRANSITION_SCAN_S, self._scan)
+                self._look_at_running(id_, child)
+        self._carry_out(self._core.tick(self._now_s()))
 
-    def _check_hung(self, id_: str, child: Child) -> None:
-        vitals = self.board.vitals(self._slots[id_])
-        limit_s = child.spec.hang_deadline_s
-        why = ""
-        if vitals.beat_age_s is not None and vitals.beat_age_s > limit_s:
-            why = f"hung: no beat for {vitals.beat_age_s:.1f} s"
-        elif vitals.busy_s is not None and vitals.busy_s > limit_s:
-            why = f"hung: in {vitals.handler} for {vitals.busy_s:.1f} s"
+    def _look_at_running(self, id_: str, child: Child) -> None:
+        _, why = self._brood.hang(child)
         if why:
-            self._carry_out(self._core.hung(id_, child.incarnation, why, self._now_s()))
+            self._carry_out(self._core.hung(id_, child.incarnation, why))
+        if child.spec.retirement.max_uses:
+            uses = self._brood.uses(id_, child.incarnation)
+            self._carry_out(self._core.used(id_, child.incarnation, uses, self._now_s()))
 
-    def _exited(self, id_: str) -> None:
-        process = self._processes[id_]
-        code = process.returncode()
-        if code is None:
-            return  # the pidfd fired, the exit status is not collected yet: it fires again
-        self.runtime.unwatch(process.pidfd)
-        process.close()
-        del self._processes[id_]
-        child = self._core.children[id_]
-        reason = exit_reason_of(code)
-        # A supervisor that gives up ends as OTP's `shutdown`, which is normal; giving up at the start is not.
-        is_normal = reason.is_normal or (code == EXIT_SHUTDOWN and child.was_ready)
-        text = self._kill_reasons.pop(id_, "") or self._describe(id_, child, str(reason))
-        self._mark_dead_below(id_)
-        self._carry_out(self._core.exited(id_, child.incarnation, text, is_normal, self._now_s()))
+    # ---- management ----
 
-    def _mark_dead_below(self, id_: str) -> None:
-        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
-        for row in self.board.rows():
-            if row.parent == id_ and row.state in _LIVING:
-                self.board.set_state(
-                    row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {id_!r} ended"
-                )
-                self._mark_dead_below(row.name)
+    @receives(StartChild)
+    async def start_child(self, call: StartChild, _: Sender) -> Managed:
+        def act() -> management.Outcome:
+            spec = parse(call.spec, ChildSpec)
+            self._refuse_taken_name(spec.id)
+            issued, restarts = self._brood.known(spec.id)
+            return management.start_child(self._core, spec, self._now_s(), issued=issued, restarts=restarts)
 
-    def _describe(self, id_: str, child: Child, reason: str) -> str:
-        words = last_words(self.identity.run_dir, id_, child.incarnation)
-        return f"{reason}: {words}" if words else reason
+        return await self._manage(str(call.spec.get("id", "")), act, self._when_started)
+
+    @receives(RestartChild)
+    async def restart_child(self, call: RestartChild, _: Sender) -> Managed:
+        return await self._manage(
+            call.id, lambda: management.restart_child(self._core, call.id, self._now_s()), self._when_started
+        )
+
+    @receives(TerminateChild)
+    async def terminate_child(self, call: TerminateChild, _: Sender) -> Managed:
+        return await self._manage(
+            call.id, lambda: management.terminate_child(self._core, call.id, self._now_s()), self._when_ended
+        )
+
+    @receives(DeleteChild)
+    async def delete_child(self, call: DeleteChild, _: Sender) -> Managed:
+        return await self._manage(
+            call.id, lambda: management.delete_child(self._core, call.id, self._now_s()), self._when_ended
+        )
+
+    @receives(ReleaseChild)
+    async def release_child(self, call: ReleaseChild, _: Sender) -> Managed:
+        return await self._manage(
+            call.id, lambda: management.release_child(self._core, call.id, self._now_s()), self._when_started
+        )
+
+    @receives(UpdateChild)
+    async def update_child(self, call: UpdateChild, _: Sender) -> Managed:
+        def act() -> management.Outcome:
+            child = self._core.children.get(call.id)
+            spec = None if child is None else changed(child.spec, call.changes)
+            return management.update_child(self._core, call.id, spec, self._now_s())
+
+        return await self._manage(call.id, act, self._when_started)
+
+    @receives(UpdateFlags)
+    async def update_flags(self, call: UpdateFlags, _: Sender) -> Managed:
+        def act() -> management.Outcome:
+            flags = changed(self._core.flags, call.changes)
+            return management.update_flags(self._core, flags, self._now_s())
+
+        return await self._manage("", act, self._when_started)
+
+    @receives(WhichChildren)
+    def which_children(self, _: WhichChildren, __: Sender) -> Children:
+        return Children(children=tuple(self._info(c) for c in reversed(self._core.children.values())))
+
+    @receives(CountChildren)
+    def count_children(self, _: CountChildren, __: Sender) -> ChildCounts:
+        counts = management.count_children(self._core)
+        supervisors = sum(c.spec.type is ChildType.SUPERVISOR for c in self._core.children.values())
+        return ChildCounts(
+            specs=counts.specs,
+            active=counts.active,
+            supervisors=supervisors,
+            workers=counts.specs - supervisors,
+            restarting=counts.restarting,
+            quarantined=counts.quarantined,
+        )
+
+    async def _manage(
+        self,
+        id_: str,
+        act: Callable[[], management.Outcome],
+        wait: Callable[[str], Completion[Managed]],
+    ) -> Managed:
+        """Do it, and answer when it is done; what makes no sense is an answer too, never a crash."""
+        try:
+            actions, refusal = act()
+        except InvalidChildSpec as error:
+            return Managed(ok=False, reason=str(error))
+        if refusal is not management.WAITS:
+            self._carry_out(actions)
+            return self._managed(id_, ok=not refusal, reason=refusal)
+        answer = wait(id_)
+        self._carry_out(actions)
+        return await answer
+
+    def _when_started(self, id_: str) -> Completion[Managed]:
+        return self._starts.setdefault(id_, Completion())
+
+    def _when_ended(self, id_: str) -> Completion[Managed]:
+        answer: Completion[Managed] = Completion()
+        self._ends.setdefault(id_, []).append(answer)
+        return answer
+
+    def _managed(self, id_: str, *, ok: bool, reason: str) -> Managed:
+        child = self._core.children.get(id_)
+        is_up = child is not None and child.status is not Status.DOWN
+        return Managed(ok=ok, reason=reason, incarnation=child.incarnation if child and is_up else 0)
+
+    def _refuse_taken_name(self, id_: str) -> None:
+        bearer = self._brood.other_bearer(id_)
+        if bearer:
+            raise InvalidChildSpec(
+                f"already_started: the name {id_!r} belongs to a running child of {bearer!r}; "
+                "names are unique in the whole tree"
+            )
+
+    def _info(self, child: Child) -> ChildInfo:
+        return ChildInfo(
+            id=child.spec.id,
+            state=management.describe(child),
+            type=child.spec.type.value,
+            restart=child.spec.restart.value,
+            pid=self._brood.pid(child.spec.id, child.incarnation),
+            incarnation=child.incarnation,
+            restarts=child.restarts,
+            last_reason=child.last_reason,
+        )
 
     # ---- what is done about it ----
 
@@ -165,51 +298,88 @@ class Supervisor(Actor):
         for action in actions:
             match action:
                 case Spawn(id_, incarnation):
-                    self._spawn(id_, incarnation)
-                case AskToStop(id_):
-                    self.tell(id_, Stop())
-                case Kill(id_, why):
-                    self._kill(id_, why)
+                    self._brood.spawn(self._core.children[id_].spec, incarnation)
+                case SpawnSpare(id_, incarnation):
+                    self._brood.spawn(self._core.children[id_].spec, incarnation, is_spare=True)
+                case Promote(id_, incarnation):
+                    self._brood.promote(id_, incarnation)
+                case AskToStop(id_, incarnation):
+                    self.tell(id_, Stop(), incarnation=incarnation)
+                case Kill(id_, incarnation, why):
+                    self._brood.kill(id_, incarnation, why)
                 case Report():
                     self._report(action)
+                case Answer(id_, ok, reason):
+                    self._answer_start(id_, ok, reason)
+                case Forget(id_):
+                    self._forgotten(id_)
                 case Finish():
                     self._finish(action)
+        self._look_later()
+
+    def _answer_start(self, id_: str, ok: bool, reason: str) -> None:
+        if id_ in self._starts:
+            self._starts.pop(id_).succeed(self._managed(id_, ok=ok, reason=reason))
+
+    def _forgotten(self, id_: str) -> None:
+        slot = self.board.find(id_)
+        if slot is not None:
+            self.board.set_state(slot, ActorState.STOPPED, ready=0)
+        self._deaths.pop(id_, None)
+
+    def _look_later(self) -> None:
+        """After this turn: publish, answer who waited for an end, and find out when to look again."""
+        if self._look_at_s > self._now_s():
+            self._look_at_s = self._now_s()
+            self.after(0.0, self._settle_turn)
+
+    def _settle_turn(self) -> None:
         self._publish()
+        self._answer_ends()
+        children = self._core.children.values()
+        if self._core.finishing is None and all(self._is_settled(child) for child in children):
+            self._all_up.succeed(None)
+        now_s = self._now_s()
+        look_at_s = max(now_s + SOONEST_LOOK_S, self._next_look_s())
+        self._look_at_s = look_at_s
+        if look_at_s < math.inf:
+            self.after(look_at_s - now_s, lambda: self._look_if_due(look_at_s))
 
-    def _spawn(self, id_: str, incarnation: int) -> None:
-        spec = self._core.children[id_].spec
-        slot = self._slots[id_]
-        self.board.set_state(
-            slot,
-            ActorState.STARTING,
-            incarnation=incarnation,
-            pid=0,
-            ready=0,
-            busy_since_ns=0,
-            work_since_ns=0,
-            beat_ns=time.monotonic_ns(),
-            started_unix_s=self.clock.unix_s(),
-        )
-        process: ChildProcess = self.runtime.spawn(
-            {
-                "name": id_,
-                "parent": self.identity.name,
-                "slot": slot,
-                "incarnation": incarnation,
-                "actor": spec.actor,
-                "args": dict(spec.args),
-                "run_dir": str(self.identity.run_dir),
-                "mail_dir": str(self.identity.mail_dir),
-            }
-        )
-        self._processes[id_] = process
-        self.board.set(slot, pid=process.pid)
-        self.runtime.watch(process.pidfd, lambda: self._exited(id_))
+    def _look_if_due(self, look_at_s: float) -> None:
+        if look_at_s == self._look_at_s:  # nothing happened meanwhile that made for another moment
+            self._look()
 
-    def _kill(self, id_: str, why: str) -> None:
-        if id_ in self._processes:
-            self._kill_reasons[id_] = f"killed: {why}"
-            self._processes[id_].kill()
+    def _next_look_s(self) -> float:
+        moments = [self._core.next_wake_s()]
+        now_s = self._now_s()
+        for child in self._core.children.values():
+            if child.status is Status.STARTING or child.spare is not None:
+                moments.append(now_s + STARTING_LOOK_S)
+            elif child.status is Status.RUNNING and not child.is_killed:
+                moments.append(now_s + self._brood.hang(child)[0])
+                if child.spec.retirement.max_uses:
+                    moments.append(now_s + USES_LOOK_S)
+        return min(moments)
+
+    def _is_settled(self, child: Child) -> bool:
+        """It runs, is done for good, or, in a pool, was tried: a flaky child does not keep the others."""
+        if child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN):
+            return True
+        return not self._core.flags.ordered and child.failures_in_row > 0
+
+    def _answer_ends(self) -> None:
+        for id_ in list(self._ends):
+            child = self._core.children.get(id_)
+            if child is None or child.is_gone:
+                for answer in self._ends.pop(id_):
+                    answer.succeed(Managed(ok=True))
+
+    def _publish(self) -> None:
+        for child in self._core.children.values():
+            state = state_of(child)
+            is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED)
+            retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
+            self._brood.publish(child, state, retry_unix_s)
 
     def _report(self, report: Report) -> None:
         level = self.log.error if report.context == "shutdown" else self.log.warning
@@ -220,8 +390,32 @@ class Supervisor(Actor):
             reason=report.reason,
             offender=report.offender,
         )
+        child = self._core.children.get(report.offender)
+        incarnation, death = self._deaths.get(report.offender, (0, Death()))
+        reports.append(
+            self.identity.run_dir,
+            SupervisorReport(
+                unix_s=self.clock.unix_s(),
+                supervisor=self.identity.name,
+                context=report.context,
+                reason=report.reason,
+                offender=Offender(
+                    id=report.offender,
+                    incarnation=incarnation,
+                    pid=death.pid,
+                    restart=child.spec.restart.value if child else "",
+                    shutdown_s=child.spec.shutdown_s if child else 0.0,
+                ),
+                exit_code=death.exit_code,
+                signal=death.signal,
+                last_words=death.last_words,
+                log_lines=death.log_lines,
+                chain=death.chain,
+            ),
+        )
 
     def _finish(self, finish: Finish) -> None:
+        self._publish()
         self._all_down.succeed(None)
         if self._is_stopping:
             return  # on_stop was waiting for this; the actor ends normally
@@ -232,30 +426,5 @@ class Supervisor(Actor):
             leave_last_words(self.identity, f"{verdict}: {finish.reason}")
         self.runtime.exit(0 if finish.normal else EXIT_SHUTDOWN)
 
-    def _publish(self) -> None:
-        """The children's states on the board, for everyone to read."""
-        for id_, child in self._core.children.items():
-            state = _BOARD_STATES.get(child.status)
-            if state is None:
-                state = ActorState.STOPPED if child.spec.id not in self._waiting() else ActorState.BACKOFF
-            retry = (
-                child.start_at_s - self._now_s() + self.clock.unix_s() if state is ActorState.BACKOFF else 0.0
-            )
-            self.board.set_state(
-                self._slots[id_],
-                state,
-                restarts=child.restarts,
-                last_reason=child.last_reason,
-                retry_unix_s=retry,
-            )
-
-    def _waiting(self) -> set[str]:
-        return {id_ for id_, c in self._core.children.items() if c.target.value != "down"}
-
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
-
-
-def _is_settled_up(child: Child) -> bool:
-    """It runs, or it is done for good."""
-    return child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN)

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
-from supervision.core import Action, AskToStop, Finish, Kill, Report, Spawn, Status, SupervisorCore, Target
+from supervision.actions import Action, AskToStop, Ended, Finish, Kill, Report, Spawn, Status, Target
+from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.core import SupervisorCore
 
 CALM_TICKS = 200
 """Far more than a calm world needs for five children, each stopped, killed, backed off and started."""
@@ -47,6 +48,7 @@ def supervisor_flags(draw: st.DrawFn) -> SupervisorFlags:
         max_restarts=draw(st.integers(0, 4)),
         max_seconds=draw(st.sampled_from([1.0, 5.0, 60.0])),
         ordered=strategy is Strategy.REST_FOR_ONE or draw(st.booleans()),
+        auto_shutdown=draw(st.sampled_from([AutoShutdown.ANY_SIGNIFICANT, AutoShutdown.ALL_SIGNIFICANT])),
     )
 
 
@@ -107,16 +109,16 @@ class SupervisorInTheWorld(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_process_hangs(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(sorted(self.alive)))
-        self._take(self.core.hung(id_, self.alive[id_].incarnation, "no beat", self.now_s))
+        self._take(self.core.hung(id_, self.alive[id_].incarnation, "no beat"))
 
     @precondition(lambda self: bool(self.gone))
     @rule(data=st.data(), normal=st.booleans())
     def word_of_a_process_long_gone(self, data: st.DataObject, normal: bool) -> None:
         id_, incarnation = data.draw(st.sampled_from(self.gone))
         before = self._restarts()
-        self._take(self.core.exited(id_, incarnation, "late", normal, self.now_s))
+        self._take(self.core.exited(id_, incarnation, Ended("late", normal=normal), self.now_s))
         self._take(self.core.ready(id_, incarnation, self.now_s))
-        self._take(self.core.hung(id_, incarnation, "late", self.now_s))
+        self._take(self.core.hung(id_, incarnation, "late"))
         assert self._restarts() == before
 
     @rule()
@@ -241,8 +243,8 @@ class SupervisorInTheWorld(RuleBasedStateMachine):
         fails_to_start = self.flags.ordered and not child.was_ready and not normal
         if by_itself and is_restarted and not fails_to_start:
             self.events.append(self.now_s)
-        reason = "normal" if normal else "SIGKILL"
-        self._take(self.core.exited(id_, process.incarnation, reason, normal, self.now_s))
+        ended = Ended("normal" if normal else "SIGKILL", normal=normal, by_signal=not normal)
+        self._take(self.core.exited(id_, process.incarnation, ended, self.now_s))
 
     def _has_work(self) -> bool:
         return any(not p.is_ready or p.is_told or p.is_killed for p in self.alive.values())

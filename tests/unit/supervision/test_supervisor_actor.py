@@ -13,7 +13,7 @@ from actors.board import ActorState, Vitals
 from actors.process import EXIT_SHUTDOWN
 from actors.shell import last_words
 from actors.testing import Bench, BenchChild
-from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
+from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, SupervisorFlags
 from supervision.supervisor import ORPHANS_END_S, Supervisor, supervisor_args
 
 
@@ -132,7 +132,7 @@ def test_told_to_stop_while_it_waits_it_starts_nobody(bench: Bench) -> None:
 
 
 def test_the_children_of_a_dead_pool_are_marked_dead_at_every_depth(bench: Bench) -> None:
-    tree = Tree(bench, child("pool"))
+    tree = Tree(bench, ChildSpec(id="pool", actor="module:Class", type=ChildType.SUPERVISOR))
     tree.get_ready("pool")
     for name, parent in (("inner", "pool"), ("leaf", "inner"), ("stranger", "another")):
         bench.board.set_state(bench.board.claim(name, parent), ActorState.RUNNING, ready=1)
@@ -154,7 +154,7 @@ def test_giving_up_it_says_why_and_exits_as_shutdown(bench: Bench, tmp_path: Pat
 
 def test_done_it_exits_normally_and_leaves_no_crash_file(bench: Bench, tmp_path: Path) -> None:
     job = ChildSpec(id="job", actor="module:Class", restart=Restart.TRANSIENT, significant=True)
-    tree = Tree(bench, job)
+    tree = Tree(bench, job, flags=SupervisorFlags(auto_shutdown=AutoShutdown.ANY_SIGNIFICANT))
     tree.get_ready("job")
     tree.process("job").end(0)
     bench.settle()

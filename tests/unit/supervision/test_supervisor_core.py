@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
-from supervision.core import Action, AskToStop, Finish, Kill, Report, Spawn, SupervisorCore
+from supervision.actions import Action, AskToStop, Ended, Finish, Kill, Report, Spawn
+from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 
 ALL = (Strategy.ONE_FOR_ONE, Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE)
@@ -57,7 +58,8 @@ class Tree:
 
     def exit(self, id_: str, *, normal: bool = False, reason: str = "exit code 70") -> list[str]:
         incarnation = self.alive.pop(id_)
-        self.take(self.core.exited(id_, incarnation, "normal" if normal else reason, normal, self.now_s))
+        ended = Ended("normal" if normal else reason, normal=normal)
+        self.take(self.core.exited(id_, incarnation, ended, self.now_s))
         return self.look()
 
     def stop(self) -> list[str]:
@@ -211,7 +213,7 @@ def test_a_late_notice_of_an_old_incarnations_exit_changes_nothing() -> None:
     old = tree.alive["a"]
     tree.exit("a")
     tree.ready("a")
-    tree.take(tree.core.exited("a", old, "exit code 70", False, tree.now_s))
+    tree.take(tree.core.exited("a", old, Ended("exit code 70"), tree.now_s))
     assert tree.look() == []
     assert tree.core.children["a"].status == "running"
     assert tree.core.children["a"].restarts == 1
@@ -221,7 +223,7 @@ def test_an_exit_that_is_noticed_twice_counts_once() -> None:
     tree = Tree(child("a", backoff=Backoff(initial_s=5.0))).up()
     old = tree.alive["a"]
     tree.exit("a")
-    tree.take(tree.core.exited("a", old, "exit code 70", False, tree.now_s))
+    tree.take(tree.core.exited("a", old, Ended("exit code 70"), tree.now_s))
     assert tree.core.children["a"].restarts == 1
 
 
@@ -447,7 +449,8 @@ def test_the_first_reason_to_finish_is_the_one_that_counts() -> None:
 def test_a_significant_child_that_ends_for_good_ends_the_supervisor(
     restart: Restart, normal: bool, ends: bool
 ) -> None:
-    tree = Tree("a", child("job", restart=restart, significant=True)).up()
+    job = child("job", restart=restart, significant=True)
+    tree = Tree("a", job, auto_shutdown=AutoShutdown.ANY_SIGNIFICANT).up()
     tree.exit("job", normal=normal)
     tree.settle()
     assert (tree.finish is not None) is ends
@@ -457,7 +460,8 @@ def test_a_significant_child_that_ends_for_good_ends_the_supervisor(
 
 
 def test_a_significant_child_that_is_only_taken_along_does_not_end_it() -> None:
-    tree = Tree("a", child("job", restart=Restart.TRANSIENT, significant=True), strategy=ALL[2]).up()
+    job = child("job", restart=Restart.TRANSIENT, significant=True)
+    tree = Tree("a", job, strategy=ALL[2], auto_shutdown=AutoShutdown.ANY_SIGNIFICANT).up()
     tree.exit("a")
     tree.settle()
     assert tree.finish is None
@@ -539,7 +543,7 @@ def test_after_the_end_nothing_is_done_any_more() -> None:
     tree = Tree("a").up()
     tree.stop()
     tree.exit("a", normal=True)
-    tree.take(tree.core.exited("a", 1, "late", False, tree.now_s))
+    tree.take(tree.core.exited("a", 1, Ended("late"), tree.now_s))
     tree.stop()
     assert tree.tick(1000.0) == []
 
@@ -549,7 +553,7 @@ def test_after_the_end_nothing_is_done_any_more() -> None:
 
 def test_a_hung_child_is_killed_and_comes_back_with_its_reason() -> None:
     tree = Tree("a").up()
-    tree.take(tree.core.hung("a", tree.alive["a"], "no beat for 11.0 s", tree.now_s))
+    tree.take(tree.core.hung("a", tree.alive["a"], "no beat for 11.0 s"))
     assert tree.look() == ["kill a"]
     assert tree.exit("a", reason="killed: no beat for 11.0 s") == ["start a"]
     assert tree.core.children["a"].last_reason == "killed: no beat for 11.0 s"
@@ -557,9 +561,9 @@ def test_a_hung_child_is_killed_and_comes_back_with_its_reason() -> None:
 
 def test_what_is_said_of_an_old_incarnation_or_of_one_not_running_kills_nobody() -> None:
     tree = Tree("a").up()
-    tree.take(tree.core.hung("a", tree.alive["a"] + 1, "no beat", tree.now_s))
+    tree.take(tree.core.hung("a", tree.alive["a"] + 1, "no beat"))
     tree.exit("a")
-    tree.take(tree.core.hung("a", tree.alive["a"], "no beat", tree.now_s))
+    tree.take(tree.core.hung("a", tree.alive["a"], "no beat"))
     assert tree.look() == []
 
 

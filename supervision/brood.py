@@ -1,0 +1,248 @@
+"""A supervisor's hands: the processes of its children, their rows on the board, and what they leave behind.
+
+A child has one row under its name. A warm spare starts in a second row, `name~`; when it takes over, the two
+rows exchange their names, so that whoever looks up the name finds the new process and the old one keeps its
+address until it is done.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actors.actor import Identity, Runtime
+from actors.board import ActorState, Board
+from actors.clock import Clock
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, is_alive
+from actors.shell import ChildProcess, last_words
+from supervision import reports
+from supervision.actions import Child, Ended, Status
+from supervision.child_spec import ChildSpec, ChildType
+from supervision.reports import Death
+
+BEATS_PER_DEADLINE = 3
+"""So often a child beats within its hang deadline: seldom enough to cost nothing."""
+
+MAX_BEAT_S = 5.0
+
+_LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING, ActorState.BACKOFF})
+
+OnExit = Callable[[str, int, Ended, Death], None]
+
+
+@dataclass(slots=True)
+class _Held:
+    process: ChildProcess
+    slot: int
+    type: ChildType
+    kill_reason: str = ""
+
+
+class Brood:
+    """Processes by child id and incarnation."""
+
+    def __init__(
+        self, board: Board, identity: Identity, runtime: Runtime, clock: Clock, on_exit: OnExit
+    ) -> None:
+        self._board = board
+        self._identity = identity
+        self._runtime = runtime
+        self._clock = clock
+        self._on_exit = on_exit
+        self._held: dict[tuple[str, int], _Held] = {}
+
+    # ---- names ----
+
+    def known(self, id_: str) -> tuple[int, int]:
+        """(highest incarnation, restarts) an earlier supervisor left under a name, so that numbers go on."""
+        highest = restarts = 0
+        for name in (id_, spare_name(id_)):
+            slot = self._board.find(name)
+            if slot is not None:
+                highest = max(highest, int(self._board.get(slot, "incarnation")))
+                restarts = max(restarts, int(self._board.get(slot, "restarts")))
+        return highest, restarts
+
+    def leftover_pids(self, id_: str) -> set[int]:
+        """Processes an earlier supervisor may have left."""
+        slots = (self._board.find(name) for name in (id_, spare_name(id_)))
+        return {int(self._board.get(slot, "pid")) for slot in slots if slot is not None} - {0}
+
+    def other_bearer(self, id_: str) -> str:
+        """Whose child bears the name and lives, if not ours; names are unique in the whole tree."""
+        slot = self._board.find(id_)
+        if slot is None or self._board.state(slot) not in _LIVING:
+            return ""
+        parent = str(self._board.get(slot, "parent"))
+        is_mine = parent == self._identity.name
+        return "" if is_mine or not is_alive(int(self._board.get(slot, "pid"))) else parent
+
+    # ---- processes ----
+
+    def spawn(self, spec: ChildSpec, incarnation: int, *, is_spare: bool = False) -> None:
+        """Start a process. Raises ChildNotStarted when none can be forked."""
+        if spec.preload:
+            with contextlib.suppress(ImportError):  # the child will say what cannot be imported
+                importlib.import_module(spec.actor.partition(":")[0])
+        slot = self._board.claim(spare_name(spec.id) if is_spare else spec.id, self._identity.name)
+        self._board.set_state(
+            slot,
+            ActorState.STARTING,
+            incarnation=incarnation,
+            pid=0,
+            ready=0,
+            uses=0,
+            busy_since_ns=0,
+            work_since_ns=0,
+            beat_ns=self._board.now_ns(),
+            started_unix_s=self._clock.unix_s(),
+        )
+        process: ChildProcess = self._runtime.spawn(
+            {
+                "name": spec.id,
+                "parent": self._identity.name,
+                "slot": slot,
+                "incarnation": incarnation,
+                "actor": spec.actor,
+                "args": dict(spec.args),
+                "run_dir": str(self._identity.run_dir),
+                "mail_dir": str(self._identity.mail_dir),
+                "beat_s": min(MAX_BEAT_S, spec.hang_deadline_s / BEATS_PER_DEADLINE),
+                "probe_every_s": spec.probe_every_s,
+            }
+        )
+        self._held[spec.id, incarnation] = _Held(process, slot, spec.type)
+        self._board.set(slot, pid=process.pid)
+        self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
+
+    def kill(self, id_: str, incarnation: int, why: str) -> None:
+        held = self._held.get((id_, incarnation))
+        if held is not None:
+            held.kill_reason = f"killed: {why}"
+            held.process.kill()
+
+    def promote(self, id_: str, incarnation: int) -> None:
+        """The spare's row gets the child's name first: at no moment does nobody bear it."""
+        new = self._held[id_, incarnation].slot
+        old = self._board.find(id_)
+        self._board.set_state(new, ActorState.RUNNING, name=id_)
+        if old is not None and old != new:
+            self._board.set_state(old, ActorState.STOPPING, name=spare_name(id_))
+
+    def pid(self, id_: str, incarnation: int) -> int:
+        held = self._held.get((id_, incarnation))
+        return held.process.pid if held is not None else 0
+
+    def slot(self, id_: str, incarnation: int) -> int | None:
+        """The row of a process that lives."""
+        held = self._held.get((id_, incarnation))
+        return held.slot if held is not None else None
+
+    def is_ready(self, id_: str, incarnation: int) -> bool:
+        slot = self.slot(id_, incarnation)
+        return slot is not None and bool(self._board.get(slot, "ready"))
+
+    def uses(self, id_: str, incarnation: int) -> int:
+        slot = self.slot(id_, incarnation)
+        return 0 if slot is None else int(self._board.get(slot, "uses"))
+
+    def hang(self, child: Child) -> tuple[float, str]:
+        """(seconds until it could count as hung, why it does now or an empty string)."""
+        limit_s = child.spec.hang_deadline_s
+        slot = self.slot(child.spec.id, child.incarnation)
+        if slot is None:
+            return limit_s, ""
+        now_ns = self._board.now_ns()
+        busy_ns = self._board.get(slot, "busy_since_ns")
+        busy_s = (now_ns - busy_ns) / 1e9 if busy_ns else 0.0
+        silent_s = (now_ns - self._board.get(slot, "beat_ns")) / 1e9
+        if busy_s > limit_s:
+            return limit_s, f"hung: in {self._board.get(slot, 'handler')} for {busy_s:.1f} s"
+        if silent_s > limit_s:
+            return limit_s, f"hung: no beat for {silent_s:.1f} s"
+        return limit_s - max(busy_s, silent_s), ""
+
+    def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
+        """A child's state on the board, for everyone to read."""
+        slot = self.slot(child.spec.id, child.incarnation)
+        if slot is None:
+            slot = self._board.claim(child.spec.id, self._identity.name)
+        self._board.set_state(
+            slot,
+            state,
+            restarts=child.restarts,
+            last_reason=child.last_reason,
+            retry_unix_s=retry_unix_s,
+        )
+
+    # ---- inside ----
+
+    def _exited(self, id_: str, incarnation: int) -> None:
+        held = self._held[id_, incarnation]
+        code = held.process.returncode()
+        if code is None:
+            return  # the pidfd fired, the exit status is not collected yet: it fires again
+        self._runtime.unwatch(held.process.pidfd)
+        held.process.close()
+        del self._held[id_, incarnation]
+        self._board.set(held.slot, ready=0)
+        if self._board.get(held.slot, "name") != id_:
+            self._board.set_state(held.slot, ActorState.STOPPED)
+        if held.type is ChildType.SUPERVISOR:
+            self._mark_dead_below(id_)
+        death = self._death(id_, incarnation, held, code)
+        self._on_exit(id_, incarnation, self._ended(id_, incarnation, held, code), death)
+
+    def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
+        reason = exit_reason_of(code)
+        words = last_words(self._identity.run_dir, id_, incarnation)
+        return Ended(
+            reason=held.kill_reason or (f"{reason}: {words}" if words else str(reason)),
+            normal=reason.is_normal,
+            shutdown=code == EXIT_SHUTDOWN,
+            by_signal=reason.signal is not None,
+            ignored=code == EXIT_IGNORED,
+        )
+
+    def _death(self, id_: str, incarnation: int, held: _Held, code: int) -> Death:
+        run_dir = self._identity.run_dir
+        reason = exit_reason_of(code)
+        if reason.is_normal:
+            return Death(pid=held.process.pid, exit_code=0)
+        is_supervisor = held.type is ChildType.SUPERVISOR
+        return Death(
+            pid=held.process.pid,
+            exit_code=reason.code,
+            signal=None if reason.signal is None else str(reason),
+            last_words=reports.last_lines(run_dir / "crash" / f"{id_}.{incarnation}.txt"),
+            log_lines=reports.last_lines(run_dir / "logs" / f"{id_}.jsonl"),
+            chain=reports.chain_below(run_dir, id_) if is_supervisor else (),
+        )
+
+    def _mark_dead_below(self, name: str) -> None:
+        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
+        for row in self._board.rows():
+            if row.parent == name and row.state in _LIVING:
+                self._board.set_state(
+                    row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
+                )
+                self._mark_dead_below(row.name)
+
+
+def spare_name(id_: str) -> str:
+    """The second row of a child."""
+    return f"{id_}~"
+
+
+def state_of(child: Child) -> ActorState:
+    """A child's state in the board's words."""
+    match child.status:
+        case Status.STARTING:
+            return ActorState.STARTING
+        case Status.RUNNING:
+            return ActorState.RUNNING
+        case Status.STOPPING:
+            return ActorState.STOPPING
+    if child.is_quarantined:
+        return ActorState.QUARANTINED
+    return ActorState.STOPPED if child.target.value == "down" else ActorState.BACKOFF

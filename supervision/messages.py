@@ -1,0 +1,135 @@
+"""What a running supervisor can be asked, by mail to its name (OTP `supervisor`, Elixir `DynamicSupervisor`).
+
+Every answer is a value: a refusal is `Managed(ok=False, reason=...)` with OTP's word (not_found, running,
+restarting, already_present, already_started, max_children) or a sentence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.codec import message, to_plain
+from supervision.child_spec import ChildSpec
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartChild:
+    """Add a child and start it; answered once it is ready, or failed to start. See `start_child`."""
+
+    spec: Mapping[str, Any]
+    """A ChildSpec as plain data; `start_child` makes it."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminateChild:
+    """Bring a child down; answered once it is. Its spec stays, unless it is temporary or dynamic."""
+
+    id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartChild:
+    """Start a child that was terminated or is done."""
+
+    id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteChild:
+    """Forget the spec of a child that is down."""
+
+    id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseChild:
+    """End a child's quarantine or backoff now."""
+
+    id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateChild:
+    """Change fields of a child's spec while it runs: `{"breaker": {"max_failures": 3}}`."""
+
+    id: str
+    changes: Mapping[str, Any]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFlags:
+    """Change the supervisor's own limits while it runs: `{"max_restarts": 10}`."""
+
+    changes: Mapping[str, Any]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Managed:
+    """How a management call ended."""
+
+    ok: bool
+    reason: str = ""
+    incarnation: int = 0
+    """Of the child, when it runs."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhichChildren:
+    """Answered by Children."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildInfo:
+    """One child, as its supervisor sees it."""
+
+    id: str
+    state: str
+    """running, starting, stopping, restarting, waiting, quarantined, or undefined (down, spec kept)."""
+    type: str
+    restart: str
+    pid: int
+    incarnation: int
+    restarts: int
+    last_reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """Newest first (OTP which_children)."""
+
+    children: tuple[ChildInfo, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountChildren:
+    """Answered by ChildCounts."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildCounts:
+    """OTP count_children, and the two states it does not know."""
+
+    specs: int
+    active: int
+    supervisors: int
+    workers: int
+    restarting: int = field(default=0)
+    quarantined: int = field(default=0)
+
+
+def start_child(spec: ChildSpec) -> StartChild:
+    """The call that starts a child under a running supervisor."""
+    return StartChild(spec=to_plain(spec))

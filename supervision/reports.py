@@ -1,0 +1,104 @@
+"""Why children ended, kept: one line of JSON per report, in `reports/<supervisor>.jsonl` of the run.
+
+OTP's four fields (supervisor, context, reason, offender), and what a post-mortem needs beside them: exit code
+or signal, the last words and last log lines of the process, and the chain of reasons that led there.
+"""
+
+import contextlib
+import json
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from actors.codec import from_plain
+
+MAX_FILE_BYTES = 1_000_000
+"""Then the file becomes `.1`, replacing an older one."""
+
+LOG_LINES = 5
+
+_LAST_CONTEXTS = frozenset({"shutdown", "start_error"})
+CHAIN_LINKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offender:
+    """The child a report is about."""
+
+    id: str
+    incarnation: int = 0
+    pid: int = 0
+    restart: str = ""
+    shutdown_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorReport:
+    """One report (OTP `supervisor_report`, and more)."""
+
+    unix_s: float
+    supervisor: str
+    context: str
+    reason: str
+    offender: Offender
+    exit_code: int | None = None
+    signal: str | None = None
+    last_words: tuple[str, ...] = ()
+    """End of the traceback an exception left."""
+    log_lines: tuple[str, ...] = ()
+    """Last lines of the child's log."""
+    chain: tuple[str, ...] = ()
+    """Reasons of the deaths below that led to this one, nearest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What a dead process left behind."""
+
+    pid: int = 0
+    exit_code: int | None = None
+    signal: str | None = None
+    last_words: tuple[str, ...] = ()
+    log_lines: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()
+
+
+def append(run_dir: Path, report: SupervisorReport) -> None:
+    """Add a report to its supervisor's file. A full disk costs the report, not the supervisor."""
+    path = _file(run_dir, report.supervisor)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if path.exists() and path.stat().st_size > MAX_FILE_BYTES:
+            path.replace(path.with_suffix(".jsonl.1"))
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(report)) + "\n")
+
+
+def read(run_dir: Path, supervisor: str) -> tuple[SupervisorReport, ...]:
+    """A supervisor's reports, oldest first. A line cut off by a crash is left out."""
+    reports = []
+    for path in (_file(run_dir, supervisor).with_suffix(".jsonl.1"), _file(run_dir, supervisor)):
+        if path.exists():
+            for line in path.read_text(errors="replace").splitlines():
+                with contextlib.suppress(json.JSONDecodeError):
+                    reports.append(from_plain(json.loads(line), SupervisorReport))
+    return tuple(reports)
+
+
+def chain_below(run_dir: Path, supervisor: str) -> tuple[str, ...]:
+    """Why a supervisor gave up, and why what it gave up for did."""
+    ends = [report for report in read(run_dir, supervisor) if report.context in _LAST_CONTEXTS]
+    return (ends[-1].reason, *ends[-1].chain)[:CHAIN_LINKS] if ends else ()
+
+
+def last_lines(path: Path, count: int = LOG_LINES) -> tuple[str, ...]:
+    """The end of a text file; nothing when there is none."""
+    if not path.exists():
+        return ()
+    with path.open(errors="replace") as file:
+        file.seek(max(0, path.stat().st_size - 16_384))
+        return tuple(line.rstrip("\n") for line in deque(file, maxlen=count))
+
+
+def _file(run_dir: Path, supervisor: str) -> Path:
+    return run_dir / "reports" / f"{supervisor}.jsonl"
