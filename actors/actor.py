@@ -27,7 +27,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -232,10 +232,13 @@ class Actor:
 
     # ---- for subclasses to call ----
 
-    def tell(self, to: str, content: Any) -> bool:
-        """Send without waiting. False when nobody bears the name or its mailbox is full (it is logged)."""
+    def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
+        """Send without waiting. False when nobody bears the name or its mailbox is full (it is logged).
+
+        incarnation   whom it is for and nobody else; 0 for whoever bears the name
+        """
         try:
-            self._mail.send(self._envelope(Kind.TELL, to, content))
+            self._mail.send(replace(self._envelope(Kind.TELL, to, content), to_incarnation=incarnation))
         except (ActorDied, MailboxFull) as error:
             self._count_unsent()
             self.log.warning("tell_not_sent", to=to, message=type(content).__name__, reason=str(error))

@@ -191,7 +191,7 @@ class SupervisorInTheWorld(RuleBasedStateMachine):
                     self._stop_in_order(id_)
                     self.alive[id_].is_told = True
                 case Kill(id_):
-                    if self.core.children[id_].status is Status.STOPPING:
+                    if id_ in self.core.children and self.core.children[id_].status is Status.STOPPING:
                         self._stop_in_order(id_)
                     self.alive[id_].is_killed = True
                 case Finish():
@@ -208,8 +208,9 @@ class SupervisorInTheWorld(RuleBasedStateMachine):
         is_first = not self.starts[id_]
         if self.flags.ordered and (is_first or self.flags.strategy is not Strategy.ONE_FOR_ONE):
             for spec in self.specs[: self._index(id_)]:
-                has_been_ready = self.core.children[spec.id].was_ready
-                may_be_down = self.core.children[spec.id].target is Target.DOWN
+                before = self.core.children.get(spec.id)
+                has_been_ready = before is not None and before.was_ready
+                may_be_down = before is None or before.target is Target.DOWN
                 is_ready = spec.id in self.alive and self.alive[spec.id].is_ready
                 if self.flags.strategy is Strategy.ONE_FOR_ONE:
                     assert has_been_ready or may_be_down, f"{id_} started before {spec.id} was ready"

@@ -19,7 +19,8 @@ def spec(**changes: Any) -> ChildSpec:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"id": ""}, "id must be a name, got ''"),
+        ({"id": ""}, "id must be a name of at most 60 bytes without '~', got ''"),
+        ({"id": "a~"}, "id must be a name of at most 60 bytes without '~', got 'a~'"),
         ({"actor": "module.Class"}, "actor must be 'module:Class', got 'module.Class'"),
         ({"actor": "a:b:c"}, "actor must be 'module:Class'"),
         ({"shutdown_s": -1.0}, "shutdown_s must be at least 0, got -1.0"),
