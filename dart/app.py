@@ -9,6 +9,7 @@ root                     rest_for_one   a dead owner takes those who depend on i
 └─ trainer               transient, significant: when it ends for good, the run is over
 """
 
+import math
 import signal
 import tempfile
 import time
@@ -27,7 +28,18 @@ from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed
 from dart.store.store import Store
-from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.child_spec import (
+    AutoShutdown,
+    Backoff,
+    Breaker,
+    Budget,
+    ChildSpec,
+    Failure,
+    Restart,
+    Retirement,
+    Strategy,
+    SupervisorFlags,
+)
 from supervision.supervisor import supervisor_args, supervisor_spec
 
 SNAPSHOT_S = 1.0
@@ -66,7 +78,10 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     def pool(id_: str, names: tuple[str, ...], actor: str) -> ChildSpec:
         limits = getattr(config.supervision, id_)
         flags = SupervisorFlags(
-            max_restarts=limits.max_restarts, max_seconds=limits.max_seconds, ordered=False
+            max_restarts=limits.max_restarts,
+            max_seconds=limits.max_seconds,
+            max_quarantined=limits.max_quarantined,
+            ordered=False,
         )
         return supervisor_spec(id_, flags, tuple(worker(name, actor) for name in names))
 
@@ -82,12 +97,21 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
 
 def limits_of(child: Child) -> dict[str, Any]:
     """A child's limits from the configuration, in the words of its child spec."""
+    budgets = {
+        Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
+    }
+    breaker = Breaker(**child.breaker.model_dump(exclude={"enabled"})) if child.breaker.enabled else None
+    retirement = child.retirement.model_dump() | {"max_age_s": child.retirement.max_age_s or math.inf}
     return {
         "restart": Restart(child.restart),
         "start_deadline_s": child.start_deadline_s,
         "hang_deadline_s": child.hang_deadline_s,
+        "probe_every_s": child.probe_every_s,
         "shutdown_s": child.shutdown_s,
         "backoff": Backoff(**child.backoff.model_dump()),
+        "budgets": budgets,
+        "breaker": breaker,
+        "retirement": Retirement(**retirement),
     }
 
 

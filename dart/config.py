@@ -189,23 +189,83 @@ class Backoff(Section):
     """A child that ran this long starts again at the first delay."""
 
 
+class Budget(Section):
+    """Failures of one kind that a child may have, counted for themselves."""
+
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    """Most failures of this kind in any window of max_seconds."""
+    max_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """Length of that window; 0: this kind counts with the others."""
+
+
+class Budgets(Section):
+    """Budgets by kind of failure."""
+
+    start: Budget = Budget()
+    """It ended before it was ready."""
+    crash: Budget = Budget()
+    """It ended by itself: an error, an exit code."""
+    signal: Budget = Budget()
+    """Something outside ended it, the kernel when memory is short among others."""
+    hang: Budget = Budget()
+    """It gave no sign of life and was killed."""
+
+
+class Breaker(Section):
+    """Quarantine of a child that fails too often, instead of ending its whole pool."""
+
+    enabled: bool = False
+    """Whether there is quarantine; without it failures spend the pool's max_restarts."""
+    max_failures: Annotated[int, Field(ge=0)] = 5
+    """More failures than this within within_s open it: the child is left alone."""
+    within_s: Seconds = 600.0
+    """Length of the window in which failures are counted."""
+    open_s: Seconds = 300.0
+    """How long a child is left alone before it is tried once more."""
+    healthy_s: Seconds = 60.0
+    """A child that ran this long after that is healthy again; a failure before opens it anew."""
+
+
+class Retirement(Section):
+    """Replacement of a child before age or use make it fail."""
+
+    max_age_s: Annotated[float, Field(ge=0)] = 0.0
+    """Replaced after running this long; 0 for never."""
+    max_uses: Annotated[int, Field(ge=0)] = 0
+    """Replaced after this many uses (episodes of an environment); 0 for never."""
+    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Random share by which an age may be longer or shorter, so that a pool does not retire in step."""
+    warm_spare: bool = False
+    """Start the replacement first, retire the old one when it is ready; needs room for both."""
+
+
 class Child(Section):
     """How one child, or each child of a pool, is supervised."""
 
     restart: Literal["permanent", "transient", "temporary"] = "permanent"
     """permanent: always started again; transient: only after a failure; temporary: never."""
     max_restarts: Annotated[int, Field(ge=0)] = 10
-    """Most restarts in any window of max_seconds."""
+    """Most restarts in any window of max_seconds; of a pool: of all its children together."""
     max_seconds: Seconds = 60.0
     """Length of that window."""
     backoff: Backoff = Backoff()
     """Waiting before a restart."""
+    budgets: Budgets = Budgets()
+    """Kinds of failure that are counted for themselves."""
+    breaker: Breaker = Breaker()
+    """Quarantine of a flaky child."""
+    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of a pool that may be in quarantine; beyond it the fault is not theirs and the pool gives up."""
+    retirement: Retirement = Retirement()
+    """Replacement before age or use make it fail."""
     start_deadline_s: Seconds = 30.0
     """Longest from start to ready."""
     hang_deadline_s: Seconds = 8.0
     """Without a beat, or in one message handler for this long, it is killed and started again.
 
     Episodes, generates and updates run beside the mailbox: they have deadlines of their own."""
+    probe_every_s: Annotated[float, Field(ge=0)] = 0.0
+    """How often it is asked whether it can take work (`on_probe`); 0: it can as soon as it has started."""
     shutdown_s: Annotated[float, Field(ge=0)] = 5.0
     """Time to end by itself before it is killed; 0 kills at once."""
 
@@ -232,20 +292,32 @@ class Supervision(Section):
     """Each `rollout-N`."""
     weight_sync: Child = Child()
     """Rolls a new policy version through the engines."""
-    environment_pool: Child = Child(max_restarts=20)
+    environment_pool: Child = Child(max_restarts=20, breaker=Breaker(enabled=True), max_quarantined=0.5)
     """Each `env-NNN`."""
     trainer: Child = Child(restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0)
     """The optimizer."""
 
+    children: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What is different for one child of a pool: `[supervision.children.env-003]`, keys as in its pool."""
+
     def child(self, child_id: str) -> Child:
-        """The limits of one child by its id, `env-003` through its pool."""
+        """The limits of one child by its id: `env-003` through its pool and what is different for it."""
+        limits = self._pool_of(child_id)
+        different = self.children.get(child_id)
+        return limits if different is None else Child.model_validate(_over(limits, different))
+
+    def _pool_of(self, child_id: str) -> Child:
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
         found = getattr(self, name, None)
         if not isinstance(found, Child):
-            raise KeyError(
-                f"expected a child id of {sorted(set(type(self).model_fields) - {'root'})}, got {child_id!r}"
-            )
+            known = sorted(set(type(self).model_fields) - {"root", "children"})
+            raise KeyError(f"expected a child id of {known}, got {child_id!r}")
         return found
+
+
+def _over(limits: Child, different: Mapping[str, Any]) -> Mapping[str, Any]:
+    merged, _ = merge([Layer("pool", limits.model_dump(mode="json")), Layer("child", dict(different))])
+    return merged
 
 
 POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
@@ -305,7 +377,13 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
 
 def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
     """Where the first of these keys that somebody set was set."""
-    return next((origins[key] for key in keys if origins[key] != "default"), "default")
+    given = (
+        origin
+        for key in keys
+        for name, origin in origins.items()
+        if name == key or name.startswith(key + ".")
+    )
+    return next((origin for origin in given if origin != "default"), "default")
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -338,6 +416,36 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     """Values that are each allowed and wrong together."""
     yield from _task_problems(config.tasks.train)
     yield from _backoff_problems(config.supervision)
+    yield from _children_problems(config)
+    yield from _breaker_problems(config.supervision)
+
+
+def _breaker_problems(supervision: Supervision) -> Iterator[Contradiction]:
+    for name, child in supervision:
+        if isinstance(child, Child) and child.breaker.enabled and name not in POOLS.values():
+            yield (
+                (f"supervision.{name}.breaker.enabled",),
+                "must be false: only children of a pool can be left alone, "
+                f"{sorted(set(POOLS.values()))} are pools",
+            )
+
+
+def _children_problems(config: Config) -> Iterator[Contradiction]:
+    """What is said of single children: that there is such a child, and that it may be said."""
+    supervision = config.supervision
+    known = [f"env-{index:03d}" for index in range(config.environments.count)]
+    known += [f"rollout-{index}" for index in range(config.rollout.count)]
+    for child_id, different in supervision.children.items():
+        key = f"supervision.children.{child_id}"
+        if child_id not in known:
+            yield (key,), f"is no child of a pool{did_you_mean(near(child_id, known))}"
+            continue
+        pool = supervision.model_copy(update={"children": {}}).child(child_id)
+        try:
+            Child.model_validate(_over(pool, different))
+        except ValidationError as error:
+            for problem in explain(error, Child, {}, pool.model_dump(mode="json")):
+                yield (f"{key}.{problem.key}",), problem.text
 
 
 def _task_problems(tasks: Sequence[str]) -> Iterator[Contradiction]:

@@ -17,6 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from actors.actor import Actor
 from actors.board import ActorState
+from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
@@ -66,16 +67,23 @@ class EnvironmentActor(Actor):
         scratch.mkdir(parents=True)
         self._environment = MiniWobEnvironment(scratch, self._limits.executable or CHROMIUM)
         self._faults_in_row = 0
+        self._is_retiring = False
+        self._episode_over: Completion[None] = Completion()
+        self._episode_over.succeed(None)
         self.after(0.0, self._play_for_ever)
 
     async def on_stop(self) -> None:
+        """What is being played is played to its end, as far as the time to stop allows."""
+        self._is_retiring = True
+        await self._episode_over
         await self.in_loop(self._environment.close())
 
     # ---- work ----
 
     async def _play_for_ever(self) -> None:
-        while True:
+        while not self._is_retiring:
             work = await self._next_work()
+            self._episode_over = Completion()
             try:
                 await self._carry_out(work)
                 self._faults_in_row = 0
@@ -86,6 +94,9 @@ class EnvironmentActor(Actor):
                     raise
             except AskError as error:
                 await self._report(work, FaultKind.INFRASTRUCTURE, str(error))
+            finally:
+                self.used()
+                self._episode_over.succeed(None)
 
     async def _next_work(self) -> RolloutLease | m.EvaluationTask:
         while True:

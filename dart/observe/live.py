@@ -25,7 +25,13 @@ LINE_EVERY_S = 10.0
 ROWS_MAX = 24
 """Actors in the live view; the unwell ones come first, the rest is counted."""
 
-STATE_STYLES = {"running": "green", "starting": "cyan", "backoff": "yellow", "failed": "bold red"}
+STATE_STYLES = {
+    "running": "green",
+    "starting": "cyan",
+    "backoff": "yellow",
+    "failed": "bold red",
+    "quarantined": "bold magenta",
+}
 
 
 class View(Protocol):

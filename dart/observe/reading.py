@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from actors.board import Board, Vitals
+from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
 from dart.curation.actor import plan_of
 from dart.curation.phases import RunPhase, missing, phase_now
@@ -87,7 +87,7 @@ class SnapshotReader:
             evaluation_done=done,
             evaluation_total=total,
             tasks=self._tasks(),
-            actors=tuple(_actor_row(row) for row in vitals),
+            actors=tuple(_actor_row(row) for row in vitals if _is_shown(row)),
         )
 
     def _progress(self, session: dict[str, Any], updates: int) -> tuple[Phase, int, int]:
@@ -166,6 +166,12 @@ def training_episodes(store: StoreReader, session: Session) -> list[Episode]:
 def _session(paths: RunPaths) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((paths.root / "session.json").read_text())
     return found
+
+
+def _is_shown(row: Vitals) -> bool:
+    """Not the launcher itself, and a child's second row only while a process is in it."""
+    is_second = row.name.endswith("~")
+    return row.parent != "" and not (is_second and row.state in (ActorState.FREE, ActorState.STOPPED))
 
 
 def _actor_row(row: Vitals) -> ActorRow:

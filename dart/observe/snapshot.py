@@ -25,7 +25,7 @@ class ActorRow:
     parent: str
     """Name of its supervisor; empty for the root."""
     state: str
-    """starting, running, backoff, stopping, stopped or failed: as its supervisor sees it."""
+    """starting, running, backoff, quarantined, stopping, stopped or failed: as its supervisor sees it."""
     pid: int
     incarnation: int
     """How many times it was started."""

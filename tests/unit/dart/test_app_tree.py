@@ -18,7 +18,7 @@ def test_a_dead_owner_takes_the_rest_along_and_pools_do_not() -> None:
 
     assert from_plain(args["flags"], SupervisorFlags).strategy is Strategy.REST_FOR_ONE
     assert from_plain(pool["args"]["flags"], SupervisorFlags) == SupervisorFlags(
-        max_restarts=20, max_seconds=60.0, ordered=False
+        max_restarts=20, max_seconds=60.0, max_quarantined=0.5, ordered=False
     )
 
 

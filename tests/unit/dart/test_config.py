@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dart.app import limits_of
 from dart.config import Config, ConfigError, contradictions, field_rows, known_tasks, load_config, resolve
+from supervision.child_spec import Budget, Failure, Retirement
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -65,7 +67,7 @@ def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
 def test_a_section_like_no_other_lists_what_there_is() -> None:
     assert problems_of(None, "supervision.xyz.max_seconds=3") == [
         "--set: supervision.xyz is not a key; there are root, store, curator, rollout_pool, weight_sync, "
-        "environment_pool, trainer"
+        "environment_pool, trainer, children"
     ]
 
 
@@ -207,3 +209,63 @@ def test_limits_are_found_by_child_id(child_id: str, section: str) -> None:
 def test_limits_of_an_unknown_child_are_a_defect(child_id: str) -> None:
     with pytest.raises(KeyError, match="expected a child id"):
         Config().supervision.child(child_id)
+
+
+def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
+    supervision = load_config(
+        None,
+        [
+            "supervision.environment_pool.hang_deadline_s=4.0",
+            "supervision.children.env-003.hang_deadline_s=9.0",
+            "supervision.children.env-003.breaker.max_failures=1",
+        ],
+    ).supervision
+
+    assert supervision.child("env-002").hang_deadline_s == 4.0
+    assert supervision.child("env-003").hang_deadline_s == 9.0
+    assert supervision.child("env-003").breaker.max_failures == 1
+    assert supervision.child("env-003").breaker.enabled, "what is not named is as in its pool"
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        (
+            "supervision.children.env-03.shutdown_s=1.0",
+            "supervision.children.env-03 is no child of a pool; did you mean env-003 or env-007?",
+        ),
+        (
+            "supervision.children.env-003.shutdwn_s=1.0",
+            "supervision.children.env-003.shutdwn_s is not a key; did you mean shutdown_s?",
+        ),
+        (
+            "supervision.children.env-003.breaker.open_s=0.0",
+            "supervision.children.env-003.breaker.open_s must be greater than 0, got 0.0",
+        ),
+        (
+            "supervision.store.breaker.enabled=true",
+            "supervision.store.breaker.enabled must be false: only children of a pool can be left alone",
+        ),
+    ],
+)
+def test_what_is_said_of_one_child_is_checked_like_the_rest(override: str, problem: str) -> None:
+    (found,) = problems_of(None, override)
+
+    assert found.startswith(f"--set: {problem}")
+
+
+def test_policies_for_flaky_children_reach_their_specs() -> None:
+    overrides = [
+        "supervision.environment_pool.budgets.hang.max_restarts=2",
+        "supervision.environment_pool.budgets.hang.max_seconds=60.0",
+        "supervision.children.env-001.retirement.max_uses=50",
+        "supervision.children.env-001.retirement.warm_spare=true",
+    ]
+    supervision = load_config(None, overrides).supervision
+
+    plain, special = (limits_of(supervision.child(name)) for name in ("env-000", "env-001"))
+
+    assert plain["budgets"] == {Failure.HANG: Budget(max_restarts=2, max_seconds=60.0)}
+    assert plain["breaker"] is not None
+    assert plain["retirement"] == Retirement()
+    assert special["retirement"] == Retirement(max_uses=50, warm_spare=True)
