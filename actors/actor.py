@@ -38,8 +38,10 @@ from actors.board import LIVING, Board
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, message
 from actors.completion import Completion, drive
+from actors.deaths import Watcher
 from actors.errors import ActorDied, ActorError, AskTimeout, MailboxFull, Refused, WorkOverdue
 from actors.mail import Mail
+from actors.monitors import Bonds, Down, Exit, Linked, Unlinked
 from actors.process import EXIT_IGNORED
 from actors.worker import Worker
 
@@ -47,7 +49,10 @@ ASK_DEADLINE_S = 5.0
 """OTP's default for a call."""
 
 LIVENESS_CHECK_S = 0.05
-"""How often a waiting ask looks whether the asked actor still lives."""
+"""How often a waiting ask looks whether it is too late, and whether the board still shows the asked actor."""
+
+ANSWER_GRACE_S = 0.01
+"""An answer sent right before the end of its sender may come this much after the news of that end."""
 
 MAIL_PER_TURN = 64
 """Messages taken before timers and finished work get their turn."""
@@ -168,7 +173,10 @@ class Actor:
     forks: ClassVar[bool] = False
     """Supervisors fork their children and therefore own no thread: they beat from their loop."""
 
-    _handlers: ClassVar[dict[type, str]] = {}
+    traps_exits: ClassVar[bool] = False
+    """True: the end of a linked actor, normal or not, is a message (`Exit`) and no crash."""
+
+    _handlers: ClassVar[dict[type, str]] = {Linked: "_linked_by", Unlinked: "_unlinked_by"}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -177,6 +185,8 @@ class Actor:
             for message_type in getattr(attribute, "receives", ()):
                 table[message_type] = name
         cls._handlers = table
+        if cls.traps_exits and Exit not in table:
+            raise TypeError(f"{cls.__name__} traps exits and has no handler marked @receives(Exit)")
 
     def __init__(
         self,
@@ -198,6 +208,10 @@ class Actor:
         self._ids = itertools.count(1)
         self._asks: dict[int, _PendingAsk] = {}
         self._is_checking_asks = False
+        self._watcher = Watcher(board, runtime, self.after)
+        self._bonds = Bonds(self, self._watcher)
+        self._asked: set[tuple[int, int]] = set()
+        """Slot and incarnation of whom it ever asked and has an eye on."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._worker: Worker | None = None
         self._works: dict[int, tuple[str, int]] = {}
@@ -260,6 +274,8 @@ class Actor:
             completion.fail(error)
             return completion
         assert slot is not None, "mail finds nobody where the board has no row"
+        if (slot, incarnation) not in self._asked:
+            self._watch_asked(slot, incarnation)
         if not self._is_checking_asks:
             self._is_checking_asks = True
             self.after(LIVENESS_CHECK_S, self._check_asks)
@@ -306,6 +322,36 @@ class Actor:
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
         """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines."""
         return self._own_worker().in_loop(coroutine)
+
+    def monitor(self, name: str) -> int:
+        """Be told once, by a `Down` message, when the actor that bears the name now ends, and why.
+
+        Returns a reference for `demonitor` and to know the message by. Nobody bears the name: `Down` comes at
+        once, with reason `noproc`. A restarted actor is another incarnation; monitor it anew.
+        Raises ActorError when this class has no handler for Down.
+        """
+        if Down not in self._handlers:
+            raise ActorError(
+                f"{type(self).__name__} monitors {name!r} and has no handler marked @receives(Down)"
+            )
+        return self._bonds.monitor(name)
+
+    def demonitor(self, ref: int) -> None:
+        """No `Down` comes for this reference any more."""
+        self._bonds.demonitor(ref)
+
+    def link(self, name: str) -> None:
+        """Share the fate of the actor that bears the name now, and let it share this one's.
+
+        When one of the two ends abnormally (neither `normal` nor `shutdown`), the other crashes with
+        LinkedActorEnded, or gets an `Exit` message if it `traps_exits`. Nobody bears the name: as if it had
+        ended with reason `noproc`.
+        """
+        self._bonds.link(name)
+
+    def unlink(self, name: str) -> None:
+        """End the link, on both sides."""
+        self._bonds.unlink(name)
 
     def stop(self) -> None:
         """End normally, as if told to."""
@@ -376,8 +422,14 @@ class Actor:
         """Leave the last line of what this actor dies of on the board."""
         self.board.set(self.identity.slot, last_error=text.strip().rpartition("\n")[2])
 
-    def close_worker(self) -> None:
-        """Let go of worker threads without ending the process; for tests."""
+    def take_news(self, news: Any, name: str, incarnation: int) -> None:
+        """Handle a message that came not by mail but from the runtime, about another actor."""
+        self._busy(type(news).__name__)
+        self._settle(getattr(self, self._handlers[type(news)])(news, Sender(name, incarnation)))
+
+    def let_go(self) -> None:
+        """Close worker threads and descriptors without ending the process; for tests."""
+        self._watcher.close()
         if self._worker is not None:
             self._worker.close()
 
@@ -558,6 +610,30 @@ class Actor:
         if now_s >= pending.deadline_s:
             return AskTimeout(self._describe_timeout(pending))
         return None
+
+    def _watch_asked(self, slot: int, incarnation: int) -> None:
+        """An ask of an actor whose process ends is over then, and not only at the next look at the board."""
+        if self.board.get(slot, "pid") and not self.board.get(slot, "route"):
+            self._asked.add((slot, incarnation))
+            self._watcher.watch(
+                slot,
+                incarnation,
+                lambda reason: self._asked_ended(slot, incarnation, reason),
+                grace_s=ANSWER_GRACE_S,
+            )
+
+    def _asked_ended(self, slot: int, incarnation: int, reason: str) -> None:
+        self._asked.discard((slot, incarnation))
+        for id_, pending in list(self._asks.items()):
+            if (pending.slot, pending.incarnation) == (slot, incarnation):
+                del self._asks[id_]
+                pending.completion.fail(ActorDied(f"{pending.to!r} ended before it answered: {reason}"))
+
+    def _linked_by(self, _: Linked, sender: Sender) -> None:
+        self._bonds.linked_by(sender.name, sender.incarnation)
+
+    def _unlinked_by(self, _: Unlinked, sender: Sender) -> None:
+        self._bonds.unlinked_by(sender.name, sender.incarnation)
 
     def _describe_timeout(self, pending: _PendingAsk) -> str:
         vitals = self.board.vitals(pending.slot)

@@ -69,6 +69,8 @@ for _name, _format in (
     ("last_reason", "400s"),
     ("pid_start_ticks", "q"),
     ("route", "q"),
+    ("ended_incarnation", "q"),
+    ("ended_reason", "80s"),
     # written by the actor
     ("ready", "q"),
     ("beat_ns", "q"),
@@ -167,6 +169,13 @@ class Board:
     def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
         """The supervisor's write."""
         self.set(slot, state=_STATES.index(state), **fields)
+
+    def note_end(self, slot: int, incarnation: int, reason: str) -> None:
+        """The supervisor's word on why an incarnation ended, for monitors; before the row says anything new.
+
+        reason   `normal`, `shutdown` when it was told to and did, or what went wrong
+        """
+        self.set(slot, ended_reason=reason, ended_incarnation=incarnation)
 
     def state(self, slot: int) -> ActorState:
         """What the supervisor says of the child in this slot."""

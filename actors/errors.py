@@ -9,6 +9,7 @@ ActorError
 ├── MessageTooLarge          send a reference (a path, a hash) instead
 ├── MalformedMessage         bytes that are no message of ours
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
+├── LinkedActorEnded     an actor this one is linked to ended abnormally
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
@@ -49,6 +50,10 @@ class MalformedMessage(ActorError):
 
 class Unauthenticated(ActorError):
     """The frame's signature is not this run's."""
+
+
+class LinkedActorEnded(ActorError):
+    """An actor this one is linked to ended abnormally; this one ends with it."""
 
 
 class WorkOverdue(ActorError):

@@ -68,6 +68,17 @@ def send_signal(pid: int, signum: int) -> bool:
     return True
 
 
+def start_ticks(pid: int) -> int:
+    """When a process started, in ticks since the machine did (/proc/pid/stat, field 22); 0 when it is gone.
+
+    With the pid it names one process for as long as the machine runs; a pid alone is given out again.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def is_alive(pid: int) -> bool:
     """True while the process runs (a zombie does not)."""
     try:

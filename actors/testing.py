@@ -36,7 +36,7 @@ from actors.board import ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.completion import Completion
 from actors.mail import QUEUE_MESSAGES, Mail
-from actors.process import EXIT_CRASHED
+from actors.process import EXIT_CRASHED, exit_reason_of
 from actors.shell import actor_class, leave_last_words
 
 KEY = b"a key for tests, known to all..."
@@ -186,7 +186,7 @@ class _Process:
     def close(self) -> None:
         self.mail.close()
         if self.actor is not None:
-            self.actor.close_worker()
+            self.actor.let_go()
 
 
 class Asker(Actor):
@@ -407,7 +407,9 @@ class Bench:
         if process.child is not None:
             process.child.end(returncode)
         else:
-            self.board.set_state(process.identity.slot, ActorState.STOPPED, ready=0)
+            slot, incarnation = process.identity.slot, process.identity.incarnation
+            self.board.note_end(slot, incarnation, str(exit_reason_of(returncode)))
+            self.board.set_state(slot, ActorState.STOPPED, ready=0)
 
     def _process(self, name: str) -> _Process:
         slot = self.board.find(name)

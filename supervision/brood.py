@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from actors.actor import Identity, Runtime
 from actors.board import ActorState, Board
 from actors.clock import Clock
-from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, is_alive
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, is_alive, start_ticks
 from actors.shell import ChildProcess, last_words
 from supervision import reports
 from supervision.actions import Child, Ended, Status
@@ -36,6 +36,7 @@ class _Held:
     slot: int
     type: ChildType
     kill_reason: str = ""
+    is_told_to_stop: bool = False
 
 
 class Brood:
@@ -112,8 +113,13 @@ class Brood:
             }
         )
         self._held[spec.id, incarnation] = _Held(process, slot, spec.type)
-        self._board.set(slot, pid=process.pid)
+        self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
         self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
+
+    def told_to_stop(self, id_: str, incarnation: int) -> None:
+        held = self._held.get((id_, incarnation))
+        if held is not None:
+            held.is_told_to_stop = True
 
     def kill(self, id_: str, incarnation: int, why: str) -> None:
         held = self._held.get((id_, incarnation))
@@ -185,13 +191,15 @@ class Brood:
         self._runtime.unwatch(held.process.pidfd)
         held.process.close()
         del self._held[id_, incarnation]
+        ended = self._ended(id_, incarnation, held, code)
+        self._board.note_end(held.slot, incarnation, _word_for(ended, held))
         self._board.set(held.slot, ready=0)
         if self._board.get(held.slot, "name") != id_:
             self._board.set_state(held.slot, ActorState.STOPPED)
         if held.type is ChildType.SUPERVISOR:
             self._mark_dead_below(id_)
         death = self._death(id_, incarnation, held, code)
-        self._on_exit(id_, incarnation, self._ended(id_, incarnation, held, code), death)
+        self._on_exit(id_, incarnation, ended, death)
 
     def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
         reason = exit_reason_of(code)
@@ -227,6 +235,13 @@ class Brood:
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
                 )
                 self._mark_dead_below(row.name)
+
+
+def _word_for(ended: Ended, held: _Held) -> str:
+    """OTP's word for an exit: a child that was told to stop and did ended as `shutdown`."""
+    if ended.shutdown or (ended.normal and held.is_told_to_stop):
+        return "shutdown"
+    return "normal" if ended.normal or ended.ignored else ended.reason
 
 
 def spare_name(id_: str) -> str:

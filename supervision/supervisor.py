@@ -304,6 +304,7 @@ class Supervisor(Actor):
                 case Promote(id_, incarnation):
                     self._brood.promote(id_, incarnation)
                 case AskToStop(id_, incarnation):
+                    self._brood.told_to_stop(id_, incarnation)
                     self.tell(id_, Stop(), incarnation=incarnation)
                 case Kill(id_, incarnation, why):
                     self._brood.kill(id_, incarnation, why)

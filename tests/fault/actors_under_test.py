@@ -246,20 +246,23 @@ class _LoopRuntime:
     """Just enough of a process around an actor: descriptors and one moment to wake at."""
 
     def __init__(self) -> None:
-        self.fds: set[int] = set()
+        self.fds: dict[int, Callable[[], None]] = {}
         self.wake_s = float("inf")
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
-        self.fds.add(fd)
+        self.fds[fd] = ready
 
     def unwatch(self, fd: int) -> None:
-        self.fds.discard(fd)
+        self.fds.pop(fd, None)
 
     def wake_at(self, monotonic_s: float) -> None:
         self.wake_s = min(self.wake_s, monotonic_s)
 
     def spawn(self, boot: Mapping[str, Any]) -> Any:
         raise NotImplementedError
+
+    def pidfd(self, pid: int) -> int:
+        return os.pidfd_open(pid)
 
     def exit(self, code: int) -> None:
         raise NotImplementedError
@@ -298,7 +301,8 @@ class Probe:
             assert time.monotonic() < give_up, "the ask never ended"
             wait_s = max(0.0, min(0.1, self._runtime.wake_s - time.monotonic()))
             self._runtime.wake_s = float("inf")
-            select.select(list(self._runtime.fds), [], [], wait_s)
+            for fd in select.select(list(self._runtime.fds), [], [], wait_s)[0]:
+                self._runtime.fds[fd]()
             self.actor.turn()
         return completion.result()
 
@@ -306,5 +310,6 @@ class Probe:
         return self.actor.tell(to, content)
 
     def close(self) -> None:
+        self.actor.let_go()
         self._mail.close()
         self._board.close()

@@ -156,7 +156,7 @@ def test_an_ask_ends_promptly_when_the_asked_actor_was_restarted_meanwhile(bench
     bench.end("deaf")
     bench.start(Deaf, "deaf")
     bench.advance(2 * LIVENESS_CHECK_S)
-    with pytest.raises(ActorDied, match="'deaf' was restarted"):
+    with pytest.raises(ActorDied, match="'deaf' ended before it answered: SIGKILL"):
         answer.result()
 
 
