@@ -27,20 +27,21 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import iscoroutine
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
-from actors.board import LIVING, Board
+from actors.board import Board
 from actors.clock import Clock
-from actors.codec import Envelope, Kind, message
+from actors.codec import Envelope, Kind, Sealed, message
 from actors.completion import Completion, drive
 from actors.deaths import Watcher
 from actors.errors import ActorDied, ActorError, AskTimeout, MailboxFull, Refused, WorkOverdue
-from actors.mail import Mail
+from actors.mail import Address, Mail
 from actors.monitors import Bonds, Down, Exit, Linked, Unlinked
 from actors.process import EXIT_IGNORED
 from actors.worker import Worker
@@ -160,9 +161,8 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
 class _PendingAsk:
     completion: Completion[Any]
     to: str
-    slot: int
+    address: Address
     """Where the asked incarnation lives, whatever it is called by the time it answers."""
-    incarnation: int
     deadline_s: float
     waited_s: float
 
@@ -210,7 +210,7 @@ class Actor:
         self._is_checking_asks = False
         self._watcher = Watcher(board, runtime, self.after)
         self._bonds = Bonds(self, self._watcher)
-        self._asked: set[tuple[int, int]] = set()
+        self._asked: set[Address] = set()
         """Slot and incarnation of whom it ever asked and has an eye on."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._worker: Worker | None = None
@@ -222,6 +222,7 @@ class Actor:
         self._held: deque[Envelope] = deque()
         self._name = identity.name
         self._names = {identity.name}
+        mail.is_mine = self._is_mine
         self._is_started = False
         self._is_ignored = False
         self._was_ready = False
@@ -266,23 +267,19 @@ class Actor:
         """
         completion: Completion[Any] = Completion()
         envelope = self._envelope(Kind.ASK, to, content, deadline_s=deadline_s)
-        slot = self.board.find(to)
         try:
-            incarnation = self._mail.send(envelope)
+            address = self._mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
             self._count_unsent()
             completion.fail(error)
             return completion
-        assert slot is not None, "mail finds nobody where the board has no row"
-        if (slot, incarnation) not in self._asked:
-            self._watch_asked(slot, incarnation)
+        if address not in self._asked:
+            self._watch_asked(address)
         if not self._is_checking_asks:
             self._is_checking_asks = True
             self.after(LIVENESS_CHECK_S, self._check_asks)
         now_s = self.clock.monotonic_s()
-        self._asks[envelope.id] = _PendingAsk(
-            completion, to, slot, incarnation, now_s + deadline_s, deadline_s
-        )
+        self._asks[envelope.id] = _PendingAsk(completion, to, address, now_s + deadline_s, deadline_s)
         return completion
 
     def sleep(self, seconds: float) -> Completion[None]:
@@ -368,7 +365,10 @@ class Actor:
         self._is_ignored = True
 
     def on_foreign(self, envelope: Envelope) -> None:
-        """Mail for another name came here; bridges between hosts override it. Otherwise it is refused."""
+        """Mail for another name came here, its message still sealed; bridges between hosts override it.
+
+        Otherwise it is refused.
+        """
         self._mail.refused += 1
         self._refuse(envelope, f"{self._name!r} is not {envelope.to!r}")
 
@@ -377,7 +377,7 @@ class Actor:
 
         Returns the incarnation it went to. Raises ActorDied or MailboxFull; then nothing was sent.
         """
-        return self._mail.send(envelope)
+        return self._mail.send(envelope).incarnation
 
     def used(self, n: int = 1) -> None:
         """Count `n` uses on the board; a supervisor may replace an actor of so many."""
@@ -489,6 +489,7 @@ class Actor:
             self.identity.slot,
             messages=self._messages,
             refused=self._mail.refused,
+            unsent=self._unsent + self._mail.lost,
             progress_ns=self._progress_ns,
         )
 
@@ -510,25 +511,37 @@ class Actor:
         self._name = self.board.get(self.identity.slot, "name")
         self._names.add(self._name)
 
+    def _is_mine(self, name: str) -> bool:
+        if name not in self._names:
+            self._learn_name()
+        return name in self._names
+
     def _take(self, envelope: Envelope) -> None:
         if envelope.to not in self._names:
             self.on_foreign(envelope)
+        elif not self._is_for_me(envelope):
+            return
         elif envelope.kind in (Kind.REPLY, Kind.REFUSAL):
             self._take_answer(envelope)
         elif isinstance(envelope.message, Stop):
             self._begin_stop()
-        elif self._is_for_me(envelope) and not self._is_expired(envelope):
+        elif not self._is_expired(envelope):
             self._handle(envelope)
 
     def _handle(self, envelope: Envelope) -> None:
         handler_name = self._handlers.get(type(envelope.message))
         if handler_name is None:
             self._mail.refused += 1
-            self._refuse(envelope, f"{self.identity.name!r} takes no {type(envelope.message).__name__}")
+            self._refuse(envelope, self._why_not(envelope.message))
             return
         sender = Sender(envelope.sender, envelope.sender_incarnation)
         outcome = getattr(self, handler_name)(envelope.message, sender)
         self._settle(outcome, lambda answer: self._handled(envelope, answer))
+
+    def _why_not(self, content: Any) -> str:
+        if isinstance(content, Sealed):
+            return f"{self.identity.name!r} does not understand it: {content.why}"
+        return f"{self.identity.name!r} takes no {type(content).__name__}"
 
     def _handled(self, envelope: Envelope, answer: Any) -> None:
         self._progress_ns = self.board.now_ns()
@@ -536,7 +549,7 @@ class Actor:
             self._answer(envelope, Kind.REPLY, answer)
 
     def _is_for_me(self, envelope: Envelope) -> bool:
-        if envelope.to_incarnation in (0, self.identity.incarnation):
+        if envelope.to_incarnation == self.identity.incarnation:
             return True
         self._mail.refused += 1
         self._refuse(envelope, f"incarnation {envelope.to_incarnation} is gone")
@@ -550,7 +563,10 @@ class Actor:
         pending = self._asks.pop(envelope.id, None)
         if pending is None:
             return  # the ask timed out before; its answer has nobody to go to
-        if envelope.kind is Kind.REFUSAL:
+        if isinstance(envelope.message, Sealed):
+            self._mail.refused += 1
+            pending.completion.fail(Refused(f"the answer of {pending.to!r}: {envelope.message.why}"))
+        elif envelope.kind is Kind.REFUSAL:
             pending.completion.fail(Refused(envelope.message.text))
         else:
             pending.completion.succeed(envelope.message)
@@ -602,30 +618,24 @@ class Actor:
             self.after(LIVENESS_CHECK_S, self._check_asks)
 
     def _ended(self, pending: _PendingAsk, now_s: float) -> Exception | None:
-        if self.board.get(pending.slot, "incarnation") != pending.incarnation:
-            return ActorDied(f"{pending.to!r} was restarted before it answered")
-        state = self.board.state(pending.slot)
-        if state not in LIVING:
-            return ActorDied(f"{pending.to!r} ended before it answered (state {state})")
+        if not self._mail.is_living(pending.address):
+            return ActorDied(self._describe_death(pending))
         if now_s >= pending.deadline_s:
             return AskTimeout(self._describe_timeout(pending))
         return None
 
-    def _watch_asked(self, slot: int, incarnation: int) -> None:
+    def _watch_asked(self, address: Address) -> None:
         """An ask of an actor whose process ends is over then, and not only at the next look at the board."""
-        if self.board.get(slot, "pid") and not self.board.get(slot, "route"):
-            self._asked.add((slot, incarnation))
+        if self.board.get(address.slot, "pid") and not self.board.get(address.slot, "route"):
+            self._asked.add(address)
             self._watcher.watch(
-                slot,
-                incarnation,
-                lambda reason: self._asked_ended(slot, incarnation, reason),
-                grace_s=ANSWER_GRACE_S,
+                *address, lambda reason: self._asked_ended(address, reason), grace_s=ANSWER_GRACE_S
             )
 
-    def _asked_ended(self, slot: int, incarnation: int, reason: str) -> None:
-        self._asked.discard((slot, incarnation))
+    def _asked_ended(self, address: Address, reason: str) -> None:
+        self._asked.discard(address)
         for id_, pending in list(self._asks.items()):
-            if (pending.slot, pending.incarnation) == (slot, incarnation):
+            if pending.address == address:
                 del self._asks[id_]
                 pending.completion.fail(ActorDied(f"{pending.to!r} ended before it answered: {reason}"))
 
@@ -635,8 +645,14 @@ class Actor:
     def _unlinked_by(self, _: Unlinked, sender: Sender) -> None:
         self._bonds.unlinked_by(sender.name, sender.incarnation)
 
+    def _describe_death(self, pending: _PendingAsk) -> str:
+        slot, incarnation = pending.address
+        if self.board.get(slot, "incarnation") != incarnation:
+            return f"{pending.to!r} was restarted before it answered"
+        return f"{pending.to!r} ended before it answered (state {self.board.state(slot)})"
+
     def _describe_timeout(self, pending: _PendingAsk) -> str:
-        vitals = self.board.vitals(pending.slot)
+        vitals = self.board.vitals(pending.address.slot)
         doing = f"in {vitals.handler} for {vitals.busy_s:.1f} s" if vitals.busy_s else "idle"
         return (
             f"{pending.to!r} did not answer within {pending.waited_s} s; it is {vitals.state}, {doing}, "
@@ -693,7 +709,7 @@ class Actor:
 
     def _count_unsent(self) -> None:
         self._unsent += 1
-        self.board.set(self.identity.slot, unsent=self._unsent)
+        self.board.set(self.identity.slot, unsent=self._unsent + self._mail.lost)
 
     def _busy(self, what: str) -> None:
         self.board.set(self.identity.slot, busy_since_ns=self.board.now_ns(), handler=what)

@@ -1,31 +1,36 @@
 """Messages to bytes and back: msgpack for the bytes, msgspec for the schema.
 
-A message is a frozen dataclass marked with `@message`. On the wire it is its
-registered name and its fields as plain msgpack types; a receiver that does not
-know the name, or finds a field of another type, refuses the message with the
-reason. No class is ever instantiated because a sender said so.
+A message is a frozen dataclass (or a msgspec struct) marked with `@message`. On
+the wire it is its registered name and its fields; a receiver that does not know
+the name, or finds a field of another type, refuses the message with the reason.
+No class is ever instantiated because a sender said so.
 
-A frame is `HMAC-SHA256(run key, body) + body`; the body is decoded only when
-the signature holds.
+A frame is `keyed BLAKE2b(body) + body`; the body is decoded only when the
+signature holds. The header is decoded apart from the message, so that who asked
+is known even when what was asked is not understood.
 """
 
-import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable
 from enum import IntEnum
+from functools import cache, lru_cache
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, TypeVar
 
-import msgpack
 import msgspec
+from msgspec import Struct
 
 from actors.errors import MalformedMessage, MessageTooLarge, Unauthenticated
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 MAX_MESSAGE_BYTES = 64 * 1024
 """Mail is for control; screenshots and weights travel by reference (measured: large mail costs every hop)."""
 
-SIGNATURE_BYTES = 32
+SIGNATURE_BYTES = 16
+
+_PURPOSE = b"actors mail"
+"""What else is signed with the run's key is never taken for mail."""
 
 T = TypeVar("T")
 
@@ -42,8 +47,7 @@ class Kind(IntEnum):
     REFUSAL = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(Struct, frozen=True, kw_only=True):
     """One frame of mail, decoded."""
 
     kind: Kind
@@ -51,17 +55,29 @@ class Envelope:
     """Correlates a reply with its ask; unique per sender incarnation."""
     to: str
     to_incarnation: int
-    """0 addresses whoever bears the name; any other number only that incarnation."""
+    """0 addresses whoever bears the name; any other number only that incarnation. Never 0 on the wire."""
     sender: str
     sender_incarnation: int
     deadline_unix_ms: int
     """0 for none; an ask that is past its deadline is not worked on."""
     message: Any
+    """The message; a `Sealed` when it was not opened."""
+    sequence: int = 0
+    """Grows from frame to frame of one sender incarnation; given by `Mail.send`."""
+
+
+class Sealed(Struct, frozen=True):
+    """A message that was not opened: for somebody else, or not understood. It can be sent on as it is."""
+
+    name: str | None
+    payload: bytes
+    why: str = ""
+    """Why it is not understood; empty when nobody tried."""
 
 
 def message(cls: type[T]) -> type[T]:
-    """Register a frozen dataclass as a message; its wire name is `module.Class`."""
-    if not is_dataclass(cls):
+    """Register a dataclass or struct as a message; its wire name is `module.Class`."""
+    if not (hasattr(cls, "__dataclass_fields__") or issubclass(cls, Struct)):
         raise TypeError(f"@message wants a dataclass, got {cls!r}; put @dataclass(frozen=True) below it")
     name = f"{cls.__module__}.{cls.__qualname__}"
     _TYPES[name] = cls
@@ -85,72 +101,123 @@ def from_plain(data: Any, cls: type[T]) -> T:
         raise MalformedMessage(f"{cls.__name__}: {error}") from error
 
 
+class _Frame(Struct, frozen=True, array_like=True):
+    """A frame's body. Fields that a newer version appends are ignored."""
+
+    version: int
+    kind: Kind
+    id: int
+    to: str
+    to_incarnation: int
+    sender: str
+    sender_incarnation: int
+    sequence: int
+    deadline_unix_ms: int
+    name: str | None
+    payload: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_frame = msgspec.msgpack.Decoder(_Frame).decode
+
+
 def encode(envelope: Envelope, key: bytes) -> bytes:
-    """Sign and pack one envelope. Raises MessageTooLarge, or TypeError for an unregistered message."""
-    name = _NAMES.get(type(envelope.message))
-    if name is None and envelope.message is not None:
-        raise TypeError(f"{type(envelope.message)!r} is not a message; mark its dataclass with @message")
-    payload = None if envelope.message is None else to_plain(envelope.message)
-    body: bytes = msgpack.packb(
-        [
+    """Pack and sign one envelope. Raises MessageTooLarge, or TypeError for an unregistered message."""
+    content = envelope.message
+    if type(content) is Sealed:
+        name, content = content.name, msgspec.Raw(content.payload)
+    else:
+        name = _NAMES.get(type(content))
+        if name is None and content is not None:
+            raise TypeError(f"{type(content)!r} is not a message; mark its dataclass with @message")
+    body = _encode(
+        (
             PROTOCOL_VERSION,
-            int(envelope.kind),
+            envelope.kind,
             envelope.id,
             envelope.to,
             envelope.to_incarnation,
             envelope.sender,
             envelope.sender_incarnation,
+            envelope.sequence,
             envelope.deadline_unix_ms,
             name,
-            payload,
-        ]
+            content,
+        )
     )
     if len(body) > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(
             f"{name} to {envelope.to!r} has {len(body)} bytes, mail carries at most {MAX_MESSAGE_BYTES}; "
             "write the data to a file and send its path"
         )
-    return hmac.digest(key, body, "sha256") + body
+    return _signature(body, key) + body
 
 
-def decode(frame: bytes, key: bytes) -> Envelope:
-    """Check the signature, then unpack. Raises Unauthenticated or MalformedMessage."""
-    signature, body = frame[:SIGNATURE_BYTES], frame[SIGNATURE_BYTES:]
-    if not hmac.compare_digest(hmac.digest(key, body, "sha256"), signature):
+def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = None) -> Envelope:
+    """Check the signature, then unpack.
+
+    The message stays `Sealed` when it is not understood or, by `is_mine`, for another.
+
+    Raises Unauthenticated, or MalformedMessage when not even the header is understood.
+    """
+    signature, body = frame[:SIGNATURE_BYTES], memoryview(frame)[SIGNATURE_BYTES:]
+    if not compare_digest(_signature(body, key), signature):
         raise Unauthenticated(f"frame of {len(frame)} bytes is not signed with this run's key")
-    _, kind, id_, to, to_incarnation, sender, sender_incarnation, deadline, name, payload = _unpack(body)
+    header = _header(body)
+    is_foreign = is_mine is not None and not is_mine(header.to)
     return Envelope(
-        kind=kind,
-        id=id_,
-        to=to,
-        to_incarnation=to_incarnation,
-        sender=sender,
-        sender_incarnation=sender_incarnation,
-        deadline_unix_ms=deadline,
-        message=_message_of(name, payload),
+        kind=header.kind,
+        id=header.id,
+        to=header.to,
+        to_incarnation=header.to_incarnation,
+        sender=header.sender,
+        sender_incarnation=header.sender_incarnation,
+        deadline_unix_ms=header.deadline_unix_ms,
+        message=Sealed(header.name, bytes(header.payload)) if is_foreign else _opened(header),
+        sequence=header.sequence,
     )
 
 
-_Header = tuple[int, Kind, int, str, int, str, int, int, str | None, Any]
-"""Version, then the fields of Envelope in order, the message as its wire name and its plain fields."""
+def _signature(body: bytes | memoryview, key: bytes) -> bytes:
+    signature = _keyed(key).copy()
+    signature.update(body)
+    return signature.digest()
 
 
-def _unpack(body: bytes) -> _Header:
+@lru_cache(maxsize=4)
+def _keyed(key: bytes) -> blake2b:
+    """With the key already worked in, a short frame is signed at half the cost."""
+    return blake2b(key=key, digest_size=SIGNATURE_BYTES, person=_PURPOSE)
+
+
+def _header(body: memoryview) -> _Frame:
     if len(body) > MAX_MESSAGE_BYTES:
         raise MalformedMessage(f"body has {len(body)} bytes, mail carries at most {MAX_MESSAGE_BYTES}")
     try:
-        header: _Header = msgspec.convert(msgpack.unpackb(body, raw=False, strict_map_key=True), _Header)
-    except (ValueError, msgpack.UnpackException) as error:  # msgspec's ValidationError is a ValueError
+        header = _decode_frame(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
-    if header[0] != PROTOCOL_VERSION:
-        raise MalformedMessage(f"body is version {header[0]}, not {PROTOCOL_VERSION}")
+    if header.version != PROTOCOL_VERSION:
+        raise MalformedMessage(f"body is version {header.version}, not {PROTOCOL_VERSION}")
     return header
 
 
-def _message_of(name: str | None, payload: Mapping[str, Any] | None) -> Any:
-    if name is None:
+def _opened(header: _Frame) -> Any:
+    """The message itself, or `Sealed` with the reason."""
+    if header.name is None:
         return None
+    try:
+        return _decoder(header.name).decode(header.payload)
+    except MalformedMessage as error:
+        why = str(error)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = f"{header.name} is not understood: {error}"
+    return Sealed(header.name, bytes(header.payload), why)
+
+
+@cache
+def _decoder(name: str) -> msgspec.msgpack.Decoder[Any]:
     cls = _TYPES.get(name)
     if cls is None:
         raise MalformedMessage(f"unknown message type {name!r}; the receiver has not imported its module")
-    return from_plain(payload, cls)
+    return msgspec.msgpack.Decoder(cls)

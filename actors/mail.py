@@ -1,111 +1,148 @@
-"""Mail between actors: ZeroMQ over unix sockets, names resolved on the vitals board.
+"""Mail between actors: names resolved on the vitals board, frames signed, each taken once.
 
 Thespian gives an actor its life; its mail goes here, because a Thespian message
 costs half a millisecond of CPU and a hung peer can block a sender for minutes.
-Every actor incarnation binds one inbox; a sender keeps one outbox per receiver
-incarnation it talks to. Sending never blocks: a full outbox is told to the
-sender (`MailboxFull`), a name without a living bearer is `ActorDied` at once.
+Sending never blocks: a full mailbox is told to the sender (`MailboxFull`), a
+name without a living bearer is `ActorDied` at once. How frames travel is
+`actors.post`.
 
-Delivery: at most once, in order per sender and receiver incarnation.
+Delivery: at most once, in order per sender and receiver incarnation. What is
+recorded and sent again is refused: every frame carries a number that only grows
+and the receiver's incarnation.
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
-import zmq
+from msgspec.structs import replace
 
 from actors.board import LIVING, ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
-
-QUEUE_MESSAGES = 1000
-"""Messages that may wait in one outbox, and in one inbox per sender, before the sender is told it is full."""
+from actors.freshness import Freshness
+from actors.post import Post
 
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 
-LINGER_MS = 200
-"""How long a stopping actor waits for its last replies to leave."""
+
+class Address(NamedTuple):
+    """Where a name was found when it was written to."""
+
+    slot: int
+    incarnation: int
+
+
+class Carrier(Protocol):
+    """What carries frames: `Post` between processes, memory in tests."""
+
+    lost: int
+
+    def bind(self, slot: int, incarnation: int, listener_fd: int | None) -> int: ...
+
+    def put(self, slot: int, incarnation: int, frame: bytes) -> bool: ...
+
+    def take(self) -> bytes | None: ...
+
+    def flush(self, timeout_s: float) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class Mail:
     """The inbox and outboxes of one actor incarnation."""
 
-    def __init__(self, board: Board, mail_dir: Path, key: bytes) -> None:
+    def __init__(self, board: Board, mail_dir: Path, key: bytes, *, carrier: Carrier | None = None) -> None:
         self._board = board
-        self._mail_dir = mail_dir
         self._key = key
-        self._context = zmq.Context()
-        self._outboxes: dict[int, tuple[int, zmq.Socket[bytes]]] = {}
-        self._inbox: zmq.Socket[bytes] | None = None
+        self._post: Carrier = carrier or Post(mail_dir, MAX_FRAME_BYTES, self._is_current)
+        self._freshness = Freshness()
+        self._sequence = 0
+        self.is_mine: Callable[[str], bool] | None = None
+        """Whose mail is opened; what is for others stays `Sealed`. None opens all."""
         self.refused = 0
-        """Frames that were not authentic or not understood; never decoded further, never a crash."""
+        """Frames that were not authentic, not understood or not new; never decoded further, never a crash."""
 
-    def bind(self, slot: int, incarnation: int) -> int:
-        """Open the inbox; returns the descriptor that becomes readable when mail may have come."""
-        self._inbox = self._context.socket(zmq.PULL)
-        self._inbox.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
-        self._inbox.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)  # who sends more is hung up on
-        self._inbox.bind(self._endpoint(slot, incarnation))
-        return int(self._inbox.getsockopt(zmq.FD))
+    @property
+    def lost(self) -> int:
+        """Messages taken for receivers that ended before they could be handed over."""
+        return self._post.lost
 
-    def living_incarnation(self, name: str) -> int:
-        """The incarnation that bears a name now. Raises ActorDied when nobody does."""
+    def bind(self, slot: int, incarnation: int, listener_fd: int | None = None) -> int:
+        """Open the inbox; returns the descriptor that becomes readable when mail may have come.
+
+        listener_fd: an inbox that was opened for this actor before it was forked.
+        """
+        return self._post.bind(slot, incarnation, listener_fd)
+
+    def resolve(self, name: str) -> Address:
+        """Who bears a name now. Raises ActorDied when nobody does."""
         slot = self._board.find(name)
         state = ActorState.FREE if slot is None else self._board.state(slot)
         if slot is None or state not in LIVING:
             raise ActorDied(f"no actor is running under the name {name!r} (state {state})")
-        return int(self._board.get(slot, "incarnation"))
+        return Address(slot, int(self._board.get(slot, "incarnation")))
 
-    def send(self, envelope: Envelope) -> int:
-        """Hand one envelope over; returns the incarnation it was sent to.
+    def is_living(self, address: Address) -> bool:
+        """Whether whoever was found there lives still, under whatever name."""
+        return self._is_current(address.slot, address.incarnation)
 
+    def send(self, envelope: Envelope) -> Address:
+        """Hand one envelope over; returns whom it was sent to.
+
+        A row with a `route` has its mail taken by another's inbox (a bridge), addressed as ever.
         Raises ActorDied, MailboxFull or MessageTooLarge; then nothing was sent.
         """
-        incarnation = self.living_incarnation(envelope.to)
-        if envelope.to_incarnation not in (0, incarnation):
+        address = self.resolve(envelope.to)
+        if envelope.to_incarnation not in (0, address.incarnation):
             raise ActorDied(
-                f"{envelope.to!r} incarnation {envelope.to_incarnation} is gone, {incarnation} bears the name"
+                f"{envelope.to!r} incarnation {envelope.to_incarnation} is gone, "
+                f"{address.incarnation} bears the name"
             )
-        frame = encode(envelope, self._key)
-        slot = self._board.find(envelope.to)
-        assert slot is not None
+        self._sequence = max(self._sequence + 1, time.monotonic_ns())
+        stamped = replace(envelope, to_incarnation=address.incarnation, sequence=self._sequence)
+        inbox = self._inbox_of(address, envelope.to)
         try:
-            self._outbox(slot, incarnation).send(frame, zmq.NOBLOCK)
-        except zmq.Again:
-            raise MailboxFull(
-                f"{envelope.to!r} has {QUEUE_MESSAGES} messages waiting and takes no more; "
-                "it is stopped or too slow"
-            ) from None
-        return incarnation
+            is_taken = self._post.put(*inbox, encode(stamped, self._key))
+        except ConnectionError:
+            raise ActorDied(f"the process of {envelope.to!r} has just ended") from None
+        if not is_taken:
+            raise MailboxFull(f"{envelope.to!r} takes no more messages now; it is stopped or too slow")
+        return address
 
     def receive(self) -> Envelope | None:
         """The next good envelope, or None when the inbox is empty. Bad frames are counted and skipped."""
-        assert self._inbox is not None, "bind() comes first"
-        while True:
+        while (frame := self._post.take()) is not None:
             try:
-                frame = self._inbox.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return None
-            try:
-                return decode(frame, self._key)
+                envelope = decode(frame, self._key, self.is_mine)
             except (Unauthenticated, MalformedMessage):
                 self.refused += 1
+                continue
+            if self._freshness.is_new(envelope.sender, envelope.sender_incarnation, envelope.sequence):
+                return envelope
+            self.refused += 1
+        return None
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was sent has left this process; for senders without a loop. False: not yet."""
+        return self._post.flush(timeout_s)
 
     def close(self) -> None:
         """Let the last replies leave, then close everything."""
-        self._context.destroy(linger=LINGER_MS)
+        self._post.close()
 
-    def _outbox(self, slot: int, incarnation: int) -> "zmq.Socket[bytes]":
-        known = self._outboxes.get(slot)
-        if known is not None:
-            if known[0] == incarnation:
-                return known[1]
-            known[1].close(linger=0)
-        socket = self._context.socket(zmq.PUSH)
-        socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
-        socket.setsockopt(zmq.LINGER, LINGER_MS)
-        socket.connect(self._endpoint(slot, incarnation))
-        self._outboxes[slot] = (incarnation, socket)
-        return socket
+    def _inbox_of(self, address: Address, name: str) -> Address:
+        route = int(self._board.get(address.slot, "route"))
+        if not route:
+            return address
+        bridge = route - 1
+        if self._board.state(bridge) not in LIVING:
+            raise ActorDied(
+                f"the way to {name!r} is closed: {self._board.get(bridge, 'name')!r} is not running"
+            )
+        return Address(bridge, int(self._board.get(bridge, "incarnation")))
 
-    def _endpoint(self, slot: int, incarnation: int) -> str:
-        return f"ipc://{self._mail_dir}/{slot}.{incarnation}"
+    def _is_current(self, slot: int, incarnation: int) -> bool:
+        is_same = int(self._board.get(slot, "incarnation")) == incarnation
+        return is_same and self._board.state(slot) in LIVING

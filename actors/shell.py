@@ -9,10 +9,12 @@ import contextlib
 import faulthandler
 import importlib
 import os
+import select
 import signal
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from actors.board import Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.mail import Mail
+from actors.post import listen
 from actors.process import EXIT_CRASHED
 from actors.thespian_base import Boot
 from actors.timerfd import Alarm
@@ -62,30 +65,38 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._actor: Actor | None = None
         self._identity: Identity | None = None
         self._watched: dict[int, Callable[[], None]] = {}
-        self._alarm: Alarm | None = None
+        self._epoll = select.epoll()
+        self._alarm = Alarm()
+        self.watch(self._alarm.fd, self._alarm.acknowledge)
+        _shells.add(self)
 
     def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:
         try:
-            self._receive(message, sender)
+            self._receive(message)
         except BaseException:
             self._crash()
-        return ThespianWatch(list(self._watched))
+        return ThespianWatch([self._epoll.fileno()])
 
     # ---- Runtime ----
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        self._epoll.register(fd, select.EPOLLIN)
         self._watched[fd] = ready
 
     def unwatch(self, fd: int) -> None:
-        self._watched.pop(fd, None)
+        """Comes before its close: a forked child may hold it too, and it would be reported for ever."""
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
 
     def wake_at(self, monotonic_s: float) -> None:
-        if self._alarm is None:
-            self._alarm = Alarm()
-            self.watch(self._alarm.fd, self._alarm.acknowledge)
         self._alarm.set_no_later_than(monotonic_s)
 
     def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
+        with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:
+            # Whoever is forked inherits it: mail finds its place before the child has run a line.
+            return self._fork(boot, inbox.fileno())
+
+    def _fork(self, boot: Mapping[str, Any], inbox_fd: int) -> ChildProcess:
         address = self.createActor(Shell)
         # Thespian keeps a failed fork to itself; the last process would then be an older child's.
         started = getattr(self._myRef, "_child_procs", [])[-1:]
@@ -94,7 +105,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
                 f"no process could be forked for {boot['name']!r}; see ulimit -u and free memory"
             )
         child = ChildProcess(started[0].childProc)
-        self.send(address, Boot(msgpack.packb(dict(boot))))
+        self.send(address, Boot(msgpack.packb({**boot, "inbox_fd": inbox_fd})))
         return child
 
     def pidfd(self, pid: int) -> int:
@@ -103,16 +114,31 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     def exit(self, code: int) -> None:
         os._exit(code)
 
+    def abandon(self) -> None:
+        """Close what a forked child has inherited of its parent's loop."""
+        self._alarm.close()
+        self._epoll.close()
+        _shells.discard(self)
+
     # ---- inside ----
 
-    def _receive(self, message: Any, sender: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if isinstance(message, Boot) and self._actor is None:
             self._boot(msgpack.unpackb(message.plain))
+            self._serve(0.0)
         elif isinstance(message, WatchMessage):
-            for fd in message.ready:
-                self._watched.get(fd, lambda: None)()
-        if self._actor is not None:
-            self._actor.turn()
+            self._serve(0.0)
+        while self._actor is not None and not self._actor.forks:
+            self._serve(-1)  # who forks nobody needs nothing of Thespian any more
+
+    def _serve(self, timeout_s: float) -> None:
+        """One turn of the actor, once there is something to do (a negative timeout waits for it)."""
+        assert self._actor is not None
+        for fd, _ in self._epoll.poll(timeout_s):
+            ready = self._watched.get(fd)  # what was ready before it may have unwatched it
+            if ready is not None:
+                ready()
+        self._actor.turn()
 
     def _boot(self, boot: dict[str, Any]) -> None:
         _default_signals()
@@ -122,6 +148,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         faulthandler.enable(_crash_file(identity, "fault").open("w"))
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
+        inbox_fd = mail.bind(identity.slot, identity.incarnation, boot.get("inbox_fd"))
         board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
         wanted = actor_class(boot["actor"])
         actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
@@ -129,7 +156,6 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             actor.every(identity.beat_s, actor.beat)
         else:
             threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
-        inbox_fd = mail.bind(identity.slot, identity.incarnation)
         self._actor = actor
         actor.boot(inbox_fd)
 
@@ -184,3 +210,15 @@ def _beat_for_ever(actor: Actor) -> None:
     while True:
         actor.beat()
         time.sleep(actor.identity.beat_s)
+
+
+_shells: "weakref.WeakSet[Shell]" = weakref.WeakSet()
+"""The parent's, in a child that was just forked."""
+
+
+def _forget_the_parents() -> None:
+    for shell in list(_shells):
+        shell.abandon()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)

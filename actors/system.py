@@ -8,6 +8,7 @@ everything below along (invariant no-orphans).
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
@@ -30,6 +31,9 @@ from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
+TELL_DEADLINE_S = 1.0
+"""For a receiver that is just being started; the launcher has no loop that could send it later."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootSpec:
@@ -50,13 +54,15 @@ class ActorSystem:
         self.root = root
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(exist_ok=True)
-        key_file = run_dir / "key"
-        key = key_file.read_bytes() if key_file.exists() else thespian_base.new_key(key_file)
+        key = thespian_base.new_key(
+            run_dir / "key"
+        )  # of every start: what was recorded before is nothing now
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
         thespian_base.install(key, self._admin_pid_file)
         self.board = Board.create(run_dir / "board")
         self._mail = Mail(self.board, mail_dir, key)
+        self._incarnation = secrets.randbits(62)
         self._slot = self.board.claim(root.name, LAUNCHER)
         self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
         self._pidfd = -1
@@ -82,12 +88,13 @@ class ActorSystem:
             to=to,
             to_incarnation=0,
             sender=LAUNCHER,
-            sender_incarnation=0,
+            sender_incarnation=self._incarnation,
             deadline_unix_ms=0,
             message=content,
         )
         try:
             self._mail.send(envelope)
+            self._mail.flush(TELL_DEADLINE_S)
         except (ActorDied, MailboxFull):
             return False
         return True

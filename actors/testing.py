@@ -29,13 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import zmq
-
 from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity, identity_of
 from actors.board import ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.completion import Completion
-from actors.mail import QUEUE_MESSAGES, Mail
+from actors.mail import Mail
+from actors.post import QUEUE_MESSAGES
 from actors.process import EXIT_CRASHED, exit_reason_of
 from actors.shell import actor_class, leave_last_words
 
@@ -60,30 +59,40 @@ class MemorySocket:
         self.hidden = 0
         """Frames at the end that have not arrived yet, as far as the reader can see."""
 
-    def send(self, frame: bytes, _: int) -> None:
+    def put(self, frame: bytes) -> bool:
         if len(self.frames) >= QUEUE_MESSAGES:
-            raise zmq.Again
+            return False
         self.frames.append(frame)
+        return True
 
-    def recv(self, _: int) -> bytes:
-        if len(self.frames) <= self.hidden:
-            raise zmq.Again
-        return self.frames.popleft()
+    def take(self) -> bytes | None:
+        return self.frames.popleft() if len(self.frames) > self.hidden else None
 
 
-class MemoryMail(Mail):
-    """Mail as it is, resolved and signed, carried by memory."""
+class MemoryCarrier:
+    """Carries what one actor's mail signed to the mailboxes of the bench."""
 
-    def __init__(self, board: Board, sockets: dict[tuple[int, int], MemorySocket]) -> None:
-        super().__init__(board, Path(), KEY)
+    lost = 0
+
+    def __init__(self, sockets: dict[tuple[int, int], MemorySocket]) -> None:
         self._sockets = sockets
+        self._inbox = MemorySocket()
 
-    def bind(self, slot: int, incarnation: int) -> int:
-        self._inbox = self._outbox(slot, incarnation)
+    def bind(self, slot: int, incarnation: int, listener_fd: int | None = None) -> int:
+        self._inbox = self._sockets.setdefault((slot, incarnation), self._inbox)
         return -1
 
-    def _outbox(self, slot: int, incarnation: int) -> Any:
-        return self._sockets.setdefault((slot, incarnation), MemorySocket())
+    def put(self, slot: int, incarnation: int, frame: bytes) -> bool:
+        return self._sockets.setdefault((slot, incarnation), MemorySocket()).put(frame)
+
+    def take(self) -> bytes | None:
+        return self._inbox.take()
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class BenchChild:
@@ -175,7 +184,7 @@ class _Process:
     pid: int
     identity: Identity
     runtime: BenchRuntime
-    mail: MemoryMail
+    mail: Mail
     child: BenchChild | None
     """None for an actor that the test started itself."""
     make: Callable[[], Actor]
@@ -372,7 +381,7 @@ class Bench:
     ) -> _Process:
         identity = identity_of(boot)
         runtime = BenchRuntime(self)
-        mail = MemoryMail(self.board, self._sockets)
+        mail = Mail(self.board, identity.mail_dir, KEY, carrier=MemoryCarrier(self._sockets))
         process = _Process(
             pid=self._next_pid() if child is None else child.pid,
             identity=identity,

@@ -77,6 +77,7 @@ def new_key(path: Path) -> bytes:
     key = secrets.token_bytes(32)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)  # it may have been there before
         file.write(key)
     return key
 

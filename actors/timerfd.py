@@ -45,3 +45,6 @@ class Alarm:
         self._at_s = float("inf")
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 8)
+
+    def close(self) -> None:
+        os.close(self.fd)

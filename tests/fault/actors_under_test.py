@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from thespian.actors import ActorExitRequest
 
@@ -85,11 +85,18 @@ class Worker(Actor):
     async def misbehave(self, call: Misbehave, sender: Sender) -> None:
         if call.how == "never answer":
             await self.sleep(1e6)
-        if call.how == "leave thespian":
-            shell: Any = self.runtime
-            shell.send(shell.myAddress, ActorExitRequest())
-            return
         misbehave(call.how)
+
+
+class Forker(Actor):
+    """Stays in Thespian's loop, as supervisors do, until it is told to leave it."""
+
+    forks: ClassVar[bool] = True
+
+    @receives(Misbehave)
+    def misbehave(self, call: Misbehave, sender: Sender) -> None:
+        shell: Any = self.runtime
+        shell.send(shell.myAddress, ActorExitRequest())
 
 
 class Job(Actor):

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-import zmq
 
 from actors import thespian_base
 from actors.errors import ActorDied, SystemStartFailed
 from actors.system import ActorSystem, RootSpec
+from supervision.child_spec import ChildSpec
 from tests.fault.actors_under_test import (
     PATIENCE_S,
     Echo,
@@ -136,18 +136,11 @@ def test_foreign_bytes_in_the_unix_sockets_are_counted_and_everybody_answers_mea
     trace = tmp_path / "executed"
     row = system.row("a")
     before = row.refused
-    endpoint = f"ipc://{system.mail_dir}/{row.slot}.{row.incarnation}"
-    frames = [b"garbage", b"", pickle.dumps(Bomb(trace)), b"\0" * 32 + pickle.dumps(Bomb(trace))]
-    with zmq.Context() as context, context.socket(zmq.PUSH) as foreign:
-        foreign.setsockopt(zmq.LINGER, 0)
-        foreign.connect(endpoint)
+    frames = [b"garbage", pickle.dumps(Bomb(trace)), b"\0" * 32 + pickle.dumps(Bomb(trace)), os.urandom(4096)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
+        foreign.connect(f"{system.mail_dir}/{row.slot}")
         for frame in frames:
             foreign.send(frame)
-        with socket.socket(
-            socket.AF_UNIX
-        ) as raw:  # no ZeroMQ either; what it takes for frames is counted too
-            raw.connect(endpoint.removeprefix("ipc://"))
-            raw.sendall(os.urandom(4096))
         eventually(
             lambda: (
                 system.probe.ask("a", Echo()) == Echo() and system.row("a").refused >= before + len(frames)
@@ -239,9 +232,11 @@ def test_a_thespian_without_what_is_repaired_is_refused_at_import(monkeypatch: p
 
 def test_thespians_own_end_of_an_actor_is_a_failure_and_no_normal_end() -> None:
     """Stock, the process exits with 0: a trainer would be taken for done."""
-    with running(worker("a")) as system:
+    forker = ChildSpec(id="a", actor="tests.fault.actors_under_test:Forker", start_deadline_s=PATIENCE_S)
+    with running(forker) as system:
+        system.await_up("a")
         old = system.row("a")
-        system.probe.tell("a", Misbehave(how="leave thespian"))
+        system.probe.tell("a", Misbehave(how="leave Thespian's loop"))
         assert system.await_new("a", old).last_reason == "exit code 71"
 
 

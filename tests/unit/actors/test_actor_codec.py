@@ -1,15 +1,27 @@
 """Frames: what goes in comes out, and nothing else is ever decoded."""
 
-import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
 import msgpack
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from actors.codec import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Envelope, Kind, decode, encode, message
+from actors.codec import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    SIGNATURE_BYTES,
+    Envelope,
+    Kind,
+    Sealed,
+    _signature,
+    decode,
+    encode,
+    message,
+)
 from actors.errors import MalformedMessage, MessageTooLarge, Unauthenticated
 
 KEY = b"k" * 32
@@ -93,7 +105,7 @@ def envelope(content: Any = Text(text="hello"), kind: Kind = Kind.ASK) -> Envelo
 
 
 def signed(body: bytes, key: bytes = KEY) -> bytes:
-    return hmac.digest(key, body, "sha256") + body
+    return _signature(body, key) + body
 
 
 def header(**changes: Any) -> list[Any]:
@@ -105,6 +117,7 @@ def header(**changes: Any) -> list[Any]:
         "to_incarnation": 0,
         "sender": "b",
         "sender_incarnation": 1,
+        "sequence": 1,
         "deadline": 0,
         "name": None,
         "payload": None,
@@ -156,7 +169,7 @@ def test_another_key_is_not_believed() -> None:
         decode(encode(envelope(), b"o" * 32), KEY)
 
 
-@pytest.mark.parametrize("place", [0, 31, 32, -1])
+@pytest.mark.parametrize("place", [0, SIGNATURE_BYTES - 1, SIGNATURE_BYTES, -1])
 def test_one_changed_byte_anywhere_is_noticed(place: int) -> None:
     frame = bytearray(encode(envelope(), KEY))
     frame[place] ^= 1
@@ -164,7 +177,7 @@ def test_one_changed_byte_anywhere_is_noticed(place: int) -> None:
         decode(bytes(frame), KEY)
 
 
-@pytest.mark.parametrize("frame", [b"", b"x", b"x" * 32, b"x" * 5000])
+@pytest.mark.parametrize("frame", [b"", b"x", b"x" * SIGNATURE_BYTES, b"x" * 5000])
 def test_garbage_is_not_believed(frame: bytes) -> None:
     with pytest.raises(Unauthenticated):
         decode(frame, KEY)
@@ -174,7 +187,7 @@ def test_what_is_not_signed_is_not_even_unpacked(monkeypatch: pytest.MonkeyPatch
     def never(*_: object, **__: object) -> None:
         raise AssertionError("unpacked before it was authenticated")
 
-    monkeypatch.setattr("actors.codec.msgpack.unpackb", never)
+    monkeypatch.setattr("actors.codec._decode_frame", never)
     with pytest.raises(Unauthenticated):
         decode(signed(msgpack.packb(header()), b"o" * 32), KEY)
 
@@ -192,13 +205,9 @@ MALFORMED: dict[str, bytes] = {
     "a receiver that is a number": msgpack.packb(header(to=5)),
     "a deadline that is nothing": msgpack.packb(header(deadline=None)),
     "a name that is a list": msgpack.packb(header(name=["os.system"])),
-    "an unknown message": msgpack.packb(header(name="os.system", payload="true")),
-    "a class that is no message": msgpack.packb(header(name=f"{__name__}.Unregistered", payload={})),
-    "a payload that is no map": msgpack.packb(header(name=f"{__name__}.Text", payload=[1])),
-    "a missing field": msgpack.packb(header(name=f"{__name__}.Text", payload={})),
-    "a field of another type": msgpack.packb(header(name=f"{__name__}.Text", payload={"text": 5})),
     "text that is no text": msgpack.packb(header(to=b"\xff")).replace(b"\xc4\x01\xff", b"\xa1\xff"),
     "a list too deep": b"\x91" * 2000 + b"\xc0",
+    "a payload too deep": msgpack.packb(header(name=f"{__name__}.Text"))[:-1] + b"\x91" * 60_000 + b"\xc0",
     "more than mail carries": msgpack.packb(header(to="x" * MAX_MESSAGE_BYTES)),
 }
 
@@ -209,10 +218,48 @@ def test_a_signed_frame_that_is_no_message_of_ours_is_malformed_and_no_crash(bod
         decode(signed(body), KEY)
 
 
-def test_a_malformed_message_names_the_field() -> None:
+NOT_UNDERSTOOD: dict[str, bytes] = {
+    "an unknown message": msgpack.packb(header(name="os.system", payload="true")),
+    "a class that is no message": msgpack.packb(header(name=f"{__name__}.Unregistered", payload={})),
+    "a payload that is no map": msgpack.packb(header(name=f"{__name__}.Text", payload=[1])),
+    "a missing field": msgpack.packb(header(name=f"{__name__}.Text", payload={})),
+    "a field of another type": msgpack.packb(header(name=f"{__name__}.Text", payload={"text": 5})),
+    "text in the payload that is no text": msgpack.packb(
+        header(name=f"{__name__}.Text", payload={"text": b"\xff"})
+    ).replace(b"\xc4\x01\xff", b"\xa1\xff"),
+}
+
+
+@pytest.mark.parametrize("body", NOT_UNDERSTOOD.values(), ids=NOT_UNDERSTOOD.keys())
+def test_a_message_that_is_not_understood_stays_sealed_and_its_sender_is_known(body: bytes) -> None:
+    back = decode(signed(body), KEY)
+    assert isinstance(back.message, Sealed)
+    assert back.message.why
+    assert back.sender == "b"
+
+
+def test_why_a_message_is_not_understood_names_the_field() -> None:
     body = msgpack.packb(header(name=f"{__name__}.Text", payload={"text": 5}))
-    with pytest.raises(MalformedMessage, match=r"Text.*text"):
-        decode(signed(body), KEY)
+    why = decode(signed(body), KEY).message.why
+    assert "Text" in why
+    assert "$.text" in why
+
+
+def test_mail_for_another_stays_sealed_and_can_be_sent_on_unchanged() -> None:
+    frame = encode(envelope(EVERYTHING), KEY)
+    back = decode(frame, KEY, is_mine="bridge".__eq__)
+    assert isinstance(back.message, Sealed)
+    assert back.message.why == ""
+    assert encode(back, KEY) == frame
+    assert decode(frame, KEY, is_mine="curator".__eq__).message == EVERYTHING
+
+
+def test_a_struct_can_be_a_message_too() -> None:
+    @message
+    class Quick(msgspec.Struct, frozen=True):
+        text: str
+
+    assert decode(encode(envelope(Quick("x")), KEY), KEY).message == Quick("x")
 
 
 def test_a_field_a_newer_sender_added_is_ignored() -> None:

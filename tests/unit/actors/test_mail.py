@@ -1,21 +1,25 @@
 """Mail over unix sockets: several mailboxes of one run, here in one process."""
 
+import os
 import select
 import shutil
+import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-import zmq
+from msgspec.structs import replace
 
 from actors import codec
 from actors.board import ActorState, Board
-from actors.codec import MAX_MESSAGE_BYTES, Envelope, Kind, encode, message
+from actors.codec import MAX_MESSAGE_BYTES, Envelope, Kind, Sealed, encode, message
 from actors.errors import ActorDied, MailboxFull, MessageTooLarge
-from actors.mail import QUEUE_MESSAGES, Mail
+from actors.mail import Address, Mail
+from actors.post import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0
@@ -56,11 +60,14 @@ class Post:
         assert slot is not None
         self.board.set_state(slot, state)
 
-    def socket_of(self, name: str, incarnation: int = 1) -> str:
-        return f"ipc://{self.folder}/{self.board.find(name)}.{incarnation}"
+    def socket_of(self, name: str) -> str:
+        return f"{self.folder}/{self.board.find(name)}"
 
-    def take(self, mail: Mail, count: int) -> list[Envelope]:
-        """The next `count` envelopes; waits on the descriptor an actor's loop waits on."""
+    def take(self, mail: Mail, count: int, *senders: Mail) -> list[Envelope]:
+        """The next `count` envelopes; waits on the descriptors an actor's loop waits on.
+
+        senders: have more to send than the kernel takes at once, and no mail of their own.
+        """
         taken: list[Envelope] = []
         give_up = time.monotonic() + PATIENCE_S
         while len(taken) < count:
@@ -70,7 +77,9 @@ class Post:
                 continue
             left_s = give_up - time.monotonic()
             assert left_s > 0, f"{len(taken)} of {count} messages came within {PATIENCE_S} s"
-            select.select([self.fds[id(mail)]], [], [], left_s)
+            select.select([self.fds[id(each)] for each in (mail, *senders)], [], [], left_s)
+            for sender in senders:
+                assert sender.receive() is None  # it looks at what happened
         return taken
 
     def close(self) -> None:
@@ -109,8 +118,8 @@ def numbers(envelopes: list[Envelope]) -> list[int]:
 def test_messages_arrive_in_the_order_they_were_sent(post: Post) -> None:
     ann, bob = post.actor("ann"), post.actor("bob")
     for number in range(300):
-        assert ann.send(note("bob", number)) == 1
-    assert numbers(post.take(bob, 300)) == list(range(300))
+        assert ann.send(note("bob", number)).incarnation == 1
+    assert numbers(post.take(bob, 300, ann)) == list(range(300))
 
 
 def test_each_sender_has_its_own_order(post: Post) -> None:
@@ -166,7 +175,7 @@ def test_a_new_incarnation_gets_new_mail_and_none_of_the_old(post: Post) -> None
     ann, _ = post.actor("ann"), post.actor("bob", incarnation=1)
     ann.send(note("bob", 1))
     new = post.actor("bob", incarnation=2)
-    assert ann.send(note("bob", 2)) == 2
+    assert ann.send(note("bob", 2)).incarnation == 2
     assert numbers(post.take(new, 1)) == [2]
     assert new.receive() is None
 
@@ -177,7 +186,7 @@ def test_mail_written_before_the_receiver_is_bound_waits_for_it_in_order(post: P
         ann.send(note("bob", number))
     post.bind(bob, "bob")
     ann.send(note("bob", 10))
-    assert numbers(post.take(bob, 11)) == list(range(11))
+    assert numbers(post.take(bob, 11, ann)) == list(range(11))
 
 
 def fill(sender: Mail, to: str, text: str = "") -> tuple[int, str]:
@@ -198,6 +207,16 @@ def test_a_receiver_that_never_reads_fills_its_mailbox_and_sending_never_blocks(
     assert QUEUE_MESSAGES <= sent < 10 * QUEUE_MESSAGES
 
 
+def test_what_waits_for_a_receiver_is_bounded_in_bytes_too(post: Post) -> None:
+    ann = post.actor("ann")
+    post.actor("bob")
+    text = "x" * 60_000
+    sent, _ = fill(ann, "bob", text)
+    waiting = ann._post._outboxes[1].waiting  # type: ignore[attr-defined]
+    assert sum(map(len, waiting)) <= QUEUE_BYTES
+    assert sent * len(text) < 10 * QUEUE_BYTES, "the kernel's part is bounded as well"
+
+
 def test_a_full_mailbox_is_nobody_elses_trouble(post: Post) -> None:
     ann, carl = post.actor("ann"), post.actor("carl")
     post.actor("bob")
@@ -209,7 +228,7 @@ def test_a_full_mailbox_is_nobody_elses_trouble(post: Post) -> None:
 def test_a_mailbox_that_was_full_delivers_what_it_took_and_then_takes_mail_again(post: Post) -> None:
     ann, bob = post.actor("ann"), post.actor("bob")
     sent, _ = fill(ann, "bob")
-    assert numbers(post.take(bob, sent)) == list(range(sent))
+    assert numbers(post.take(bob, sent, ann)) == list(range(sent))
     ann.send(note("bob", sent))
     assert numbers(post.take(bob, 1)) == [sent]
 
@@ -222,50 +241,217 @@ def test_what_is_too_large_is_refused_and_nothing_is_sent(post: Post) -> None:
     assert numbers(post.take(bob, 1)) == [2]
 
 
-GARBAGE: dict[str, Callable[[], list[bytes]]] = {
-    "bytes": lambda: [b"garbage"],
-    "nothing": lambda: [b""],
-    "several parts": lambda: [b"a", b"b", b"c"],
-    "another run's key": lambda: [encode(note("bob"), b"o" * 32)],
+# ---- strangers, and what was there before ----
+
+
+def stranger(post: Post, to: str) -> socket.socket:
+    """A connection to an inbox that is not made by this code."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(post.socket_of(to))
+    return connection
+
+
+def genuine(post: Post, to: str, number: int, **changes: Any) -> bytes:
+    """A frame as `to` would take it."""
+    slot = post.board.find(to)
+    incarnation = post.board.get(slot, "incarnation")
+    fields = {"to_incarnation": incarnation, "sequence": number} | changes
+    return encode(replace(note(to, number), **fields), KEY)
+
+
+GARBAGE: dict[str, bytes] = {
+    "bytes": b"garbage",
+    "another run's key": encode(note("bob"), b"o" * 32),
+    "a frame longer than any mail": b"x" * (2 * MAX_MESSAGE_BYTES),
+    "signed, but no envelope": codec._signature(b"\xc1", KEY) + b"\xc1",
 }
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
-def test_garbage_is_counted_and_skipped(post: Post, garbage: Callable[[], list[bytes]]) -> None:
+def test_garbage_is_counted_and_skipped(post: Post, garbage: bytes) -> None:
     ann, bob = post.actor("ann"), post.actor("bob")
-    with zmq.Context() as context, context.socket(zmq.PUSH) as foreign:
-        foreign.connect(post.socket_of("bob"))
-        frames = garbage()
-        foreign.send_multipart(frames)
-        foreign.send(encode(note("bob", 1), KEY))
+    with stranger(post, "bob") as foreign:
+        foreign.send(garbage)
+        foreign.send(genuine(post, "bob", 1))
         assert numbers(post.take(bob, 1)) == [1]
-        assert bob.refused == len(frames)
+    assert bob.refused == 1
     ann.send(note("bob", 2))
     assert numbers(post.take(bob, 1)) == [2]
 
 
-def test_a_frame_larger_than_any_mail_is_never_taken_into_memory(post: Post) -> None:
+def test_a_stranger_who_says_nothing_or_hangs_up_is_no_trouble(post: Post) -> None:
     ann, bob = post.actor("ann"), post.actor("bob")
-    with zmq.Context() as context, context.socket(zmq.PUSH) as foreign:
-        foreign.setsockopt(zmq.LINGER, 0)
-        foreign.connect(post.socket_of("bob"))
-        with foreign.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
-            foreign.send(b"x" * (4 * MAX_MESSAGE_BYTES))
-            hung_up = monitor.poll(int(PATIENCE_S * 1000))
-            foreign.disable_monitor()
-    assert hung_up, "the receiver hangs up on who sends such a thing"
-    ann.send(note("bob", 1))
-    assert numbers(post.take(bob, 1)) == [1]
-    assert bob.refused == 0
+    with stranger(post, "bob") as silent, stranger(post, "bob") as empty:
+        empty.send(b"")
+        silent.shutdown(socket.SHUT_WR)
+        ann.send(note("bob", 1))
+        assert numbers(post.take(bob, 1)) == [1]
+    ann.send(note("bob", 2))
+    assert numbers(post.take(bob, 1)) == [2]
 
 
-def test_an_authentic_message_of_an_unknown_type_is_counted_and_skipped(
+def test_a_flood_of_one_sender_does_not_keep_another_waiting(post: Post) -> None:
+    ann, carl, bob = post.actor("ann"), post.actor("carl"), post.actor("bob")
+    for number in range(200):
+        ann.send(note("bob", number, sender="ann"))
+    post.take(bob, 10)
+    carl.send(note("bob", 7, sender="carl"))
+    came = post.take(bob, 2 * LOOK_EVERY)
+    assert [envelope.message.number for envelope in came if envelope.sender == "carl"] == [7]
+
+
+def test_a_captured_frame_sent_again_is_refused(post: Post) -> None:
+    bob = post.actor("bob")
+    with stranger(post, "bob") as foreign:
+        for number in (5, 6, 6, 5, 7):
+            foreign.send(genuine(post, "bob", number))
+        assert numbers(post.take(bob, 3)) == [5, 6, 7]
+    with stranger(post, "bob") as foreign:
+        for number in (7, 8):
+            foreign.send(genuine(post, "bob", number))
+        assert numbers(post.take(bob, 1)) == [8]
+    assert bob.refused == 3
+
+
+def test_every_sender_incarnation_has_its_own_numbers(post: Post) -> None:
+    bob = post.actor("bob")
+    with stranger(post, "bob") as foreign:
+        for sender, incarnation, number in (("ann", 1, 9), ("ann", 2, 3), ("carl", 1, 4), ("ann", 2, 5)):
+            foreign.send(genuine(post, "bob", number, sender=sender, sender_incarnation=incarnation))
+        assert numbers(post.take(bob, 4)) == [9, 3, 4, 5]
+
+
+def test_what_is_sent_carries_a_growing_number_and_the_receivers_incarnation(post: Post) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob", incarnation=4)
+    for kind in (Kind.TELL, Kind.ASK, Kind.REPLY):
+        ann.send(replace(note("bob"), kind=kind))
+    came = post.take(bob, 3)
+    assert [envelope.to_incarnation for envelope in came] == [4, 4, 4]
+    sequence = [envelope.sequence for envelope in came]
+    assert sequence == sorted(set(sequence))
+
+
+def test_an_authentic_message_of_an_unknown_type_arrives_sealed_with_the_reason(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, bob = post.actor("ann"), post.actor("bob")
     monkeypatch.setitem(codec._NAMES, Note, "a.newer.Message")
     ann.send(note("bob", 1))
     monkeypatch.undo()
-    ann.send(note("bob", 2))
-    assert numbers(post.take(bob, 1)) == [2]
-    assert bob.refused == 1
+    [envelope] = post.take(bob, 1)
+    assert isinstance(envelope.message, Sealed)
+    assert "a.newer.Message" in envelope.message.why
+    assert envelope.sender == "ann"
+
+
+# ---- receivers that end ----
+
+
+def test_whoever_writes_to_a_process_that_has_just_ended_is_told(post: Post) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob")
+    ann.send(note("bob", 1))
+    bob.close()
+    with pytest.raises(ActorDied, match="'bob' has just ended"):
+        ann.send(note("bob", 2))
+    with pytest.raises(ActorDied, match="'bob' has just ended"):
+        ann.send(note("bob", 3))
+
+
+def test_what_waited_for_a_receiver_that_ended_is_counted_as_lost(post: Post) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob")
+    fill(ann, "bob", "x" * 60_000)
+    bob.close()
+    assert ann.receive() is None  # it looks at what happened
+    assert ann.lost > 0
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_the_way_to_a_dead_incarnation_is_closed_and_nothing_piles_up(post: Post) -> None:
+    ann = post.actor("ann")
+    before = open_files()
+    for incarnation in range(1, 30):
+        bob = post.actor("bob", incarnation=incarnation)
+        ann.send(note("bob", incarnation))
+        assert numbers(post.take(bob, 1)) == [incarnation]
+        bob.close()
+        assert ann.receive() is None
+    assert open_files() <= before
+    assert sorted(path.name for path in post.folder.iterdir()) == ["0", "1", "board"]
+
+
+def test_mail_for_somebody_who_never_binds_is_given_up_when_his_row_moves_on(post: Post) -> None:
+    ann = post.actor("ann")
+    post.actor("bob", is_bound=False)
+    ann.send(note("bob", 1))
+    post.set_state("bob", ActorState.STOPPED)
+    give_up = time.monotonic() + PATIENCE_S
+    while not ann.lost and time.monotonic() < give_up:
+        select.select([post.fds[id(ann)]], [], [], 0.1)
+        assert ann.receive() is None
+    assert ann.lost == 1
+
+
+def test_a_forked_process_hangs_up_on_nobody_and_holds_nothing_open(post: Post) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob")
+    ann.send(note("bob", 1))
+    go, went = os.pipe()
+    if not (pid := os.fork()):
+        os.read(go, 1)
+        os._exit(0)
+    try:
+        ann.send(note("bob", 2))
+        assert numbers(post.take(bob, 2)) == [1, 2]
+        bob.close()
+        with pytest.raises(ActorDied):
+            ann.send(note("bob", 3))
+    finally:
+        os.write(went, b"x")
+        os.waitpid(pid, 0)
+        os.close(go)
+        os.close(went)
+
+
+# ---- routes ----
+
+
+def test_mail_for_a_row_with_a_route_goes_to_the_bridge_as_it_is(post: Post) -> None:
+    ann, bridge = post.actor("ann"), post.actor("bridge", incarnation=3)
+    post.actor("far", incarnation=9, is_bound=False)
+    far, way = post.board.find("far"), post.board.find("bridge")
+    assert far is not None
+    assert way is not None
+    bridge.is_mine = "bridge".__eq__
+    post.board.set(far, route=way + 1)
+    assert ann.send(note("far", 1)) == Address(far, 9)
+    [envelope] = post.take(bridge, 1)
+    assert (envelope.to, envelope.to_incarnation, envelope.sender) == ("far", 9, "ann")
+    assert isinstance(envelope.message, Sealed), "a bridge opens nobody's mail"
+
+
+def test_a_sealed_message_is_sent_on_and_opened_by_its_receiver(post: Post) -> None:
+    bridge, far = post.actor("bridge"), post.actor("far", incarnation=9)
+    bridge.is_mine = "bridge".__eq__
+    sealed = codec.decode(
+        encode(replace(note("far", 1), to_incarnation=9, sequence=1), KEY), KEY, "bridge".__eq__
+    )
+    assert isinstance(sealed.message, Sealed)
+    bridge.send(sealed)
+    [envelope] = post.take(far, 1)
+    assert envelope.message == Note(number=1)
+    assert envelope.sender == "ann"
+
+
+def test_a_route_over_a_bridge_that_is_not_running_is_closed(post: Post) -> None:
+    ann = post.actor("ann")
+    post.actor("bridge")
+    post.actor("far", is_bound=False)
+    far, way = post.board.find("far"), post.board.find("bridge")
+    assert far is not None
+    assert way is not None
+    post.board.set(far, route=way + 1)
+    post.set_state("bridge", ActorState.STOPPED)
+    with pytest.raises(ActorDied, match="the way to 'far' is closed: 'bridge'"):
+        ann.send(note("far", 1))

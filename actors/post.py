@@ -1,0 +1,336 @@
+"""Frames from process to process over unix sockets: whole, in order, and sending never blocks.
+
+Every inbox is a listening SOCK_SEQPACKET socket, `<mail_dir>/<slot>`, renamed into
+place by each incarnation, so that a hundred thousand restarts leave one file. A
+sender holds one connection per receiver. What is sent lies in the receiver's
+queue at once: no thread carries it, nothing lingers, it outlives its sender.
+
+Bounded in bytes both ways: the kernel holds at most a send buffer per connection,
+the sender at most QUEUE_BYTES and QUEUE_MESSAGES behind it. A receiver reads no
+more than it handles.
+
+All of it (connections, full outboxes, receivers that ended) is one epoll
+descriptor, so that an actor's loop watches one.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from actors.timerfd import Alarm
+
+QUEUE_MESSAGES = 1000
+"""Messages that may wait in one outbox before its sender is told it is full."""
+
+QUEUE_BYTES = 1024 * 1024
+"""The same in bytes; the kernel's send buffer comes before it."""
+
+LINGER_S = 0.2
+"""How long a stopping actor waits for what its outboxes still hold."""
+
+LOOK_EVERY = 64
+"""Frames after which other senders are looked for, however much the first ones send."""
+
+BACKLOG = 4096
+
+RETRY_S = 0.001
+RETRY_MAX_S = 0.05
+"""How often a receiver is looked for that has not bound its inbox yet; doubled from the first to the last."""
+
+_PEER = struct.Struct("3i")
+_TRUSTED_UIDS = frozenset({0, os.geteuid()})
+
+
+class Outbox:
+    """The way to one incarnation. Not yet connected, connected, or ended for good."""
+
+    def __init__(self, path: str, incarnation: int) -> None:
+        self.path = path
+        self.incarnation = incarnation
+        self.socket: socket.socket | None = None
+        self.has_ended = False
+        self.waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+
+    def put(self, frame: bytes) -> bool:
+        """Send or keep it; False when there is no room. Raises ConnectionError when the receiver is gone."""
+        if self.has_ended:
+            raise ConnectionResetError
+        if not self.waiting and self.socket is not None and self._sent(frame):
+            return True
+        if len(self.waiting) >= QUEUE_MESSAGES or self._waiting_bytes + len(frame) > QUEUE_BYTES:
+            return False
+        self.waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        return True
+
+    def connect(self) -> bool:
+        """True once there is somebody to send to."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            connection.connect(self.path)
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            connection.close()
+            return False
+        self.socket = connection
+        return True
+
+    def flush(self) -> bool:
+        """Send what waits; True when nothing does any more. Raises ConnectionError."""
+        while self.waiting and self._sent(self.waiting[0]):
+            self._waiting_bytes -= len(self.waiting.popleft())
+        return not self.waiting
+
+    def _sent(self, frame: bytes) -> bool:
+        assert self.socket is not None
+        try:
+            self.socket.send(frame)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class Post:
+    """The inbox and the outboxes of one process, on one descriptor."""
+
+    def __init__(self, mail_dir: Path, max_frame_bytes: int, is_current: Callable[[int, int], bool]) -> None:
+        self._mail_dir = mail_dir
+        self._read_bytes = max_frame_bytes + 1  # one more shows that a frame is too long
+        self._is_current = is_current
+        self._epoll = select.epoll()
+        self._listener: socket.socket | None = None
+        self._connections: dict[int, socket.socket] = {}
+        self._ready: deque[socket.socket] = deque()
+        self._until_look = 0
+        self._outboxes: dict[int, Outbox] = {}
+        self._slots: dict[int, int] = {}
+        self._unconnected: set[int] = set()
+        self._retry: Alarm | None = None
+        self._retry_s = RETRY_S
+        self.lost = 0
+        """Frames that were kept for a receiver which ended before it could take them."""
+        _posts.add(self)
+
+    def bind(self, slot: int, incarnation: int, listener_fd: int | None) -> int:
+        """Open the inbox, or take over one that listens already.
+
+        Returns the descriptor that becomes readable when there is something to do.
+        """
+        if listener_fd is None:
+            self._listener = listen(self._mail_dir, slot, incarnation)
+        else:
+            self._listener = socket.socket(fileno=listener_fd)
+        self._epoll.register(self._listener, select.EPOLLIN)
+        return self._epoll.fileno()
+
+    def put(self, slot: int, incarnation: int, frame: bytes) -> bool:
+        """Hand a frame over; False when the receiver's mailbox is full.
+
+        Raises ConnectionError when that incarnation has ended.
+        """
+        outbox = self._outboxes.get(slot)
+        if outbox is None or outbox.incarnation != incarnation:
+            outbox = self._open(slot, incarnation)
+        had_waiting = bool(outbox.waiting)
+        try:
+            is_taken = outbox.put(frame)
+        except ConnectionError:
+            self._end(slot)
+            raise
+        if outbox.waiting and not had_waiting and outbox.socket is not None:
+            self._epoll.modify(outbox.socket, select.EPOLLOUT)
+        return is_taken
+
+    def take(self) -> bytes | None:
+        """The next frame, from the senders in turns; None when there is none now."""
+        if not self._ready or not self._until_look:
+            self._look()
+        while self._ready:
+            connection = self._ready[0]
+            try:
+                frame = connection.recv(self._read_bytes)
+            except BlockingIOError:
+                self._ready.popleft()
+                continue
+            except ConnectionError:
+                frame = b""
+            if not frame:
+                self._ready.popleft()
+                self._hang_up(connection)
+                continue
+            self._ready.rotate(-1)
+            self._until_look -= 1
+            return frame
+        return None
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every outbox is empty; False when one still is not after `timeout_s`."""
+        give_up = time.monotonic() + timeout_s
+        while any(outbox.waiting for outbox in self._outboxes.values()):
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._epoll.poll(min(left_s, RETRY_MAX_S))
+            self._look()
+        return True
+
+    def close(self) -> None:
+        """Let what waits leave, for LINGER_S at most; then close everything."""
+        self.flush(LINGER_S)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close everything at once; in a forked child this hangs up on nobody, its parent has them still."""
+        for holder in (
+            *self._connections.values(),
+            *(outbox.socket for outbox in self._outboxes.values()),
+            self._listener,
+            self._epoll,
+        ):
+            if holder is not None:
+                holder.close()
+        if self._retry is not None:
+            self._retry.close()
+        self._connections.clear()
+        self._ready.clear()
+        self._outboxes.clear()
+        self._retry = self._listener = None
+
+    # ---- what the descriptor says ----
+
+    def _look(self) -> None:
+        """Find who has sent; see to everything else that happened."""
+        self._until_look = LOOK_EVERY
+        self._ready.clear()
+        for fd, events in self._epoll.poll(0):
+            connection = self._connections.get(fd)
+            if connection is not None:
+                self._ready.append(connection)
+            elif fd in self._slots:
+                self._outbox_ready(self._slots[fd], events)
+            elif self._listener is not None and fd == self._listener.fileno():
+                self._accept()
+            else:
+                self._connect_again()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            if _PEER.unpack(peer)[1] not in _TRUSTED_UIDS:
+                connection.close()
+                continue
+            connection.setblocking(False)
+            self._connections[connection.fileno()] = connection
+            self._epoll.register(connection, select.EPOLLIN)
+            self._ready.append(connection)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        del self._connections[connection.fileno()]
+        _close(self._epoll, connection)
+
+    def _outbox_ready(self, slot: int, events: int) -> None:
+        outbox = self._outboxes[slot]
+        try:
+            if events & (select.EPOLLHUP | select.EPOLLERR):
+                raise ConnectionResetError
+            if outbox.flush() and outbox.socket is not None:
+                self._epoll.modify(outbox.socket, 0)
+        except ConnectionError:
+            self._end(slot)
+
+    # ---- outboxes ----
+
+    def _open(self, slot: int, incarnation: int) -> Outbox:
+        self._end(slot)
+        outbox = self._outboxes[slot] = Outbox(f"{self._mail_dir}/{slot}", incarnation)
+        if not self._connect(slot, outbox):
+            self._unconnected.add(slot)
+            self._retry_s = RETRY_S
+            self._ring()
+        return outbox
+
+    def _connect(self, slot: int, outbox: Outbox) -> bool:
+        if not outbox.connect():
+            return False
+        assert outbox.socket is not None
+        self._slots[outbox.socket.fileno()] = slot
+        self._epoll.register(
+            outbox.socket, select.EPOLLOUT if outbox.waiting else 0
+        )  # a hang-up always shows
+        return True
+
+    def _end(self, slot: int) -> None:
+        """The receiver is gone: so is what was kept for it."""
+        outbox = self._outboxes.get(slot)
+        if outbox is None:
+            return
+        outbox.has_ended = True
+        self.lost += len(outbox.waiting)
+        outbox.waiting.clear()
+        self._unconnected.discard(slot)
+        if outbox.socket is not None:
+            del self._slots[outbox.socket.fileno()]
+            _close(self._epoll, outbox.socket)
+            outbox.socket = None
+
+    def _connect_again(self) -> None:
+        """Receivers that were not there yet: they are now, they never will be, or later."""
+        assert self._retry is not None
+        self._retry.acknowledge()
+        for slot in list(self._unconnected):
+            outbox = self._outboxes[slot]
+            if not self._is_current(slot, outbox.incarnation):
+                self._end(slot)
+            elif self._connect(slot, outbox):
+                self._unconnected.discard(slot)
+        if self._unconnected:
+            self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._retry is None:
+            self._retry = Alarm()
+            self._epoll.register(self._retry.fd, select.EPOLLIN)
+        self._retry.set_no_later_than(time.monotonic() + self._retry_s)
+
+
+def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:
+    """A listening inbox that takes the place of the one before it; whoever looks finds one or the other."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    place = mail_dir / str(slot)
+    fresh = f"{place}.{incarnation}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(fresh)  # noqa: PTH108  # on the way of every start
+    listener.bind(fresh)
+    listener.listen(BACKLOG)
+    os.rename(fresh, place)  # noqa: PTH104
+    return listener
+
+
+def _close(epoll: select.epoll, connection: socket.socket) -> None:
+    """A forked child may hold it too: the kernel forgets it only when it is told to."""
+    epoll.unregister(connection)
+    connection.close()
+
+
+_posts: "weakref.WeakSet[Post]" = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for post in list(_posts):
+        post.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
