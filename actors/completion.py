@@ -5,6 +5,7 @@ waits, the actor takes other mail. There is no event loop here: each await hands
 the coroutine back to the actor, which resumes it when the completion is done.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
@@ -33,12 +34,18 @@ class _Turns:
             while self._due:
                 self._due.popleft()()
         finally:
-            self._is_running = False
-            self._due.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Nothing is due and nothing runs."""
+        self._is_running = False
+        self._due.clear()
 
 
 _turns = _Turns()
 """One per process: an actor is alone in its process and completes everything on its own thread."""
+
+os.register_at_fork(after_in_child=_turns.forget)  # a supervisor forks in the middle of a coroutine
 
 
 class Completion(Generic[T]):

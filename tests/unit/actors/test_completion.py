@@ -1,5 +1,7 @@
 """Awaiting inside an actor: order, errors, and who runs inside whom."""
 
+import os
+
 import pytest
 
 from actors.completion import Completion, Lock, drive
@@ -204,3 +206,24 @@ def test_a_thousand_waiters_that_do_not_wait_inside_are_no_stack_of_a_thousand()
         drive(quick(number), drop)
     gate.succeed(None)
     assert done == list(range(1000))
+
+
+def test_a_process_forked_in_the_middle_of_a_coroutine_has_turns_of_its_own() -> None:
+    """A supervisor forks its children in there; they must not wait for a turn that is the supervisor's."""
+    forked: list[int] = []
+
+    async def supervise() -> None:
+        pid = os.fork()
+        if pid:
+            forked.append(pid)
+            return
+        ran: list[str] = []
+
+        async def child() -> None:
+            ran.append("ran")
+
+        drive(child(), lambda _: ran.append("done"))
+        os._exit(0 if ran == ["ran", "done"] else 1)
+
+    drive(supervise(), lambda _: None)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked[0], 0)[1]) == 0
