@@ -144,6 +144,7 @@ class Board:
     def create(cls, path: Path) -> "Board":
         """A fresh, empty board (0600), replacing an old one."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(fd, 0o600)  # it may have been there before
         os.ftruncate(fd, SLOT_BYTES * SLOTS)
         os.close(fd)
         return cls(path)

@@ -16,6 +16,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ from actors.errors import ChildNotStarted
 from actors.mail import Mail
 from actors.post import listen
 from actors.process import EXIT_CRASHED
-from actors.thespian_base import Boot
+from actors.thespian_base import Boot, let_go
 from actors.timerfd import Alarm
+
+CRASHES_KEPT = 5
+"""Incarnations of a name whose crash files stay."""
 
 
 class ChildProcess:
@@ -128,8 +132,10 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             self._serve(0.0)
         elif isinstance(message, WatchMessage):
             self._serve(0.0)
-        while self._actor is not None and not self._actor.forks:
-            self._serve(-1)  # who forks nobody needs nothing of Thespian any more
+        if self._actor is not None and not self._actor.forks:
+            let_go(self._myRef.transport)  # who forks nobody needs nothing of Thespian any more
+            while True:
+                self._serve(-1)
 
     def _serve(self, timeout_s: float) -> None:
         """One turn of the actor, once there is something to do (a negative timeout waits for it)."""
@@ -146,6 +152,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._identity = identity
         log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
         faulthandler.enable(_crash_file(identity, "fault").open("w"))
+        _forget_crash(identity)
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
         inbox_fd = mail.bind(identity.slot, identity.incarnation, boot.get("inbox_fd"))
@@ -187,6 +194,13 @@ def last_words(run_dir: Path, name: str, incarnation: int) -> str:
 
 def _crash_file(identity: Identity, suffix: str) -> Path:
     return identity.run_dir / "crash" / f"{identity.name}.{identity.incarnation}.{suffix}"
+
+
+def _forget_crash(identity: Identity) -> None:
+    """Of each name the last CRASHES_KEPT incarnations can be read; the disk holds no more of them."""
+    for suffix in ("fault", "txt"):
+        too_old = _crash_file(replace(identity, incarnation=identity.incarnation - CRASHES_KEPT), suffix)
+        too_old.unlink(missing_ok=True)
 
 
 def actor_class(path: str) -> type[Actor]:

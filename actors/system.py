@@ -52,6 +52,8 @@ class ActorSystem:
     ) -> None:
         self.run_dir = run_dir
         self.root = root
+        for folder in (run_dir, mail_dir):
+            _make_private(folder)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(exist_ok=True)
         key = thespian_base.new_key(
@@ -126,9 +128,7 @@ class ActorSystem:
             self.wait(ADMIN_EXIT_DEADLINE_S)
             os.close(self._pidfd)
             self._pidfd = -1
-        if self._thespian is not None:
-            thespian_base.let_go(self._thespian)
-            self._thespian = None
+        self._let_go_of_thespian()
         self.board.set_state(self._slot, ActorState.STOPPED, ready=0)
         self._mail.close()
 
@@ -155,6 +155,13 @@ class ActorSystem:
         }
         self._thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
         self._await_root(give_up, deadline_s)
+        self._let_go_of_thespian()
+
+    def _let_go_of_thespian(self) -> None:
+        """It has started the root and is needed no more; the launcher leaves no port open."""
+        if self._thespian is not None:
+            thespian_base.let_go(self._thespian._systemBase.transport)
+            self._thespian = None
 
     def _await_root(self, give_up: float, deadline_s: float) -> None:
         """Until the root's own process is up; its children may still be starting."""
@@ -171,6 +178,14 @@ class ActorSystem:
             words = last_words(self.run_dir, self.root.name, 1)
             raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
         self.board.set_state(self._slot, ActorState.RUNNING)
+
+
+def _make_private(folder: Path) -> None:
+    """Nobody else may enter: behind this door lie the key, the board, the logs and every inbox."""
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        raise SystemStartFailed(f"{folder} belongs to user {owner}; a run needs folders of its own user")
+    folder.chmod(0o700)
 
 
 def _free_port() -> int:

@@ -52,6 +52,8 @@ from actors.process import EXIT_LOOP_ENDED, die_with_parent  # noqa: E402
 
 _key = b""
 _admin_pid_file = Path(os.devnull)
+_launcher: Any = None
+"""The launcher's transport, while it starts a system."""
 
 
 class Boot:
@@ -82,12 +84,11 @@ def new_key(path: Path) -> bytes:
     return key
 
 
-def let_go(system: Any) -> None:
-    """Close the launcher's end of a Thespian system whose processes are dead.
+def let_go(transport: Any) -> None:
+    """Close Thespian's end in a process that has no more use for it; nobody can connect to it then.
 
-    Its own shutdown would wait for them, and its transport's `close` closes no socket in fact.
+    Its own shutdown would wait for others, and its transport's `close` closes no socket in fact.
     """
-    transport = system._systemBase.transport
     for holder in (transport, *transport._openSockets.values(), *transport._incomingSockets.values()):
         holder.socket.close()
 
@@ -102,6 +103,7 @@ def _assert_pinned() -> None:
     for module, attribute in (
         (_common, "startChild"),
         (_common, "startAdmin"),
+        (_common.multiprocessCommon, "_startAdmin"),
         (_common, "startupASLogger"),
         (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
@@ -279,13 +281,24 @@ def _start_logger(*args: Any, **kwargs: Any) -> Any:
     return _stock_start_logger(*args, **kwargs)
 
 
+_stock_launch = _common.multiprocessCommon._startAdmin
+
+
+def _launch(self: Any, *args: Any) -> None:
+    global _launcher
+    _launcher = self.transport
+    _stock_launch(self, *args)
+
+
 def _start_admin(*args: Any, **kwargs: Any) -> Any:
     """Keep the admin a child of the launcher that dies with it.
 
     Stock Thespian forks once more to become a daemon, and then survives its
     starter. That one fork is answered as if this process were the daemon.
+    The launcher's port is not its own: every process below would keep it open.
     """
     _die_with_parent()
+    let_go(_launcher)
     _admin_pid_file.write_text(str(os.getpid()))
     real_fork = os.fork
 
@@ -311,6 +324,7 @@ def _repair() -> None:
     _common.startChild = _start_child
     _common.startupASLogger = _start_logger
     _common.startAdmin = _start_admin
+    _common.multiprocessCommon._startAdmin = _launch
     # The admin dies when its logger does: it looks for its logging set-up under a name it does not have.
     _common.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
     # A Python handler for a synchronous fault returns to the faulting instruction for ever.
