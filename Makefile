@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup train test check
+.PHONY: help setup train test check fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -22,3 +22,9 @@ check: setup ## formatting, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: setup ## a million forged frames into every port of a running system
+	$(BIN)/python -m benchmarks.fuzz
+
+soak: setup ## 100,000 restarts; nothing may grow
+	$(BIN)/python -m benchmarks.soak
