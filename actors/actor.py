@@ -499,11 +499,11 @@ class Actor:
         return self._mail.receive()
 
     def _waits_for_start(self, envelope: Envelope) -> bool:
-        """An `async` on_start gets answers to what it asks and can be stopped; nothing else is taken yet."""
+        """An `async` on_start gets answers and word of children and can be stopped; nothing else is taken."""
         return (
             not self._is_started
             and envelope.kind in (Kind.TELL, Kind.ASK)
-            and not isinstance(envelope.message, Stop)
+            and not isinstance(envelope.message, Stop | ChildReady)
         )
 
     def _learn_name(self) -> None:

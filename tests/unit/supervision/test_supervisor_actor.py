@@ -69,6 +69,16 @@ def test_it_starts_its_children_in_order_and_is_ready_when_all_are(bench: Bench)
     assert [tree.row(name).state for name in "ab"] == [ActorState.RUNNING] * 2
 
 
+def test_it_hears_of_each_child_that_is_ready_while_it_starts_and_waits_for_no_look(tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    with Bench(tmp_path / "live", live_children=True) as bench:
+        specs = tuple(ChildSpec(id=id_, actor="actors.actor:Actor") for id_ in "abc")
+        bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), specs))
+        bench.settle()
+        assert bench.row("sup").ready
+        assert bench.clock.monotonic_s() == 0.0
+
+
 def test_it_is_ready_though_a_child_is_done_for_good(bench: Bench) -> None:
     pool = SupervisorFlags(ordered=False)
     tree = Tree(bench, child("job", Restart.TRANSIENT), child("a"), flags=pool)
