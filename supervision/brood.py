@@ -7,13 +7,14 @@ address until it is done.
 
 import contextlib
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.actor import Identity, Runtime
-from actors.board import ActorState, Board
+from actors.board import LIVING, ActorState, Board
 from actors.clock import Clock
-from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, is_alive, start_ticks
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, start_ticks
 from actors.shell import ChildProcess, last_words
 from supervision import reports
 from supervision.actions import Child, Ended, Status
@@ -25,7 +26,8 @@ BEATS_PER_DEADLINE = 3
 
 MAX_BEAT_S = 5.0
 
-_LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING, ActorState.BACKOFF})
+_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
+"""No process now, but the supervisor that bears the name for it will start one."""
 
 OnExit = Callable[[str, int, Ended, Death], None]
 
@@ -70,13 +72,26 @@ class Brood:
         return {int(self._board.get(slot, "pid")) for slot in slots if slot is not None} - {0}
 
     def other_bearer(self, id_: str) -> str:
-        """Whose child bears the name and lives, if not ours; names are unique in the whole tree."""
+        """Whose child bears the name and lives or will, if not ours; names are unique in the whole tree."""
         slot = self._board.find(id_)
-        if slot is None or self._board.state(slot) not in _LIVING:
+        if slot is None or self._board.get(slot, "parent") == self._identity.name:
             return ""
         parent = str(self._board.get(slot, "parent"))
-        is_mine = parent == self._identity.name
-        return "" if is_mine or not is_alive(int(self._board.get(slot, "pid"))) else parent
+        state = self._board.state(slot)
+        is_taken = (state in LIVING and self._runs(slot)) or (
+            state in _WAITING and self._runs(self._board.find(parent))
+        )
+        return parent if is_taken else ""
+
+    def _runs(self, slot: int | None) -> bool:
+        pid = 0 if slot is None else int(self._board.get(slot, "pid"))
+        if pid == 0:
+            return False
+        try:
+            os.close(self._runtime.pidfd(pid))
+        except ProcessLookupError:
+            return False
+        return True
 
     # ---- processes ----
 
@@ -230,7 +245,7 @@ class Brood:
     def _mark_dead_below(self, name: str) -> None:
         """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
         for row in self._board.rows():
-            if row.parent == name and row.state in _LIVING:
+            if row.parent == name and row.state in LIVING | _WAITING:
                 self._board.set_state(
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
                 )

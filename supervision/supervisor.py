@@ -276,7 +276,7 @@ class Supervisor(Actor):
         bearer = self._brood.other_bearer(id_)
         if bearer:
             raise InvalidChildSpec(
-                f"already_started: the name {id_!r} belongs to a running child of {bearer!r}; "
+                f"already_started: the name {id_!r} belongs to a child of {bearer!r}; "
                 "names are unique in the whole tree"
             )
 
