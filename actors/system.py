@@ -7,6 +7,7 @@ everything below along (invariant no-orphans).
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import select
@@ -19,20 +20,27 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import structlog
 
-from actors import thespian_base
-from actors.actor import LAUNCHER, Stop
-from actors.board import ActorState, Board
+from actors import leftovers, thespian_base
+from actors.actor import ASK_DEADLINE_S, LAUNCHER, Stop
+from actors.board import LIVING, ActorState, Board
+from actors.client import Client
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, MailboxFull, SystemStartFailed
 from actors.mail import Mail
-from actors.process import send_signal
+from actors.process import send_signal, start_ticks
 from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
 TELL_DEADLINE_S = 1.0
 """For a receiver that is just being started; the launcher has no loop that could send it later."""
+
+PORT_DEADLINE_S = 2.0
+"""For an earlier system on the port to be gone; killed, it dies in milliseconds."""
+
+_NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +53,48 @@ class RootSpec:
 
 
 class ActorSystem:
-    """A running tree. Use as a context manager: leaving it ends every process of the tree."""
+    """A running tree. Use as a context manager: leaving it ends every process of the tree.
+
+    run_dir           the board, the key, logs and crash files of this system and no other
+    mail_dir          where the sockets of the mailboxes are; a short path
+    start_deadline_s  for the root's own process
+    port              of Thespian's admin, on 127.0.0.1; None takes a free one
+    Raises SystemStartFailed when the directory or the port is in use, or the root does not come up.
+    """
 
     def __init__(
-        self, run_dir: Path, mail_dir: Path, root: RootSpec, *, start_deadline_s: float = 60.0
+        self,
+        run_dir: Path,
+        mail_dir: Path,
+        root: RootSpec,
+        *,
+        start_deadline_s: float = 60.0,
+        port: int | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.root = root
         for folder in (run_dir, mail_dir):
             _make_private(folder)
+        self._processes_file = run_dir / "processes.json"
+        leftovers.refuse_if_in_use(self._processes_file)
+        self.reaped = leftovers.reap(self._processes_file, run_dir / "board")
+        """Processes that an earlier system in this directory left behind; they were killed."""
+        for leftover in self.reaped:
+            structlog.get_logger().warning("leftover_killed", name=leftover.name, pid=leftover.pid)
+        self.port = _usable_port(port)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(exist_ok=True)
-        key = thespian_base.new_key(
-            run_dir / "key"
-        )  # of every start: what was recorded before is nothing now
+        # Of every start: what was recorded before is nothing now.
+        key = thespian_base.new_key(run_dir / "key")
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
         thespian_base.install(key, self._admin_pid_file)
         self.board = Board.create(run_dir / "board")
         self._mail = Mail(self.board, mail_dir, key)
         self._incarnation = secrets.randbits(62)
+        self._mail_dir = mail_dir
+        self._key = key
+        self._client: Client | None = None
         self._slot = self.board.claim(root.name, LAUNCHER)
         self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
         self._pidfd = -1
@@ -101,13 +131,26 @@ class ActorSystem:
             return False
         return True
 
+    def ask(self, to: str, content: Any, deadline_s: float = ASK_DEADLINE_S) -> Any:
+        """Ask an actor of the tree and wait for its answer, at most `deadline_s`.
+
+        The launcher gets an inbox and a row on the board with its first ask. Only the thread that asked first
+        may ask. Raises ActorDied, AskTimeout, Refused or MailboxFull, and ActorError in another thread.
+        """
+        if self._client is None:
+            self._client = Client(self.board, self._mail_dir, self._key)
+        return self._client.ask(to, content, deadline_s=deadline_s)
+
     def stop(self) -> None:
         """Ask the tree to end by itself, children first. Returns at once; see `wait`."""
         self.tell(self.root.name, Stop())
 
     def wait(self, timeout_s: float) -> bool:
-        """True once the root process has ended."""
-        return bool(select.select([self._pidfd], [], [], timeout_s)[0])
+        """True once the root process has ended, and with it all below."""
+        has_ended = bool(select.select([self._pidfd], [], [], timeout_s)[0])
+        if has_ended:
+            self._mark_ended()
+        return has_ended
 
     def root_beat_age_s(self) -> float:
         """Since the root's last sign of life. Nobody in the tree watches the root; its launcher does."""
@@ -129,8 +172,24 @@ class ActorSystem:
             os.close(self._pidfd)
             self._pidfd = -1
         self._let_go_of_thespian()
-        self.board.set_state(self._slot, ActorState.STOPPED, ready=0)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._mark_ended()
         self._mail.close()
+        self._processes_file.unlink(missing_ok=True)
+
+    def _mark_ended(self) -> None:
+        """Nobody below the root is left to say on the board that it ended."""
+        why = f"the system ended: {self.verdict() or 'it was told to'}"
+        for row in self.board.rows():
+            if row.name == LAUNCHER or row.state not in _NOT_OVER:
+                continue
+            self.board.note_end(row.slot, row.incarnation, why)
+            if row.slot == self._slot:
+                self.board.set_state(row.slot, ActorState.STOPPED, ready=0)
+            else:
+                self.board.set_state(row.slot, ActorState.STOPPED, ready=0, last_reason=why)
 
     def _start(self, mail_dir: Path, deadline_s: float) -> None:
         from thespian.actors import ActorSystem as ThespianSystem
@@ -138,7 +197,7 @@ class ActorSystem:
         give_up = time.monotonic() + deadline_s
         self._thespian = ThespianSystem(
             "multiprocTCPBase",
-            capabilities={"Admin Port": _free_port()},
+            capabilities={"Admin Port": self.port},
             logDefs={"version": 1, "disable_existing_loggers": False},
             transientUnique=True,
         )
@@ -177,7 +236,9 @@ class ActorSystem:
         except ProcessLookupError:
             words = last_words(self.run_dir, self.root.name, 1)
             raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
-        self.board.set_state(self._slot, ActorState.RUNNING)
+        admin_pid = int(self._admin_pid_file.read_text())
+        leftovers.record_processes(self._processes_file, launcher=os.getpid(), admin=admin_pid)
+        self.board.set_state(self._slot, ActorState.RUNNING, pid_start_ticks=start_ticks(pid))
 
 
 def _make_private(folder: Path) -> None:
@@ -188,11 +249,23 @@ def _make_private(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _usable_port(port: int | None) -> int:
+    """The port itself when nobody listens there, or any free one for None. Raises SystemStartFailed."""
+    give_up = time.monotonic() + PORT_DEADLINE_S
+    while True:
+        with socket.socket() as probe:
+            # As Thespian does: connections of an earlier system that are still fading away are no listener.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port or 0))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                if time.monotonic() > give_up or error.errno != errno.EADDRINUSE:
+                    raise SystemStartFailed(
+                        f"port {port} of 127.0.0.1 cannot be used: {error.strerror}; "
+                        "end what listens there, or choose another port"
+                    ) from error
+        time.sleep(0.005)
 
 
 def _reap(pid: int) -> None:

@@ -1,0 +1,132 @@
+"""Asking actors from a process that is none: the launcher, a test, a console."""
+
+import logging
+import os
+import secrets
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import structlog
+
+from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity
+from actors.board import ActorState, Board
+from actors.clock import SystemClock
+from actors.completion import Completion
+from actors.errors import ActorError
+from actors.mail import Mail
+
+
+class _Loop:
+    """The runtime of an actor that has no process of its own: it runs while somebody waits."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._wake_s = 0.0
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        self._watched.pop(fd, None)
+
+    def wake_at(self, monotonic_s: float) -> None:
+        self._wake_s = min(self._wake_s, monotonic_s)
+
+    def pidfd(self, pid: int) -> int:
+        return os.pidfd_open(pid)
+
+    def spawn(self, boot: Mapping[str, Any]) -> NoReturn:
+        raise ActorError(f"only supervisors start actors; nobody here can start {boot['name']!r}")
+
+    def exit(self, code: int) -> NoReturn:
+        raise ActorError("a client is no process of its own and cannot be told to end")
+
+    def run_once(self, actor: Actor) -> None:
+        """Wait for something to do and let the actor do it."""
+        poll = select.poll()
+        for fd in self._watched:
+            poll.register(fd, select.POLLIN)
+        # A millisecond more than needed: poll takes whole ones, and waking too early would be spinning.
+        wait_ms = max(0.0, self._wake_s - time.monotonic()) * 1000 + 1
+        ready = poll.poll(None if self._wake_s == float("inf") else wait_ms)
+        self._wake_s = float("inf")
+        for fd, _ in ready:
+            if fd in self._watched:
+                self._watched[fd]()
+        actor.turn()
+
+
+class Client:
+    """An inbox of one's own on the board of a running system, and asks that end as those of actors do.
+
+    board      of the system; the client claims a row named `name` on it
+    mail_dir   where the system's mail goes, key what it is signed with
+    Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
+    """
+
+    def __init__(self, board: Board, mail_dir: Path, key: bytes, *, name: str = LAUNCHER) -> None:
+        self._board = board
+        self._thread = threading.get_ident()
+        self._slot = board.claim(name, "")
+        # Random, so that an answer to an earlier client of this name never finds this one.
+        incarnation = secrets.randbits(62)
+        board.set_state(self._slot, ActorState.RUNNING, incarnation=incarnation)
+        self._mail = Mail(board, mail_dir, key)
+        self._loop = _Loop()
+        identity = Identity(
+            name=name,
+            parent=LAUNCHER,
+            slot=self._slot,
+            incarnation=incarnation,
+            run_dir=board.path.parent,
+            mail_dir=mail_dir,
+        )
+        self._actor = Actor(
+            identity, {}, board=board, mail=self._mail, clock=SystemClock(), runtime=self._loop
+        )
+        self._actor.log = _silent_log()
+        self._actor.boot(self._mail.bind(self._slot, incarnation))
+
+    def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Any:
+        """Send, wait, and return the answer. Raises ActorDied, AskTimeout, Refused or MailboxFull."""
+        self._check_thread()
+        return self.result(self._actor.ask(to, content, deadline_s=deadline_s))
+
+    def begin_ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
+        """Send and do not wait yet, so that several can be asked at once; then `result` for each."""
+        self._check_thread()
+        return self._actor.ask(to, content, deadline_s=deadline_s)
+
+    def result(self, asked: Completion[Any]) -> Any:
+        """Wait for the end of an ask that was begun. Raises as `ask` does."""
+        self._check_thread()
+        while not asked.is_done:
+            self._loop.run_once(self._actor)
+        return asked.result()
+
+    def tell(self, to: str, content: Any) -> bool:
+        """Send without waiting; False when nobody bears the name or its mailbox is full."""
+        self._check_thread()
+        return self._actor.tell(to, content)
+
+    def close(self) -> None:
+        """Give up the inbox; the row stays, as that of one who ended."""
+        self._board.set_state(self._slot, ActorState.STOPPED, ready=0)
+        self._actor.let_go()
+        self._mail.close()
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise ActorError(
+                "a client (and ActorSystem.ask) belongs to the thread that first used it; "
+                "give every thread a Client of its own, under its own name"
+            )
+
+
+def _silent_log() -> Any:
+    """What an actor would log is the caller's to know, from what it gets back."""
+    return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
