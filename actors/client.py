@@ -20,6 +20,10 @@ from actors.errors import ActorError
 from actors.mail import Mail
 
 
+TELL_DEADLINE_S = 1.0
+"""For a receiver that is just being started; there is no loop here that could send it later."""
+
+
 class _Loop:
     """The runtime of an actor that has no process of its own: it runs while somebody waits."""
 
@@ -109,9 +113,11 @@ class Client:
         return asked.result()
 
     def tell(self, to: str, content: Any) -> bool:
-        """Send without waiting; False when nobody bears the name or its mailbox is full."""
+        """Send; False when nobody bears the name or its mailbox is full."""
         self._check_thread()
-        return self._actor.tell(to, content)
+        is_sent = self._actor.tell(to, content)
+        self._mail.flush(TELL_DEADLINE_S)
+        return is_sent
 
     def close(self) -> None:
         """Give up the inbox; the row stays, as that of one who ended."""

@@ -25,7 +25,7 @@ import structlog
 from actors import leftovers, thespian_base
 from actors.actor import ASK_DEADLINE_S, LAUNCHER, Stop
 from actors.board import LIVING, ActorState, Board
-from actors.client import Client
+from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, MailboxFull, SystemStartFailed
 from actors.mail import Mail
@@ -33,9 +33,6 @@ from actors.process import send_signal, start_ticks
 from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
-
-TELL_DEADLINE_S = 1.0
-"""For a receiver that is just being started; the launcher has no loop that could send it later."""
 
 PORT_DEADLINE_S = 2.0
 """For an earlier system on the port to be gone; killed, it dies in milliseconds."""
