@@ -19,7 +19,6 @@ from actors.completion import Completion
 from actors.errors import ActorError
 from actors.mail import Mail
 
-
 TELL_DEADLINE_S = 1.0
 """For a receiver that is just being started; there is no loop here that could send it later."""
 

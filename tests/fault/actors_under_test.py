@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from thespian.actors import ActorExitRequest
 
-from actors.actor import Actor, Identity, Sender, receives
+from actors.actor import LAUNCHER, Actor, Identity, Sender, receives
 from actors.board import ActorState, Board, Vitals
 from actors.clock import SystemClock
 from actors.codec import message
@@ -287,7 +287,7 @@ class Probe:
         self._mail = Mail(self._board, mail_dir, (run_dir / "key").read_bytes())
         identity = Identity(
             name="probe",
-            parent="test",
+            parent=LAUNCHER,
             slot=slot,
             incarnation=incarnation,
             run_dir=run_dir,
