@@ -649,7 +649,8 @@ class Actor:
         slot, incarnation = pending.address
         if self.board.get(slot, "incarnation") != incarnation:
             return f"{pending.to!r} was restarted before it answered"
-        return f"{pending.to!r} ended before it answered (state {self.board.state(slot)})"
+        state, why = self.board.state(slot), self.board.get(slot, "last_reason")
+        return f"{pending.to!r} ended before it answered (state {state}{f': {why}' if why else ''})"
 
     def _describe_timeout(self, pending: _PendingAsk) -> str:
         vitals = self.board.vitals(pending.address.slot)

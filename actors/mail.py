@@ -81,7 +81,10 @@ class Mail:
         slot = self._board.find(name)
         state = ActorState.FREE if slot is None else self._board.state(slot)
         if slot is None or state not in LIVING:
-            raise ActorDied(f"no actor is running under the name {name!r} (state {state})")
+            why = "" if slot is None else self._board.get(slot, "last_reason")
+            raise ActorDied(
+                f"no actor is running under the name {name!r} (state {state}{f': {why}' if why else ''})"
+            )
         return Address(slot, int(self._board.get(slot, "incarnation")))
 
     def is_living(self, address: Address) -> bool:
