@@ -11,6 +11,7 @@ ActorError
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
 ├── LinkedActorEnded     an actor this one is linked to ended abnormally
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
+├── LinkNotAllowed           a link between machines lacks a key, or its key or address is not safe
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
 """
@@ -66,3 +67,7 @@ class ChildNotStarted(ActorError):
 
 class SystemStartFailed(ActorError):
     """The actor system could not be started."""
+
+
+class LinkNotAllowed(ActorError):
+    """No link is opened: a key is missing, readable by others, or the address is not one address."""
