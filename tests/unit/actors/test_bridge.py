@@ -1,0 +1,330 @@
+"""Mail between machines, their leases and what they may say of each other; no network, no time of its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, receives
+from actors.board import ActorState
+from actors.bridge import Export, Exported, LinkDown, Links, LinkUp, WhichLinks
+from actors.codec import message
+from actors.errors import ActorDied, Refused
+from actors.link import Carry, Row, Rows
+from tests.unit.actors.machines import Machines, machines
+
+LEASE_S = 3.0
+BOUND_S = LEASE_S + 0.2
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    text: str
+    to: str
+
+
+class Talker(Actor):
+    """Answers, except to silence; passes on to whom it is told."""
+
+    def on_start(self) -> None:
+        self.heard: list[str] = []
+
+    @receives(Say)
+    async def say(self, call: Say, sender: Sender) -> Said:
+        self.heard.append(call.text)
+        if call.text == "silence":
+            await self.sleep(1e6)
+        if call.text.startswith("ask "):
+            answer: Said = await self.ask(call.text.removeprefix("ask "), Say(text="passed on"))
+            return answer
+        return Said(text=call.text, to=sender.name)
+
+
+class Watcher(Actor):
+    """Keeps what its bridge told it."""
+
+    def on_start(self) -> None:
+        self.news: list[Any] = []
+
+    @receives(LinkUp)
+    def up(self, news: LinkUp, sender: Sender) -> None:
+        self.news.append(news)
+
+    @receives(LinkDown)
+    def down(self, news: LinkDown, sender: Sender) -> None:
+        self.news.append(news)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Machines]:
+    with machines(tmp_path, "b", "c", lease_s=LEASE_S) as three:
+        for host, name in (("a", "here"), ("b", "there"), ("c", "yonder")):
+            three.start(host, Talker, name)
+            three.answer(host, "bridge", Export(name=name))
+        three.run(0.3)
+        yield three
+
+
+def links(three: Machines, host: str = "a") -> Links:
+    vitals: Links = three.answer(host, "bridge", WhichLinks())
+    return vitals
+
+
+def epoch(three: Machines, host: str) -> int:
+    return three.bridge("a").sessions[host].epoch
+
+
+# ---- mail ----
+
+
+def test_an_ask_crosses_and_its_answer_comes_back(three: Machines) -> None:
+    assert three.answer("a", "there@b", Say(text="hi")) == Said(text="hi", to="asker@a")
+    assert three.answer("b", "here@a", Say(text="hi")) == Said(text="hi", to="asker@b")
+
+
+def test_two_followers_talk_through_the_leader(three: Machines) -> None:
+    assert three.answer("b", "yonder@c", Say(text="hi")) == Said(text="hi", to="asker@b")
+
+
+def test_an_actor_asks_on_behalf_of_one_on_a_third_machine(three: Machines) -> None:
+    assert three.answer("a", "there@b", Say(text="ask yonder@c")) == Said(text="passed on", to="there@b")
+
+
+def test_a_placed_actor_bears_its_plain_name_everywhere_also_as_a_sender(three: Machines) -> None:
+    three.start("b", Talker, "env-1")
+    assert three.answer("b", "bridge", Export(name="env-1", placed=True)) == Exported(name="env-1")
+    three.run(0.3)
+    assert three.answer("a", "env-1", Say(text="hi")).text == "hi"
+    assert three.answer("c", "env-1", Say(text="ask here@a")) == Said(text="passed on", to="env-1")
+
+
+def test_a_name_nobody_exported_is_refused_with_the_reason(three: Machines) -> None:
+    three.start("b", Talker, "secret")
+    board = three.benches["a"].board
+    slot = board.claim("secret@b", "bridge")
+    route = three.benches["a"].row("there@b").route
+    board.set_state(slot, ActorState.RUNNING, route=route, incarnation=1)
+    three.bridge("a").directory._hosts["secret@b"] = "b"
+    with pytest.raises(Refused, match="host 'b' offers no 'secret'"):
+        three.answer("a", "secret@b", Say(text="hi"))
+    assert three.benches["b"].actor("secret").heard == []
+
+
+def test_what_is_not_understood_over_there_is_refused_over_there(three: Machines) -> None:
+    with pytest.raises(Refused, match="'there' takes no Export"):
+        three.answer("a", "there@b", Export(name="x"))
+
+
+def test_the_death_of_an_actor_over_there_ends_the_asks_for_it_here(three: Machines) -> None:
+    asked = three.ask("a", "there@b", Say(text="silence"))
+    three.run(0.2)
+    three.benches["b"].kill("there")
+    three.benches["b"].board.set_state(three.benches["b"].board.find("there"), ActorState.STOPPED)
+    three.run(0.4)
+    with pytest.raises(ActorDied, match="there@b"):
+        asked.result()
+    with pytest.raises(ActorDied):
+        three.answer("a", "there@b", Say(text="hi"))
+
+
+def test_an_actor_that_was_restarted_over_there_is_found_again(three: Machines) -> None:
+    before = three.benches["a"].row("there@b").incarnation
+    three.benches["b"].kill("there")
+    three.start("b", Talker, "there")
+    three.run(0.2)
+    assert three.benches["a"].row("there@b").incarnation == before + 1
+    assert three.answer("a", "there@b", Say(text="again")).text == "again"
+
+
+# ---- leases ----
+
+
+def test_a_cut_is_noticed_on_both_sides_within_the_lease_and_ends_every_ask(three: Machines) -> None:
+    asked = [three.ask("a", "there@b", Say(text="silence"), deadline_s=60.0)]
+    asked += [three.ask("b", name, Say(text="silence"), deadline_s=60.0) for name in ("here@a", "yonder@c")]
+    three.run(0.2)
+    three.cables["b"].cut()
+    three.run(LEASE_S * 0.6)
+    assert not any(ask.is_done for ask in asked), "a short silence is forgiven"
+    three.run(BOUND_S - LEASE_S * 0.6)
+    for ask in asked:
+        with pytest.raises(ActorDied, match="is lost: nothing was heard of it for 3 s"):
+            ask.result()
+    for host in ("a", "c"):
+        row = three.benches[host].row("there@b")
+        assert (row.state, row.ready) == (ActorState.STOPPED, False), f"on {host}"
+        assert "host 'b' is lost" in row.last_reason
+    assert [link.host for link in links(three).links] == ["c"]
+    assert three.answer("a", "yonder@c", Say(text="still")).text == "still"
+
+
+@pytest.mark.parametrize("deaf", ["up", "down"])
+def test_a_cut_of_one_direction_is_a_cut(three: Machines, deaf: str) -> None:
+    setattr(three.cables["b"], f"loses_{deaf}", True)
+    three.run(2 * BOUND_S)
+    assert "b" not in three.bridge("a").sessions
+    assert three.bridge("b").sessions == {}
+
+
+def test_a_slow_link_is_no_lost_link(three: Machines) -> None:
+    before = epoch(three, "b")
+    three.cables["b"].delay_s = 0.2
+    three.run(3 * LEASE_S)
+    assert three.answer("a", "there@b", Say(text="slow")).text == "slow"
+    assert epoch(three, "b") == before
+    assert links(three).late == 0
+
+
+def test_what_a_lost_host_sent_arrives_late_and_is_refused_and_counted(three: Machines) -> None:
+    old = epoch(three, "b")
+    three.cables["b"].is_held = True
+    three.run(0.3)
+    assert three.benches["b"].tell("here@a", Say(text="late result"))
+    three.run(BOUND_S)
+    assert "b" not in three.bridge("a").sessions
+    three.cables["b"].is_held = False
+    three.run(0.2)
+    assert three.benches["a"].actor("here").heard == []
+    assert links(three).late > 0
+    three.run(5 * LEASE_S)
+    assert epoch(three, "b") > old
+    assert three.benches["a"].actor("here").heard == [], "and it never comes"
+    assert three.answer("b", "here@a", Say(text="in time")).text == "in time"
+
+
+def test_a_healed_link_is_opened_under_a_higher_epoch_and_all_its_names_are_back(three: Machines) -> None:
+    old = epoch(three, "b")
+    three.cables["b"].cut()
+    three.run(BOUND_S)
+    three.cables["b"].heal()
+    three.run(5 * LEASE_S)
+    assert epoch(three, "b") > old
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+    assert three.answer("c", "there@b", Say(text="hi")).text == "hi"
+
+
+def test_whoever_wants_to_know_is_told_of_every_link_with_its_epoch(tmp_path: Path) -> None:
+    with machines(tmp_path, "b", lease_s=LEASE_S, tells=["watcher"], capabilities={"gpu": 1}) as two:
+        watcher = two.start("a", Watcher, "watcher")
+        two.cables["b"].cut()
+        two.run(BOUND_S)
+        two.cables["b"].heal()
+        two.run(5 * LEASE_S)
+        down, up = watcher.news
+        assert (down.host, down.reason) == ("b", "nothing was heard of it for 3 s")
+        assert up == LinkUp(host="b", epoch=down.epoch + 1, capabilities={"gpu": 1})
+
+
+def test_a_bridge_that_is_told_to_stop_says_so_and_nobody_waits_for_the_lease(three: Machines) -> None:
+    three.bridge("b").on_stop()
+    three.run(0.2)
+    assert three.benches["a"].row("there@b").last_reason.endswith("the bridge of 'b' was told to stop")
+
+
+# ---- restarts ----
+
+
+def test_a_restarted_leader_opens_every_session_anew_above_the_old_epochs(three: Machines) -> None:
+    old = epoch(three, "b")
+    three.benches["a"].kill("bridge")
+    three.start_bridge("a", lease_s=LEASE_S, exports=["here"])
+    assert three.benches["a"].row("there@b").state is ActorState.STOPPED
+    three.run(2.0)
+    assert epoch(three, "b") > old
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+    assert three.answer("b", "here@a", Say(text="hi")).text == "hi"
+
+
+def test_a_restarted_follower_is_welcome_under_a_higher_epoch_at_once(three: Machines) -> None:
+    old = epoch(three, "b")
+    three.benches["b"].kill("bridge")
+    three.start_bridge("b", lease_s=LEASE_S, exports=["there"])
+    three.run(0.5)
+    assert epoch(three, "b") > old
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+
+
+# ---- what a host may not do ----
+
+
+def frame_from_b(three: Machines, body: Any) -> None:
+    bridge = three.bridge("b")
+    bridge.say(bridge.session_of(""), body)
+    three.run(0.2)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (Row("x@c", 1, True, True, ""), "another host's name"),
+        (Row("x@a", 1, True, True, ""), "a name of the leader"),
+        (Row("here", 9, True, True, ""), "a living actor of the leader, as if it were placed"),
+        (Row("x" * 60 + "@b", 1, True, True, "").__class__("ü" * 40 + "@b", 1, True, True, ""), "too long"),
+    ],
+    ids=["of another host", "of the leader", "alive here", "over 64 bytes"],
+)
+def test_a_host_announces_only_what_is_its_own(three: Machines, row: Row, why: str) -> None:
+    before = three.bridge("a").sessions["b"].refused
+    frame_from_b(three, Rows((row,)))
+    assert three.bridge("a").sessions["b"].refused == before + 1, why
+    assert three.answer("a", "here", Say(text="unhurt")).text == "unhurt"
+
+
+def test_a_placed_actor_that_was_replaced_meanwhile_cannot_come_back(three: Machines) -> None:
+    frame_from_b(three, Rows((Row("env-1", 5 << 20, True, True, ""),)))
+    three.cables["b"].cut()
+    three.run(BOUND_S)
+    three.cables["b"].heal()
+    three.run(5 * LEASE_S)
+    frame_from_b(three, Rows((Row("env-1", 5 << 20, True, True, ""),)))
+    assert three.benches["a"].row("env-1").state is ActorState.STOPPED, "declared dead is dead"
+    frame_from_b(three, Rows((Row("env-1", 6 << 20, True, True, ""),)))
+    assert three.benches["a"].row("env-1").state is ActorState.RUNNING
+
+
+def test_a_placed_actor_that_still_runs_here_hides_its_successor_elsewhere_until_it_ends(
+    three: Machines,
+) -> None:
+    bench = three.benches["c"]
+    three.start("c", Talker, "env-1")
+    frame_from_b(three, Rows((Row("env-1", 9 << 20, True, True, ""),)))
+    assert bench.row("env-1").route == 0
+    assert three.answer("c", "env-1", Say(text="old")).to == "asker"
+    bench.kill("env-1")
+    bench.board.set_state(bench.row("env-1").slot, ActorState.STOPPED)
+    three.run(0.2)
+    assert bench.row("env-1").route > 0
+    assert bench.row("env-1").incarnation == 9 << 20
+
+
+def test_a_host_cannot_write_in_anothers_name(three: Machines) -> None:
+    for sender in ("yonder@c", "here", "nobody@b"):
+        before = three.bridge("a").sessions["b"].refused
+        frame_from_b(three, Carry(0, 1, "here@a", 0, sender, 1, 0, "m.M", b"\x80"))
+        assert three.bridge("a").sessions["b"].refused == before + 1
+    assert three.benches["a"].actor("here").heard == []
+
+
+def test_a_host_can_fill_only_its_share_of_the_board(three: Machines) -> None:
+    for first in range(0, 320, 64):
+        frame_from_b(three, Rows(tuple(Row(f"n{first + i}@b", 1, True, True, "") for i in range(64))))
+    rows = [row for row in three.benches["a"].board.rows() if row.name.endswith("@b")]
+    assert len(rows) == 256
+    assert three.answer("a", "yonder@c", Say(text="room")).text == "room"
+
+
+def test_bytes_that_are_no_frame_are_counted_and_harm_nothing(three: Machines) -> None:
+    before = epoch(three, "b")
+    three.cables["b"].up.append((0.0, three.cables["b"].route, b"\xc1 garbage"))
+    three.run(0.2)
+    assert links(three).malformed == 1
+    assert epoch(three, "b") == before
