@@ -3,10 +3,10 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup train test check fuzz soak
+.PHONY: help setup train test check bench-actors fuzz soak
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: ## virtual environment, packages, browser (does nothing when all is there)
 	@scripts/setup.sh
@@ -28,3 +28,7 @@ fuzz: setup ## a million forged frames into every port of a running system
 
 soak: setup ## 100,000 restarts; nothing may grow
 	$(BIN)/python -m benchmarks.soak
+
+bench-actors: setup ## the actors beside Thespian, Ray, Monarch, Pykka and OTP; ARGS="--quick" and others
+	scripts/setup-peers.sh
+	$(BIN)/python -m benchmarks.actors $(ARGS)
