@@ -235,7 +235,7 @@ class Prober(Actor):
     def _give_up(self, strike: int) -> None:
         if strike == self._strikes and self._struck_ns:
             self._figures["missed"] += len(self._struck_ns)
-            self._figures.setdefault("missed_in", []).append(self._how)
+            self._figures.pop(f"{self._how}_ms", None)  # not all are back: there is no time until they are
             self._struck_ns = {}
             self._go_on()
 

@@ -116,7 +116,7 @@ class Recreating(Actor):  # type: ignore[misc]
         def give_up() -> None:
             if strike == self._strikes and self._struck_ns:
                 self._figures["missed"] += len(self._struck_ns)
-                self._figures.setdefault("missed_in", []).append(self._how)
+                self._figures.pop(f"{self._how}_ms", None)  # not all are back: no time until they are
                 self._struck_ns = {}
                 self._go_on()
 
