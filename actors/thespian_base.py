@@ -197,6 +197,9 @@ def _accept(self: Any) -> None:
 
 def _read(self: Any, connection: Any, has_exclusive_flag: bool = False) -> Any:
     """All unfinished frames together are no longer than one may be: nobody fills memory by beginning many."""
+    if connection._expires.view().expired():  # stock tries twenty times more
+        connection.close()
+        return None
     unfinished = _stock_read(self, connection, has_exclusive_flag=has_exclusive_flag)
     if unfinished is None:
         return None

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psutil
 import pytest
@@ -65,6 +66,16 @@ def test_frames_begun_and_not_ended_fill_no_memory(system: Running) -> None:
             await_refusal(port)  # it has looked at every connection by then
         assert system.probe.ask("a", Echo()) == Echo()
         assert crowd.memory_full_info().uss - before < 1.5 * thespian_base.MAX_FRAME_BYTES
+
+
+def test_a_frame_that_takes_too_long_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert thespian_base._tcp.MAX_INCOMING_SOCKET_PERIOD == thespian_base.FRAME_DEADLINE
+    monkeypatch.setattr(thespian_base._tcp, "MAX_INCOMING_SOCKET_PERIOD", timedelta(seconds=0.5))
+    with running() as system:
+        port = port_of(system.pid("root"))
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"100>begun")
+            assert connection.recv(1) == b"", "it hangs up"
 
 
 @pytest.mark.parametrize("piece", [b"7", b"x", b" ", b"-"])
