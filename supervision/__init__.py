@@ -1,0 +1,82 @@
+"""Supervision trees of actors, in OTP's words: who is started, watched, restarted, left alone, and in which order.
+
+What a user needs is here and is imported when it is first used; `docs/supervision.md` introduces it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from supervision.child_spec import (
+        AutoShutdown,
+        Backoff,
+        Breaker,
+        Budget,
+        ChildSpec,
+        Failure,
+        Restart,
+        Retirement,
+        Strategy,
+        SupervisorFlags,
+    )
+    from supervision.errors import InvalidChildSpec, SupervisionError, TreeNotStarted
+    from supervision.messages import (
+        ChildCounts,
+        Children,
+        CountChildren,
+        DeleteChild,
+        Managed,
+        ReleaseChild,
+        RestartChild,
+        TerminateChild,
+        UpdateChild,
+        UpdateFlags,
+        WhichChildren,
+        start_child,
+    )
+    from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_spec
+    from supervision.tree import supervised, worker
+
+_MODULES = ("child_spec", "errors", "messages", "supervisor", "tree")
+"""Where those names are, the cheapest to import first."""
+
+__all__ = [
+    "AutoShutdown",
+    "Backoff",
+    "Breaker",
+    "Budget",
+    "ChildCounts",
+    "ChildSpec",
+    "Children",
+    "CountChildren",
+    "DeleteChild",
+    "Failure",
+    "InvalidChildSpec",
+    "Managed",
+    "ReleaseChild",
+    "Restart",
+    "RestartChild",
+    "Retirement",
+    "Strategy",
+    "SupervisionError",
+    "Supervisor",
+    "SupervisorFlags",
+    "TerminateChild",
+    "TreeNotStarted",
+    "UpdateChild",
+    "UpdateFlags",
+    "WhichChildren",
+    "dynamic_supervisor_spec",
+    "start_child",
+    "supervised",
+    "supervisor_spec",
+    "worker",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module_name in _MODULES if name in __all__ else ():
+        module = import_module(f"{__name__}.{module_name}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

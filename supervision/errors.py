@@ -1,7 +1,8 @@
 """What can be wrong with a supervision tree.
 
 SupervisionError
-└── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
+├── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
+└── TreeNotStarted       a tree whose children did not get ready; says which and why
 """
 
 
@@ -11,3 +12,7 @@ class SupervisionError(Exception):
 
 class InvalidChildSpec(SupervisionError):
     """A child spec or flags field has a value that makes no sense."""
+
+
+class TreeNotStarted(SupervisionError):
+    """The root supervisor ended, or its children were not ready in time."""

@@ -1,0 +1,81 @@
+"""A supervised tree from one function call: what a script, a notebook or a test starts with.
+
+    with supervised(worker("counter", Counter)) as system:
+        system.ask("counter", Increment(by=2))
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from actors.actor import Actor
+from actors.codec import module_name_of
+from actors.system import ActorSystem, RootSpec
+from supervision.child_spec import ChildSpec, SupervisorFlags
+from supervision.errors import TreeNotStarted
+from supervision.supervisor import supervisor_args
+
+ROOT = "root"
+READY_LOOK_S = 0.005
+
+MAX_STOP_S = 600.0
+"""However long children may take to end: a tree that is left is not waited for for ever."""
+
+
+def worker(
+    id_: str, actor: type[Actor] | str, args: Mapping[str, Any] | None = None, **fields: Any
+) -> ChildSpec:
+    """A child spec from an actor's class, or from its path `module:Class`.
+
+    A new process imports the class by its module's name. That works for a class in the script that is run as
+    well, as long as the script starts its tree below `if __name__ == "__main__"`.
+    """
+    path = actor if isinstance(actor, str) else f"{module_name_of(actor)}:{actor.__qualname__}"
+    return ChildSpec(id=id_, actor=path, args=args or {}, **fields)
+
+
+@contextmanager
+def supervised(
+    *children: ChildSpec,
+    flags: SupervisorFlags | None = None,
+    run_dir: Path | None = None,
+    start_deadline_s: float = 60.0,
+) -> Iterator[ActorSystem]:
+    """Run children under a root supervisor while the block lasts; no process of theirs outlives it.
+
+    flags     of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
+    run_dir   where logs, reports and crash files stay; a temporary folder, removed at the end, when left out
+    Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="actors-"))  # the path of a socket is at most 107 bytes
+    home = folder if run_dir is None else run_dir
+    home.mkdir(parents=True, exist_ok=True)
+    (folder / "mail").mkdir()
+    root = RootSpec(
+        name=ROOT,
+        actor="supervision.supervisor:Supervisor",
+        args=supervisor_args(flags or SupervisorFlags(), children),
+    )
+    try:
+        with ActorSystem(home, folder / "mail", root, start_deadline_s=start_deadline_s) as system:
+            _await_ready(system, start_deadline_s)
+            yield system
+            system.stop()
+            system.wait(min(MAX_STOP_S, 1.0 + sum(child.shutdown_s for child in children)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await_ready(system: ActorSystem, deadline_s: float) -> None:
+    give_up_s = time.monotonic() + deadline_s
+    slot = system.board.find(ROOT)
+    while slot is None or not system.board.get(slot, "ready"):
+        if system.wait(READY_LOOK_S):
+            raise TreeNotStarted(system.verdict() or "the root supervisor ended without a word")
+        if time.monotonic() > give_up_s:
+            waiting = [row.name for row in system.board.rows() if row.state == "starting"]
+            raise TreeNotStarted(f"not ready within {deadline_s:g} s: {waiting}")
