@@ -1,7 +1,7 @@
 """A supervised tree from one function call: what a script, a notebook or a test starts with.
 
-    with supervised(worker("counter", Counter)) as system:
-        system.ask("counter", Increment(by=2))
+with supervised(worker("counter", Counter)) as system:
+    system.ask("counter", Increment(by=2))
 """
 
 import shutil

@@ -1,0 +1,20 @@
+"""The counter of `examples/counter.py`, tested without processes."""
+
+from pathlib import Path
+
+import pytest
+
+from actors.testing import Bench
+from examples.counter import Add, Counter, DivideBy, Total
+
+
+def test_a_counter_adds_and_dies_of_a_division_by_zero(tmp_path: Path) -> None:
+    with Bench(tmp_path) as bench:
+        bench.start(Counter, "counter")
+        answer = bench.ask("counter", Add(number=2))
+        bench.settle()
+        assert answer.result() == Total(value=2)
+
+        bench.tell("counter", DivideBy(number=0))
+        with pytest.raises(ZeroDivisionError):
+            bench.settle()
