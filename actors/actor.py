@@ -67,6 +67,9 @@ Handler = Callable[..., Any]
 class Stop:
     """End normally: `on_stop` runs, then the process exits with code 0."""
 
+    finish: bool = False
+    """Before that, handle the mail that is there and let handlers that wait come to their answers."""
+
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +231,9 @@ class Actor:
         self._was_ready = False
         self._is_probing = False
         self._is_stopping = False
+        self._is_finishing = False
+        self._is_drained = True
+        self._open_handlers = 0
 
     # ---- for subclasses to override ----
 
@@ -412,6 +418,8 @@ class Actor:
             self._worker.deliver()
         self._run_due_timers()
         self._idle()
+        if self._is_finishing and self._is_drained and not self._open_handlers:
+            self._begin_stop()
         if self._timers:
             self.runtime.wake_at(self._timers[0][0])
 
@@ -472,9 +480,11 @@ class Actor:
                 self.tell(self.identity.parent, ChildReady(incarnation=self.identity.incarnation))
 
     def _drain_mail(self) -> None:
+        self._is_drained = False
         for _ in range(MAIL_PER_TURN):
             envelope = self._next_envelope()
             if envelope is None:
+                self._is_drained = True
                 break
             if self._waits_for_start(envelope):
                 self._held.append(envelope)
@@ -524,7 +534,7 @@ class Actor:
         elif envelope.kind in (Kind.REPLY, Kind.REFUSAL):
             self._take_answer(envelope)
         elif isinstance(envelope.message, Stop):
-            self._begin_stop()
+            self._told_to_stop(envelope.message)
         elif not self._is_expired(envelope):
             self._handle(envelope)
 
@@ -535,6 +545,7 @@ class Actor:
             self._refuse(envelope, self._why_not(envelope.message))
             return
         sender = Sender(envelope.sender, envelope.sender_incarnation)
+        self._open_handlers += 1
         outcome = getattr(self, handler_name)(envelope.message, sender)
         self._settle(outcome, lambda answer: self._handled(envelope, answer))
 
@@ -544,6 +555,7 @@ class Actor:
         return f"{self.identity.name!r} takes no {type(content).__name__}"
 
     def _handled(self, envelope: Envelope, answer: Any) -> None:
+        self._open_handlers -= 1
         self._progress_ns = self.board.now_ns()
         if envelope.kind is Kind.ASK:
             self._answer(envelope, Kind.REPLY, answer)
@@ -693,6 +705,12 @@ class Actor:
     def _show_oldest_work(self) -> None:
         name, since_ns = next(iter(self._works.values()), ("", 0))
         self.board.set(self.identity.slot, work=name, work_since_ns=since_ns)
+
+    def _told_to_stop(self, stop: Stop) -> None:
+        if stop.finish and self._is_started:
+            self._is_finishing = True  # this turn or a later one sees that all is answered
+        else:
+            self._begin_stop()
 
     def _begin_stop(self) -> None:
         if not self._is_stopping:

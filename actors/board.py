@@ -42,6 +42,11 @@ class ActorState(StrEnum):
     """It failed too often; its supervisor gives it a rest instead of giving up."""
 
 
+def second_row(name: str) -> str:
+    """The row beside an actor's own, for its replacement until that takes over the name."""
+    return f"{name}~"
+
+
 _STATES = tuple(ActorState)
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})

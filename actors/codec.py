@@ -10,11 +10,13 @@ signature holds. The header is decoded apart from the message, so that who asked
 is known even when what was asked is not understood.
 """
 
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -79,10 +81,21 @@ def message(cls: type[T]) -> type[T]:
     """Register a dataclass or struct as a message; its wire name is `module.Class`."""
     if not (hasattr(cls, "__dataclass_fields__") or issubclass(cls, Struct)):
         raise TypeError(f"@message wants a dataclass, got {cls!r}; put @dataclass(frozen=True) below it")
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = f"{module_name_of(cls)}.{cls.__qualname__}"
     _TYPES[name] = cls
     _NAMES[cls] = name
     return cls
+
+
+def module_name_of(cls: type) -> str:
+    """The name under which another process imports a class's module; that of a script is its file's."""
+    if cls.__module__ != "__main__":
+        return cls.__module__
+    script = sys.modules["__main__"]
+    if script.__spec__ is not None:  # python -m
+        return script.__spec__.name
+    path = getattr(script, "__file__", None)
+    return "__main__" if path is None else Path(path).stem
 
 
 def to_plain(value: Any) -> Any:

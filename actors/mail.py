@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from actors.board import LIVING, ActorState, Board
+from actors.board import LIVING, ActorState, Board, second_row
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
 from actors.freshness import Freshness
@@ -97,12 +97,7 @@ class Mail:
         A row with a `route` has its mail taken by another's inbox (a bridge), addressed as ever.
         Raises ActorDied, MailboxFull or MessageTooLarge; then nothing was sent.
         """
-        address = self.resolve(envelope.to)
-        if envelope.to_incarnation not in (0, address.incarnation):
-            raise ActorDied(
-                f"{envelope.to!r} incarnation {envelope.to_incarnation} is gone, "
-                f"{address.incarnation} bears the name"
-            )
+        address = self._address_of(envelope.to, envelope.to_incarnation)
         self._sequence = max(self._sequence + 1, time.monotonic_ns())
         stamped = replace(envelope, to_incarnation=address.incarnation, sequence=self._sequence)
         inbox = self._inbox_of(address, envelope.to)
@@ -134,6 +129,16 @@ class Mail:
     def close(self) -> None:
         """Let the last replies leave, then close everything."""
         self._post.close()
+
+    def _address_of(self, name: str, incarnation: int) -> Address:
+        """Whoever bears the name, or that incarnation of it: a spare does not yet, a retiring one no more."""
+        address = self.resolve(name)
+        if incarnation in (0, address.incarnation):
+            return address
+        beside = self._board.find(second_row(name))
+        if beside is not None and self._is_current(beside, incarnation):
+            return Address(beside, incarnation)
+        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {address.incarnation} bears the name")
 
     def _inbox_of(self, address: Address, name: str) -> Address:
         route = int(self._board.get(address.slot, "route"))

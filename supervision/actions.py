@@ -78,6 +78,8 @@ class AskToStop:
 
     id: str
     incarnation: int
+    finish: bool = False
+    """After answering what it was asked: it is replaced, not taken down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,8 @@ class Child:
     is_killed: bool = False
     """A SIGKILL is on its way to the process."""
     is_hung: bool = False
+    is_retired: bool = False
+    """It goes down to be replaced by a fresh one."""
     call: Call | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.actor import Identity, Runtime
-from actors.board import LIVING, ActorState, Board
+from actors.board import LIVING, ActorState, Board, second_row
 from actors.clock import Clock
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, start_ticks
 from actors.shell import ChildProcess, last_words
@@ -59,17 +59,18 @@ class Brood:
     def known(self, id_: str) -> tuple[int, int]:
         """(highest incarnation, restarts) an earlier supervisor left under a name, so that numbers go on."""
         highest = restarts = 0
-        for name in (id_, spare_name(id_)):
+        for name in (id_, second_row(id_)):
             slot = self._board.find(name)
             if slot is not None:
                 highest = max(highest, int(self._board.get(slot, "incarnation")))
                 restarts = max(restarts, int(self._board.get(slot, "restarts")))
         return highest, restarts
 
-    def leftover_pids(self, id_: str) -> set[int]:
-        """Processes an earlier supervisor may have left."""
-        slots = (self._board.find(name) for name in (id_, spare_name(id_)))
-        return {int(self._board.get(slot, "pid")) for slot in slots if slot is not None} - {0}
+    def leftovers(self, id_: str) -> set[tuple[int, int]]:
+        """(pid, start in ticks) of processes an earlier supervisor may have left."""
+        slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
+        found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
+        return {(pid, ticks) for pid, ticks in found if pid}
 
     def other_bearer(self, id_: str) -> str:
         """Whose child bears the name and lives or will, if not ours; names are unique in the whole tree."""
@@ -100,7 +101,7 @@ class Brood:
         if spec.preload:
             with contextlib.suppress(ImportError):  # the child will say what cannot be imported
                 importlib.import_module(spec.actor.partition(":")[0])
-        slot = self._board.claim(spare_name(spec.id) if is_spare else spec.id, self._identity.name)
+        slot = self._board.claim(second_row(spec.id) if is_spare else spec.id, self._identity.name)
         self._board.set_state(
             slot,
             ActorState.STARTING,
@@ -148,7 +149,7 @@ class Brood:
         old = self._board.find(id_)
         self._board.set_state(new, ActorState.RUNNING, name=id_)
         if old is not None and old != new:
-            self._board.set_state(old, ActorState.STOPPING, name=spare_name(id_))
+            self._board.set_state(old, ActorState.STOPPING, name=second_row(id_))
 
     def pid(self, id_: str, incarnation: int) -> int:
         held = self._held.get((id_, incarnation))
@@ -245,8 +246,11 @@ class Brood:
     def _mark_dead_below(self, name: str) -> None:
         """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
         for row in self._board.rows():
+<<<CHECK
             if row.parent == name and row.state in LIVING | _WAITING:
-                self._board.set_state(
+===
+            if row.parent == name and row.state in LIVING | _WAITING:
+>>>                self._board.set_state(
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
                 )
                 self._mark_dead_below(row.name)
@@ -257,11 +261,6 @@ def _word_for(ended: Ended, held: _Held) -> str:
     if ended.shutdown or (ended.normal and held.is_told_to_stop):
         return "shutdown"
     return "normal" if ended.normal or ended.ignored else ended.reason
-
-
-def spare_name(id_: str) -> str:
-    """The second row of a child."""
-    return f"{id_}~"
 
 
 def state_of(child: Child) -> ActorState:

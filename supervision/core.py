@@ -134,7 +134,8 @@ class SupervisorCore:
         was, ran_s = child.status, now_s - child.since_s
         is_normal = ended.normal or (ended.shutdown and child.was_ready)
         kind = _kind_of(child, ended)
-        was_killed, child.is_killed, child.is_hung = child.is_killed, False, False
+        was_killed = child.is_killed
+        child.is_killed = child.is_hung = child.is_retired = False
         move(child, Status.DOWN, now_s)
         if was is Status.STOPPING or child.target is not Target.UP:
             return self._down_as_wanted(child, ended, is_killed=was_killed, is_normal=is_normal)
@@ -350,7 +351,7 @@ class SupervisorCore:
         move(child, Status.STOPPING, now_s)
         child.stop_by_s = now_s + child.spec.shutdown_s
         if may_end_by_itself:
-            return AskToStop(child.spec.id, child.incarnation)
+            return AskToStop(child.spec.id, child.incarnation, finish=child.is_retired)
         child.is_killed = True
         return Kill(child.spec.id, child.incarnation, "stopped by its supervisor")
 

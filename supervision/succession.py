@@ -52,6 +52,7 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
     report = Report("retired", why, child.spec.id)
     if not child.spec.retirement.warm_spare:
         child.target = Target.BOUNCE
+        child.is_retired = True
         return [report]
     child.issued += 1
     child.spare = Side(child.issued, now_s + child.spec.start_deadline_s)
@@ -67,7 +68,7 @@ def promote(child: Child, now_s: float, draw: float) -> list[Action]:
     child.retiring = Side(old, now_s + child.spec.shutdown_s)
     child.since_s = now_s
     child.retire_at_s = retire_at_s(child.spec.retirement, now_s, draw)
-    return [Promote(child.spec.id, child.incarnation), AskToStop(child.spec.id, old)]
+    return [Promote(child.spec.id, child.incarnation), AskToStop(child.spec.id, old, finish=True)]
 
 
 def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:

@@ -16,7 +16,7 @@ from actors.actor import Actor, ChildReady, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
-from actors.process import EXIT_SHUTDOWN, is_alive
+from actors.process import EXIT_SHUTDOWN, is_alive, start_ticks
 from actors.shell import leave_last_words
 from supervision import management, reports
 from supervision.actions import (
@@ -68,7 +68,7 @@ SOONEST_LOOK_S = 0.005
 LEFTOVER_LOOK_S = 0.02
 
 ORPHANS_END_S = 5.0
-"""Invariant no-orphans. A pid still there then is another process's by now."""
+"""Invariant no-orphans: what the kernel has to kill is gone by then."""
 
 
 def supervisor_spec(
@@ -128,7 +128,7 @@ class Supervisor(Actor):
             self._refuse_taken_name(id_)
             # Numbers go on where an earlier supervisor left them, so that no two processes share one.
             child.issued, child.restarts = self._brood.known(id_)
-        leftovers = {pid for id_ in self._core.children for pid in self._brood.leftover_pids(id_)}
+        leftovers = {process for id_ in self._core.children for process in self._brood.leftovers(id_)}
         self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
         return self._all_up
 
@@ -146,9 +146,10 @@ class Supervisor(Actor):
         self._deaths[id_] = (incarnation, death)
         self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
 
-    def _start_once_gone(self, leftovers: set[int], give_up_s: float) -> None:
+    def _start_once_gone(self, leftovers: set[tuple[int, int]], give_up_s: float) -> None:
         """The kernel kills an earlier supervisor's children, but after it: never two of one child at once."""
-        if any(is_alive(pid) for pid in leftovers) and self._now_s() < give_up_s:
+        is_any_left = any(is_alive(pid) and start_ticks(pid) == ticks for pid, ticks in leftovers)
+        if is_any_left and self._now_s() < give_up_s:
             self.after(LEFTOVER_LOOK_S, lambda: self._start_once_gone(leftovers, give_up_s))
             return
         self._look()

@@ -62,15 +62,15 @@ class Misbehave:
 
 
 class Worker(Actor):
-    """Answers, and dies as asked. args: `starts_that_fail` and where they are counted; how they fail."""
+    """Answers, and dies as asked. args: `starts_that_fail` or `_work`, where they are counted, how."""
 
     def on_start(self) -> None:
-        limit = self.args.get("starts_that_fail", 0)
-        if limit:
+        fail, work = self.args.get("starts_that_fail", 0), self.args.get("starts_that_work", 0)
+        if fail or work:
             started = Path(self.args["count_in"])
             with started.open("a") as file:
                 file.write("x")
-            if len(started.read_text()) <= limit:
+            if len(started.read_text()) <= fail or len(started.read_text()) > work > 0:
                 misbehave(self.args["how"])
 
     @receives(Who)
@@ -78,13 +78,18 @@ class Worker(Actor):
         return Me(pid=os.getpid(), incarnation=self.identity.incarnation)
 
     @receives(Echo)
-    def echo(self, call: Echo, sender: Sender) -> Echo:
+    async def echo(self, call: Echo, sender: Sender) -> Echo:
+        if call.text == "slow":
+            await self.sleep(1.0)
         return call
 
     @receives(Misbehave)
     async def misbehave(self, call: Misbehave, sender: Sender) -> None:
         if call.how == "never answer":
             await self.sleep(1e6)
+        if call.how == "use":
+            self.used()
+            return
         misbehave(call.how)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from actors.actor import Stop
 from actors.board import ActorState, Vitals
-from actors.process import EXIT_SHUTDOWN
+from actors.process import EXIT_SHUTDOWN, start_ticks
 from actors.shell import last_words
 from actors.testing import Bench, BenchChild
 from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, SupervisorFlags
@@ -113,7 +113,7 @@ def test_a_new_process_is_not_taken_for_ready_because_the_last_one_was(bench: Be
 def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(bench: Bench) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leftover:
         slot = bench.board.claim("a", "sup")
-        bench.board.set(slot, pid=leftover.pid, incarnation=4)
+        bench.board.set(slot, pid=leftover.pid, pid_start_ticks=start_ticks(leftover.pid), incarnation=4)
         tree = Tree(bench, child("a"))
         bench.advance(ORPHANS_END_S / 2)
         assert tree.processes() == []
@@ -123,17 +123,24 @@ def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(be
         assert tree.processes() == ["a.5"]
 
 
-def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_waited_for_for_ever(bench: Bench) -> None:
+def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_waited_for(bench: Bench) -> None:
     slot = bench.board.claim("a", "sup")
-    bench.board.set(slot, pid=1)
+    bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1) + 1)
+    assert Tree(bench, child("a")).processes() == ["a.1"]
+
+
+def test_what_the_kernel_does_not_kill_in_time_is_not_waited_for_for_ever(bench: Bench) -> None:
+    slot = bench.board.claim("a", "sup")
+    bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1))
     tree = Tree(bench, child("a"))
+    assert tree.processes() == []
     bench.advance(ORPHANS_END_S + 0.1)
     assert tree.processes() == ["a.1"]
 
 
 def test_told_to_stop_while_it_waits_it_starts_nobody(bench: Bench) -> None:
     slot = bench.board.claim("a", "sup")
-    bench.board.set(slot, pid=1)
+    bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1))
     tree = Tree(bench, child("a"))
     bench.tell("sup", Stop())
     bench.settle()

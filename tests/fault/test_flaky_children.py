@@ -1,0 +1,201 @@
+"""What flaky children need beyond OTP, with real processes: quarantine, budgets, replacement, live changes."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from actors.board import ActorState
+from actors.errors import ActorDied
+from supervision import reports
+from supervision.child_spec import Breaker, Budget, ChildSpec, Failure, Retirement, SupervisorFlags
+from supervision.messages import (
+    ChildCounts,
+    CountChildren,
+    Managed,
+    ReleaseChild,
+    TerminateChild,
+    UpdateChild,
+    WhichChildren,
+    start_child,
+)
+from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
+from tests.fault.actors_under_test import (
+    Echo,
+    Misbehave,
+    Running,
+    Who,
+    eventually,
+    pool,
+    running,
+    worker,
+)
+
+LONG_S = 600.0
+
+
+def breaker(max_failures: int) -> Breaker:
+    return Breaker(max_failures=max_failures, within_s=LONG_S, open_s=LONG_S, healthy_s=LONG_S)
+
+
+def await_state(system: Running, name: str, state: ActorState) -> None:
+    eventually(lambda: system.row(name).state is state, f"{name} is {state}", system.explain)
+
+
+def kill_until_quarantined(system: Running, name: str, failures: int) -> None:
+    for _ in range(failures):
+        system.await_new(name, system.kill(name))
+    system.kill(name)
+    await_state(system, name, ActorState.QUARANTINED)
+
+
+def test_a_child_in_quarantine_is_left_alone_and_its_siblings_work_on_until_it_is_released() -> None:
+    with running(pool("crowd", worker("a", breaker=breaker(2)), worker("b"), max_restarts=0)) as system:
+        other = system.row("b")
+        kill_until_quarantined(system, "a", 2)
+        with pytest.raises(ActorDied):
+            system.probe.ask("a", Who())
+        assert system.probe.ask("b", Who()).pid == other.pid
+        assert system.row("a").last_reason == "SIGKILL"
+        counts = system.probe.ask("crowd", CountChildren())
+        assert counts == ChildCounts(specs=2, active=1, supervisors=0, workers=2, quarantined=1)
+
+        old = system.row("a")
+        assert system.probe.ask("crowd", ReleaseChild(id="a")).ok
+        assert system.await_new("a", old).state is ActorState.RUNNING
+
+
+def test_a_failure_on_probation_brings_it_back_into_quarantine() -> None:
+    quick = Breaker(max_failures=1, within_s=LONG_S, open_s=0.2, healthy_s=LONG_S)
+    with running(pool("crowd", worker("a", breaker=quick), max_restarts=0)) as system:
+        system.await_new("a", system.kill("a"))
+        old = system.kill("a")
+        system.await_new("a", old)
+        system.probe.ask("crowd", UpdateChild(id="a", changes={"breaker": {"open_s": LONG_S}}))
+        system.kill("a")
+        await_state(system, "a", ActorState.QUARANTINED)
+
+
+def test_a_pool_most_of_which_is_in_quarantine_gives_up() -> None:
+    flags = SupervisorFlags(ordered=False, max_quarantined=0.5)
+    children = tuple(worker(f"vm-{number}", breaker=breaker(0)) for number in range(3))
+    with running(supervisor_spec("crowd", flags, children)) as system:
+        old = system.row("crowd")
+        system.kill("vm-0")
+        await_state(system, "vm-0", ActorState.QUARANTINED)
+        system.kill("vm-1")
+        new = system.await_new("crowd", old)
+        assert "67% of the children are in quarantine" in new.last_reason
+
+
+def test_hangs_have_a_budget_of_their_own() -> None:
+    budgets = {Failure.HANG: Budget(max_restarts=1, max_seconds=LONG_S)}
+    flaky = worker("a", hang_deadline_s=0.5, budgets=budgets, breaker=breaker(100))
+    with running(pool("crowd", flaky, max_restarts=0)) as system:
+        for _ in range(3):
+            system.await_new("a", system.kill("a"))
+        system.await_new("a", system.kill("a", signal.SIGSTOP))
+        system.kill("a", signal.SIGSTOP)
+        await_state(system, "a", ActorState.QUARANTINED)
+        last = reports.read(system.system.run_dir, "crowd")[-1]
+        assert last.context == "quarantined"
+        assert "over 1 failures of kind 'hang'" in last.reason
+
+
+def test_a_warm_spare_takes_over_the_name_without_a_question_unanswered() -> None:
+    spec = worker("a", retirement=Retirement(max_age_s=0.3, jitter=0.0, warm_spare=True))
+    with running(pool("crowd", spec, max_restarts=0)) as system:
+        first = system.row("a")
+        seen = set()
+        give_up_s = time.monotonic() + 20.0
+        while len(seen) < 4:
+            assert time.monotonic() < give_up_s, system.explain()
+            seen.add(system.probe.ask("a", Who()).incarnation)
+        assert sorted(seen) == list(range(first.incarnation, first.incarnation + 4)), (
+            "no one skipped, none lost"
+        )
+        assert system.row("a").restarts == 0
+
+
+def test_a_retiring_child_still_answers_what_it_was_asked_before() -> None:
+    spec = worker("a", retirement=Retirement(max_uses=1, warm_spare=True))
+    with running(pool("crowd", spec)) as system:
+        old = system.row("a")
+        slow = system.probe.actor.ask("a", Echo(text="slow"), deadline_s=20.0)
+        system.probe.tell("a", Misbehave(how="use"))
+        new = system.await_new("a", old)
+        assert system.probe.result(slow) == Echo(text="slow")
+        assert new.incarnation == old.incarnation + 1
+        assert "retired after 1 uses" in new.last_reason
+
+
+def test_a_spare_that_can_not_start_leaves_the_old_one_at_work(tmp_path: Path) -> None:
+    once = {"starts_that_work": 1, "count_in": str(tmp_path / "starts"), "how": "raise"}
+    spec = worker("a", args=once, retirement=Retirement(max_age_s=0.2, jitter=0.0, warm_spare=True))
+    with running(pool("crowd", spec, max_restarts=0)) as system:
+        old = system.row("a")
+        run_dir = system.system.run_dir
+        eventually(
+            lambda: any("its replacement" in report.reason for report in reports.read(run_dir, "crowd")),
+            "the failed replacement is reported",
+            system.explain,
+        )
+        assert system.probe.ask("a", Who()).incarnation == old.incarnation
+
+
+def test_a_dynamic_supervisor_starts_whom_it_is_told_and_says_why_not() -> None:
+    with running(dynamic_supervisor_spec("sessions", max_children=2)) as system:
+        answers = [system.probe.ask("sessions", start_child(worker(name))) for name in ("x", "y", "z", "x")]
+        assert [(answer.ok, answer.reason) for answer in answers] == [
+            (True, ""),
+            (True, ""),
+            (False, "max_children"),
+            (False, "already_started"),
+        ]
+        assert [child.id for child in system.probe.ask("sessions", WhichChildren()).children] == ["y", "x"]
+        assert system.probe.ask("sessions", TerminateChild(id="x")) == Managed(ok=True)
+        assert system.probe.ask("sessions", start_child(worker("z"))).ok
+        broken = ChildSpec(id="w", actor="nowhere:Nobody")
+        system.probe.ask("sessions", TerminateChild(id="y"))
+        answer = system.probe.ask("sessions", start_child(broken))
+        assert not answer.ok
+        assert "No module named 'nowhere'" in answer.reason
+
+
+def test_a_name_is_given_once_in_the_whole_tree() -> None:
+    with running(worker("a"), dynamic_supervisor_spec("sessions")) as system:
+        answer = system.probe.ask("sessions", start_child(worker("a")))
+        assert not answer.ok
+        assert answer.reason.startswith("already_started: the name 'a' belongs to a running child of 'root'")
+
+
+def test_limits_change_while_the_child_runs_and_a_wrong_key_is_named() -> None:
+    with running(worker("a", hang_deadline_s=LONG_S)) as system:
+        wrong = system.probe.ask("root", UpdateChild(id="a", changes={"hang_deadline": 1.0}))
+        assert wrong == Managed(
+            ok=False,
+            reason="'hang_deadline' is no field of ChildSpec; did you mean 'hang_deadline_s'?",
+        )
+        old = system.kill("a", signal.SIGSTOP)
+        assert system.probe.ask("root", UpdateChild(id="a", changes={"hang_deadline_s": 0.3})).ok
+        new = system.await_new("a", old)
+        assert "hung: no beat" in new.last_reason
+
+
+def test_a_report_keeps_what_a_post_mortem_needs() -> None:
+    with running(pool("crowd", worker("a"), max_restarts=0)) as system:
+        old = system.row("a")
+        upper = system.row("crowd")
+        system.probe.tell("a", Misbehave(how="raise"))
+        system.await_new("crowd", upper)
+        death, end = reports.read(system.system.run_dir, "crowd")[:2]
+        assert (death.context, death.supervisor) == ("child_terminated", "crowd")
+        assert (death.offender.id, death.offender.pid) == ("a", old.pid)
+        assert (death.exit_code, death.signal) == (70, None)
+        assert death.last_words[-1] == "ZeroDivisionError: asked to"
+        assert '"event": "actor_crashed"' in death.log_lines[-1]
+        assert end.context == "shutdown"
+        above = reports.read(system.system.run_dir, "root")[-1]
+        assert above.offender.id == "crowd"
+        assert above.chain[0] == end.reason
