@@ -1,4 +1,4 @@
-"""Supervision trees of actors, in OTP's words: who is started, watched, restarted or left alone, in which order.
+"""Supervision trees of actors, in OTP's words: who is started, watched, restarted, in which order.
 
 What a user needs is here and is imported when it is first used; `docs/supervision.md` introduces it.
 """

@@ -304,9 +304,9 @@ class Supervisor(Actor):
                     self._brood.spawn(self._core.children[id_].spec, incarnation, is_spare=True)
                 case Promote(id_, incarnation):
                     self._brood.promote(id_, incarnation)
-                case AskToStop(id_, incarnation):
+                case AskToStop(id_, incarnation, finish):
                     self._brood.told_to_stop(id_, incarnation)
-                    self.tell(id_, Stop(), incarnation=incarnation)
+                    self.tell(id_, Stop(finish=finish), incarnation=incarnation)
                 case Kill(id_, incarnation, why):
                     self._brood.kill(id_, incarnation, why)
                 case Report():

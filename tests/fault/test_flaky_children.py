@@ -1,4 +1,4 @@
-"""What flaky children need beyond OTP, with real processes: quarantine, budgets, replacement, live changes."""
+"""What flaky children need beyond OTP, on real processes: quarantine, budgets, replacement, live changes."""
 
 import signal
 import time
