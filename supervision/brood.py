@@ -246,11 +246,8 @@ class Brood:
     def _mark_dead_below(self, name: str) -> None:
         """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
         for row in self._board.rows():
-<<<CHECK
             if row.parent == name and row.state in LIVING | _WAITING:
-===
-            if row.parent == name and row.state in LIVING | _WAITING:
->>>                self._board.set_state(
+                self._board.set_state(
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
                 )
                 self._mark_dead_below(row.name)

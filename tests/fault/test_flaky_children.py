@@ -167,7 +167,7 @@ def test_a_name_is_given_once_in_the_whole_tree() -> None:
     with running(worker("a"), dynamic_supervisor_spec("sessions")) as system:
         answer = system.probe.ask("sessions", start_child(worker("a")))
         assert not answer.ok
-        assert answer.reason.startswith("already_started: the name 'a' belongs to a running child of 'root'")
+        assert answer.reason.startswith("already_started: the name 'a' belongs to a child of 'root'")
 
 
 def test_limits_change_while_the_child_runs_and_a_wrong_key_is_named() -> None:
