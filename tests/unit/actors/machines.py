@@ -4,7 +4,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from actors.actor import Actor
 from actors.bridge import Bridge, FollowerBridge, LeaderBridge
@@ -90,17 +90,24 @@ class FollowerEnd:
 
 
 class Machines:
-    """Machine `a` leads, the others follow."""
+    """Machine `a` leads, the others follow. A context manager: leaving it closes them."""
 
     def __init__(self, folder: Path, followers: tuple[str, ...]) -> None:
         self.benches: dict[str, Bench] = {}
         for host in ("a", *followers):
             (folder / host).mkdir()
-            self.benches[host] = Bench(folder / host)
+            self.benches[host] = Bench(folder / host, live_children=True)
         clock = self.benches["a"].clock
         self.cables = {host: Cable(clock.monotonic_s) for host in followers}
 
-    def start_bridge(self, host: str, **args: Any) -> Any:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for bench in self.benches.values():
+            bench.__exit__()
+
+    def start_bridge(self, host: str, /, **args: Any) -> Any:
         cables = self.cables
 
         class Leader(LeaderBridge):
@@ -112,9 +119,9 @@ class Machines:
                 return FollowerEnd(cables[host])
 
         kind: type[Bridge] = Leader if host == "a" else Follower
-        return self.benches[host].start(kind, "bridge", {"host": host, **args})
+        return self.benches[host].start(kind, "bridge", args | {"host": host})
 
-    def start(self, host: str, actor: type[Actor], name: str, **args: Any) -> Any:
+    def start(self, host: str, actor: type[Actor], name: str, /, **args: Any) -> Any:
         return self.benches[host].start(actor, name, args)
 
     def bridge(self, host: str) -> Any:
@@ -142,10 +149,7 @@ class Machines:
 @contextlib.contextmanager
 def machines(folder: Path, *followers: str, **args: Any) -> Iterator[Machines]:
     """Leader `a` and these followers, linked, each with its bridge. args go to every bridge."""
-    together = Machines(folder, followers)
-    with contextlib.ExitStack() as stack:
-        for bench in together.benches.values():
-            stack.enter_context(bench)
+    with Machines(folder, followers) as together:
         for host in together.benches:
             together.start_bridge(host, **args)
         together.run(3 * STEP_S)

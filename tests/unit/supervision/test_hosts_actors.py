@@ -1,0 +1,216 @@
+"""`Hosts` and `HostSupervisor` on three machines of memory: placement, loss, return, and late orders."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.codec import to_plain
+from supervision.child_spec import ChildSpec, SupervisorFlags
+from supervision.hosts import (
+    Carries,
+    Displace,
+    Hosts,
+    HostsNow,
+    HostSupervisor,
+    StartPlaced,
+    StopPlaced,
+    Whereabouts,
+    WhereIs,
+    WhichHosts,
+    place_actor,
+)
+from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, PlacedSpec
+from supervision.supervisor import Supervisor, supervisor_args
+from tests.unit.actors.machines import Machines
+from tests.unit.supervision.travellers import Here, Where
+
+LEASE_S = 3.0
+CAPABILITIES: Mapping[str, Mapping[str, int]] = {"a": {"disk": 1}, "b": {"gpu": 1}, "c": {"gpu": 1}}
+FLAGS = SupervisorFlags(dynamic=True, ordered=False, max_restarts=3, max_seconds=5.0)
+
+
+def traveller(name: str = "job", actor: str = "Traveller", **needs: int) -> PlacedSpec:
+    path = f"tests.unit.supervision.travellers:{actor}"
+    return PlacedSpec(child=ChildSpec(id=name, actor=path, start_deadline_s=2.0), needs=needs)
+
+
+class Cluster(Machines):
+    """Machines with all that is on them."""
+
+    def up(self, host: str) -> None:
+        """What `leader_spec` and `follower_spec` describe, started in their order."""
+        own = {"host": host, "capabilities": CAPABILITIES[host]}
+        if host == "a":
+            self.start(host, Hosts, "hosts")
+        self.start(host, Supervisor, "placed", **supervisor_args(FLAGS, ()))
+        self.start(host, HostSupervisor, "host", **own, follows=host != "a")
+        tells, exports = (["hosts"], ["hosts"]) if host == "a" else (["host"], ["host"])
+        self.start_bridge(host, **own, tells=tells, exports=exports, lease_s=LEASE_S)
+        self.run(0.5)
+
+    def place(self, spec: PlacedSpec) -> Whereabouts:
+        self.answer("a", "hosts", place_actor(spec))
+        self.run(0.5)
+        return self.where(spec.name)
+
+    def where(self, name: str = "job") -> Whereabouts:
+        whereabouts: Whereabouts = self.answer("a", "hosts", WhereIs(name=name))
+        return whereabouts
+
+    def hosts(self) -> HostsNow:
+        now: HostsNow = self.answer("a", "hosts", WhichHosts())
+        return now
+
+    def carried_by(self, host: str) -> set[str]:
+        """Who really runs there, whatever anybody believes."""
+        rows = self.benches[host].board.rows()
+        return {row.name for row in rows if row.parent == "placed" and self.benches[host].is_alive(row.name)}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, ("b", "c")) as cluster:
+        for host in ("a", "b", "c"):
+            cluster.up(host)
+        yield cluster
+
+
+def test_an_actor_goes_where_its_capability_is_and_answers_under_its_name_from_everywhere(
+    three: Cluster,
+) -> None:
+    place = three.place(traveller(gpu=1))
+    assert (place.host, place.is_up) == ("b", True)
+    assert three.carried_by("b") == {"job"}
+    expected = Here(incarnation=place.number * INCARNATIONS_PER_PLACEMENT + 1)
+    assert [three.answer(host, "job", Where()) for host in "abc"] == [expected] * 3
+
+
+def test_the_leader_carries_what_only_it_can(three: Cluster) -> None:
+    assert three.place(traveller(disk=1)).host == "a"
+    assert three.carried_by("a") == {"job"}
+    assert [three.answer(host, "job", Where()) for host in "abc"] == [three.answer("a", "job", Where())] * 3
+
+
+def test_who_finds_no_machine_is_told_why_and_goes_to_the_first_that_comes_with_it(tmp_path: Path) -> None:
+    with Cluster(tmp_path, ("b",)) as cluster:
+        cluster.up("a")
+        assert cluster.place(traveller(gpu=1)).reason == "needs 1 gpu; a declares no gpu"
+        cluster.up("b")
+        cluster.run(1.0)
+        assert cluster.where().host == "b"
+
+
+def test_a_lost_machines_actors_run_elsewhere_and_no_more_on_it(three: Cluster) -> None:
+    first = three.place(traveller(gpu=1))
+    old = three.answer("c", "job", Where())
+    three.cables["b"].cut()
+    three.run(LEASE_S + 1.0)
+    second = three.where()
+    assert (second.host, second.is_up) == ("c", True)
+    assert second.number > first.number
+    assert (three.carried_by("b"), three.carried_by("c")) == (set(), {"job"}), "b noticed by itself"
+    assert three.answer("a", "job", Where()).incarnation > old.incarnation
+
+
+def test_a_machine_that_is_back_carries_nothing_old_and_gets_new_work(three: Cluster) -> None:
+    three.place(traveller(gpu=1))
+    before = {h.host: h.epoch for h in three.hosts().hosts}
+    three.cables["b"].cut()
+    three.run(LEASE_S + 1.0)
+    three.cables["b"].heal()
+    three.run(5 * LEASE_S)
+    after = {h.host: h for h in three.hosts().hosts}
+    assert after["b"].epoch > before["b"]
+    assert after["b"].carries == ()
+    assert three.answer("b", "job", Where()) == three.answer("a", "job", Where()), "it writes to the new one"
+    assert three.place(traveller("second", gpu=1)).host == "b"
+
+
+def test_with_no_other_machine_an_actor_waits_for_its_own_to_come_back(three: Cluster) -> None:
+    three.place(traveller("one", gpu=1))
+    three.place(traveller("two", gpu=1))
+    three.cables["b"].cut()
+    three.run(LEASE_S + 1.0)
+    assert three.where("one").reason == "needs 1 gpu; a declares no gpu; c has 0 gpu left beside two"
+    three.cables["b"].heal()
+    three.run(5 * LEASE_S)
+    assert (three.where("one").host, three.where("two").host) == ("b", "c")
+    assert three.answer("a", "one", Where()).incarnation > INCARNATIONS_PER_PLACEMENT
+
+
+def test_what_is_displaced_ends_and_can_be_placed_again(three: Cluster) -> None:
+    three.place(traveller(gpu=1))
+    gone = three.answer("a", "hosts", Displace(name="job"))
+    three.run(1.0)
+    assert gone.reason == "nobody asked to have 'job' placed"
+    assert three.carried_by("b") == set()
+    assert three.place(traveller(gpu=1)).is_up
+
+
+def test_a_machine_where_it_will_not_start_is_left_for_another_and_tried_again_later(three: Cluster) -> None:
+    first = three.place(traveller(actor="Stillborn", gpu=1))
+    assert first.host == ""
+    assert first.reason == ("needs 1 gpu; a declares no gpu; b would not start it; c would not start it")
+    three.run(RETRY_S + 1.5)
+    assert three.benches["b"].row("job").incarnation > first.number
+    assert three.answer("a", "hosts", WhichHosts()).unplaced == {"job": first.reason}
+
+
+def test_an_order_of_an_epoch_that_is_over_is_refused(three: Cluster) -> None:
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    child = to_plain(traveller().child)
+    late: Carries = three.answer("a", "host@b", StartPlaced(epoch=epoch - 1, number=99, child=child))
+    assert (late.ok, late.reason) == (False, f"epoch {epoch - 1} is over, {epoch} is now")
+    assert not three.answer("a", "host@b", StopPlaced(epoch=epoch - 1, number=99, name="job")).ok
+    assert three.carried_by("b") == set()
+
+
+def test_a_placement_number_is_taken_once_and_only_if_it_is_the_highest(three: Cluster) -> None:
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    order = StartPlaced(epoch=epoch, number=7, child=to_plain(traveller().child))
+    assert three.answer("a", "host@b", order).ok
+    again: Carries = three.answer("a", "host@b", order)
+    assert (again.ok, again.last_number) == (False, 7)
+    assert again.reason == "placement 7 of 'job' is late: 7 was here"
+    assert three.benches["b"].row("job").incarnation == 7 * INCARNATIONS_PER_PLACEMENT + 1
+
+
+def test_the_name_of_an_actor_that_was_not_placed_is_not_taken_from_it(three: Cluster) -> None:
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    three.start("b", HostSupervisor, "other", host="b", capabilities={}, follows=True)
+    child = ChildSpec(id="other", actor="tests.unit.supervision.travellers:Traveller")
+    refused: Carries = three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child=to_plain(child)))
+    assert (refused.ok, refused.reason) == (False, "'other' is an actor of this machine that was not placed")
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_when_a_bridge_is_started_anew_everything_behind_it_is_placed_anew(three: Cluster, host: str) -> None:
+    first = three.place(traveller(gpu=1))
+    three.benches[host].kill("bridge")
+    own: dict[str, Any] = {"capabilities": CAPABILITIES[host], "lease_s": LEASE_S}
+    name = "hosts" if host == "a" else "host"
+    three.start_bridge(host, **own, tells=[name], exports=[name])
+    three.run(2.0)
+    second = three.where()
+    assert second.is_up
+    assert second.number > first.number
+    assert sum(("job" in three.carried_by(machine)) for machine in "abc") == 1, "never two of one"
+    assert three.answer("a", "job", Where()).incarnation > second.number * INCARNATIONS_PER_PLACEMENT
+
+
+def test_a_host_supervisor_that_is_started_anew_stops_what_it_finds(three: Cluster) -> None:
+    three.place(traveller(gpu=1))
+    three.benches["b"].kill("host")
+    three.start("b", HostSupervisor, "host", host="b", capabilities={}, follows=True)
+    three.run(0.5)
+    assert three.carried_by("b") == set()
+
+
+def test_a_spec_that_makes_no_sense_is_an_answer_and_no_crash(three: Cluster) -> None:
+    call = place_actor(traveller(gpu=1))
+    plain = dict(call.spec) | {"needs": {"gpu": -1}}
+    answer: Whereabouts = three.answer("a", "hosts", type(call)(spec=plain))
+    assert "needs.gpu must be at least 0, got -1" in answer.reason
+    assert three.hosts().hosts
