@@ -269,7 +269,8 @@ class Actor:
     def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
         """Send and await the answer.
 
-        Ends always: with the answer, ActorDied, AskTimeout, Refused or MailboxFull.
+        Ends always: with the answer, ActorDied, AskTimeout, Refused or MailboxFull. An error nobody looks at
+        is dropped: who does not want the answer has nothing to lose by it.
         """
         completion: Completion[Any] = Completion()
         envelope = self._envelope(Kind.ASK, to, content, deadline_s=deadline_s)
@@ -313,7 +314,10 @@ class Actor:
         self._settle(coroutine)
 
     def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Completion[T]:
-        """Await blocking work. If it is not done by its deadline the actor crashes, naming the work."""
+        """Await blocking work. If it is not done by its deadline the actor crashes, naming the work.
+
+        An error is raised where the work is awaited; awaited by nobody, it crashes the actor.
+        """
         completion = self._own_worker().in_thread(work)
         id_ = next(self._ids)
         self._works[id_] = (name, self.board.now_ns())
@@ -323,7 +327,10 @@ class Actor:
         return completion
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
-        """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines."""
+        """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines.
+
+        An error is raised where it is awaited; awaited by nobody, it crashes the actor.
+        """
         return self._own_worker().in_loop(coroutine)
 
     def monitor(self, name: str) -> int:

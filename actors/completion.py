@@ -49,10 +49,15 @@ os.register_at_fork(after_in_child=_turns.forget)  # a supervisor forks in the m
 
 
 class Completion(Generic[T]):
-    """A value that will be there later, or the error that came instead."""
+    """A value that will be there later, or the error that came instead.
 
-    def __init__(self) -> None:
+    unseen   told the error when the completion is dropped and nobody ever looked at its result, in whichever
+             thread drops it; None lets such an error go
+    """
+
+    def __init__(self, *, unseen: Callable[[BaseException], None] | None = None) -> None:
         self.is_done = False
+        self._unseen = unseen
         self._value: T | None = None
         self._error: BaseException | None = None
         self._then: list[Callable[[], None]] = []
@@ -72,6 +77,7 @@ class Completion(Generic[T]):
 
     def result(self) -> T:
         """The value; raises the error. Only once done."""
+        self._unseen = None
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set whenever there is no error
@@ -80,6 +86,10 @@ class Completion(Generic[T]):
         if not self.is_done:
             yield self
         return self.result()
+
+    def __del__(self) -> None:
+        if self._error is not None and self._unseen is not None:
+            self._unseen(self._error)
 
     def _finish(self, value: T | None, error: BaseException | None) -> None:
         if self.is_done:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from actors.completion import Completion
@@ -30,22 +31,21 @@ class Worker:
 
     def in_thread(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` in a thread of its own; the completion is done on the owner's thread."""
-        completion: Completion[T] = Completion()
+        completion: Completion[T] = Completion(unseen=self._nobody_looked)
+
+        # Taken out when the work is done: the frames in an error's traceback must not keep it alive.
+        waiting = [completion]
 
         def run() -> None:
-            try:
-                value = work()
-            except BaseException as error:
-                self._hand_back(lambda error=error: completion.fail(error))  # type: ignore[misc]
-            else:
-                self._hand_back(lambda: completion.succeed(value))
+            finish = _outcome_of(work)
+            self._hand_back(partial(finish, waiting.pop()))
 
         threading.Thread(target=run, daemon=True, name="work").start()
         return completion
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
         """Run a coroutine on this worker's asyncio loop."""
-        completion: Completion[T] = Completion()
+        completion: Completion[T] = Completion(unseen=self._nobody_looked)
 
         def finished(task: "asyncio.Task[T]") -> None:
             self._tasks.discard(task)
@@ -82,9 +82,28 @@ class Worker:
         self._results.append(finish)
         os.eventfd_write(self.fd, 1)
 
+    def _nobody_looked(self, error: BaseException) -> None:
+        """Raise it on the owner's thread, as if the owner had awaited the work. A cancellation was meant."""
+
+        def crash() -> None:
+            raise error
+
+        if not isinstance(error, asyncio.CancelledError):
+            self._hand_back(crash)
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._loop_thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio")
             self._loop_thread.start()
         return self._loop
+
+
+def _outcome_of(work: Callable[[], T]) -> Callable[[Completion[T]], None]:
+    """Do the work; returns what finishes its completion."""
+    try:
+        value = work()
+    except BaseException as error:
+        failure = error
+        return lambda completion: completion.fail(failure)
+    return lambda completion: completion.succeed(value)

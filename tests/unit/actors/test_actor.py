@@ -1,5 +1,6 @@
 """What an actor promises, tried on a bench: no processes, a clock moved by hand."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -562,3 +563,85 @@ def test_the_answer_to_one_who_died_meanwhile_goes_nowhere_and_harms_nobody(benc
     bench.advance(2.0)
     assert counter.sum == 1
     assert not lost.is_done
+
+
+# ---- errors nobody awaits ----
+
+
+def breaks() -> None:
+    raise ValueError("no disk")
+
+
+async def breaks_in_loop() -> None:
+    raise ValueError("no page")
+
+
+@pytest.mark.parametrize("is_dropped_before", [True, False])
+def test_work_that_fails_and_is_awaited_by_nobody_crashes_the_actor(
+    bench: Bench, is_dropped_before: bool
+) -> None:
+    counter = bench.start(Counter, "counter")
+    held = [counter.in_thread(breaks, name="save", deadline_s=60.0)]
+    if is_dropped_before:
+        held.clear()
+    else:
+        bench.finish_work("counter", lambda: held[0].is_done)
+        assert bench.is_alive("counter"), "it may still be looked at"
+        held.clear()
+    with pytest.raises(ValueError, match="no disk"):
+        bench.finish_work("counter", lambda: not bench.is_alive("counter"))
+    assert bench.row("counter").last_error == "ValueError: no disk"
+
+
+def test_a_coroutine_on_the_loop_that_fails_unawaited_crashes_the_actor(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    counter.in_loop(breaks_in_loop())
+    with pytest.raises(ValueError, match="no page"):
+        bench.finish_work("counter", lambda: not bench.is_alive("counter"))
+
+
+def test_work_that_fails_before_it_is_awaited_is_the_awaiters_to_handle(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    caught: list[str] = []
+
+    async def first_one_then_the_other() -> None:
+        slow = counter.in_thread(counter.gate.wait, name="slow", deadline_s=60.0)
+        quick = counter.in_thread(breaks, name="quick", deadline_s=60.0)
+        await slow
+        try:
+            await quick
+        except ValueError as error:
+            caught.append(str(error))
+
+    counter.run(first_one_then_the_other())
+    bench.finish_work("counter", lambda: bench.row("counter").work == "slow")
+    counter.gate.set()
+    bench.finish_work("counter", lambda: bool(caught))
+    assert caught == ["no disk"]
+    assert bench.is_alive("counter")
+
+
+def test_a_cancelled_coroutine_that_nobody_awaits_was_meant_to_end(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    ended = threading.Event()
+
+    async def cancels_itself() -> None:
+        ended.set()
+        raise asyncio.CancelledError
+
+    async def answers() -> int:
+        return 1
+
+    counter.in_loop(cancels_itself())
+    after = counter.in_loop(answers())
+    bench.finish_work("counter", lambda: after.is_done)
+    assert ended.is_set()
+    assert bench.is_alive("counter")
+
+
+def test_an_ask_that_fails_and_that_nobody_looks_at_harms_nobody(bench: Bench) -> None:
+    counter = bench.start(Counter, "counter")
+    counter.ask("ghost", Add(number=1))
+    counter.ask("counter", Unknown())
+    bench.advance(10.0)
+    assert bench.is_alive("counter")
