@@ -2,6 +2,8 @@
 
 * round trip: one ask after the other, each awaited; 100 bytes of text there and back.
 * burst: so many asks at once, until the last answer is back.
+* stream: tells of 100 bytes one way, handled by the receiver; every WINDOW of them ends with an ask, and one
+  window is sent while the one before it is handled. Ours only: plain Thespian drops what it cannot keep up with.
 * asker cpu: processor time the asking process spends on one round trip; hardly depends on the load.
 
 Both sides take turns, each time in fresh processes, so that whatever else the machine does hits both.
@@ -38,6 +40,7 @@ OUT = Path(__file__).parent / "out" / "mail.json"
 TEXT = "x" * 100
 DEADLINE_S = 120.0
 PLAIN_DEADLINE_S = 60.0
+WINDOW = 250
 
 
 @message
@@ -48,12 +51,43 @@ class Text:
     text: str
 
 
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One of a stream."""
+
+    text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowMany:
+    """Answered by Heard."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    lines: int
+
+
 class Echo(Actor):
-    """Answers with what it was asked."""
+    """Answers with what it was asked, and counts what it is told."""
+
+    def on_start(self) -> None:
+        self._heard = 0
 
     @receives(Text)
     def echo(self, call: Text, sender: Sender) -> Text:
         return call
+
+    @receives(Line)
+    def hear(self, line: Line, sender: Sender) -> None:
+        self._heard += 1
+
+    @receives(HowMany)
+    def how_many(self, call: HowMany, sender: Sender) -> Heard:
+        return Heard(lines=self._heard)
 
 
 class Pinger(Actor):
@@ -76,15 +110,33 @@ class Pinger(Actor):
         ]:
             await answer
         burst_s = time.perf_counter() - began_s
-        figures = {"round_trips_s": times_s, "round_trips_cpu_s": cpu_s, "burst_s": burst_s}
+        figures = {
+            "round_trips_s": times_s,
+            "round_trips_cpu_s": cpu_s,
+            "burst_s": burst_s,
+            "stream_s": await self._stream(self.args["stream"]),
+        }
         self._write(figures)
         self.stop()
+
+    async def _stream(self, lines: int) -> float:
+        began_s = time.perf_counter()
+        line, heard = Line(text=TEXT), self.ask("echo", HowMany(), deadline_s=DEADLINE_S)
+        for _ in range(lines // WINDOW):
+            for _ in range(WINDOW):
+                if not self.tell("echo", line):
+                    raise ActorDied("echo did not take a line")
+            before, heard = heard, self.ask("echo", HowMany(), deadline_s=DEADLINE_S)
+            await before
+        if (await heard).lines != lines:
+            raise ActorDied(f"echo heard {await heard} of {lines} lines")
+        return time.perf_counter() - began_s
 
     def _write(self, figures: dict[str, Any]) -> None:
         Path(self.args["out"]).write_text(json.dumps(figures))
 
 
-def ours(round_trips: int, burst: int) -> dict[str, Any]:
+def ours(round_trips: int, burst: int, stream: int) -> dict[str, Any]:
     """One measurement of this project's mail."""
     with tempfile.TemporaryDirectory(prefix="mail-", dir="/tmp") as name:
         folder = Path(name)
@@ -95,7 +147,7 @@ def ours(round_trips: int, burst: int) -> dict[str, Any]:
             ChildSpec(
                 id="pinger",
                 actor="benchmarks.mail:Pinger",
-                args={"round_trips": round_trips, "burst": burst, "out": str(out)},
+                args={"round_trips": round_trips, "burst": burst, "stream": stream, "out": str(out)},
                 restart=Restart.TRANSIENT,
                 significant=True,
             ),
@@ -133,18 +185,21 @@ def kill_marked(mark: dict[str, str]) -> None:
                 process.kill()
 
 
-def summary(rounds: Sequence[dict[str, Any]], burst: int) -> dict[str, Any]:
+def summary(rounds: Sequence[dict[str, Any]], burst: int, stream: int) -> dict[str, Any]:
     """Median and spread over the rounds."""
     trips_ms = [statistics.median(figures["round_trips_s"]) * 1000 for figures in rounds]
     p99_ms = [statistics.quantiles(figures["round_trips_s"], n=100)[98] * 1000 for figures in rounds]
     cpu_ms = [figures["round_trips_cpu_s"] * 1000 / len(figures["round_trips_s"]) for figures in rounds]
     rates = [burst / figures["burst_s"] for figures in rounds]
-    return {
+    figures = {
         "round_trip_ms": spread(trips_ms),
         "round_trip_p99_ms": spread(p99_ms),
         "asker_cpu_ms": spread(cpu_ms),
         "asks_per_s": spread(rates),
     }
+    if "stream_s" in rounds[0]:
+        figures["stream_per_s"] = spread([stream / round_["stream_s"] for round_ in rounds])
+    return figures
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -160,16 +215,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-trips", type=int, default=300)
     parser.add_argument("--burst", type=int, default=100)
+    parser.add_argument("--stream", type=int, default=50_000)
     options = parser.parse_args()
     measured: dict[str, list[dict[str, Any]]] = {"mail": [], "plain_thespian": []}
     for _ in range(options.rounds):
-        measured["mail"].append(ours(options.round_trips, options.burst))
+        measured["mail"].append(ours(options.round_trips, options.burst, options.stream))
         measured["plain_thespian"].append(plain(options.round_trips, options.burst))
-    results = {name: summary(rounds, options.burst) for name, rounds in measured.items()}
+    results = {name: summary(rounds, options.burst, options.stream) for name, rounds in measured.items()}
     mail, thespian = results["mail"], results["plain_thespian"]
     report = {
         "command": f"python -m benchmarks.mail --rounds {options.rounds} "
-        f"--round-trips {options.round_trips} --burst {options.burst}",
+        f"--round-trips {options.round_trips} --burst {options.burst} --stream {options.stream}",
         "machine": {
             "python": platform.python_version(),
             "cores": os.cpu_count(),
@@ -186,6 +242,8 @@ def main() -> None:
     OUT.write_text(json.dumps(report, indent=2) + "\n")
     for figure in mail:
         for name in results:
+            if figure not in results[name]:
+                continue
             median, low, high = results[name][figure].values()
             print(f"{figure:18} {name:15} {median:10.3f}  ({low:.3f} to {high:.3f})")
     print(f"ratios (how much better than plain Thespian): {report['ratios']}")
