@@ -4,6 +4,7 @@ Events are constant snake_case names in the past tense; everything else is a key
 `<name>.jsonl.1` in the place of the one before and begins anew, so that no number of restarts fills a disk.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import IO
@@ -60,3 +61,20 @@ def log_to(path: Path) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=file),  # type: ignore[arg-type]  # it only writes
         cache_logger_on_first_use=False,
     )
+
+
+class _ToStructlog(logging.Handler):
+    """What libraries log by the standard library, in the actor's own file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, "library_logged", logger=record.name, text=record.getMessage()
+        )
+
+
+def take_over_logging() -> None:
+    """Give this process a root logger of its own; its parent's sends records to Thespian."""
+    root = logging.RootLogger(logging.WARNING)
+    root.addHandler(_ToStructlog())
+    logging.root = logging.Logger.root = root
+    logging.Logger.manager = logging.Manager(root)

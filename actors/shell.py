@@ -31,8 +31,8 @@ from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.mail import Mail
 from actors.post import listen
-from actors.process import EXIT_CRASHED
-from actors.thespian_base import Boot, let_go
+from actors.process import EXIT_CRASHED, leave_to_the_parent
+from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
 
 CRASHES_KEPT = 5
@@ -46,10 +46,10 @@ class ChildProcess:
         self._process = process
         self.pid: int = process.pid
         self.pidfd = os.pidfd_open(self.pid)
+        process._popen.finalizer()  # multiprocessing's two pipes to the child tell nothing that this does not
 
     def returncode(self) -> int | None:
         """The exit code, or minus the signal; None while it runs."""
-        self._process.join(0)
         code: int | None = self._process.exitcode
         return code
 
@@ -98,19 +98,17 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
         with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:
             # Whoever is forked inherits it: mail finds its place before the child has run a line.
-            return self._fork(boot, inbox.fileno())
+            plain = msgpack.packb({**boot, "inbox_fd": inbox.fileno()})
+            with newborn(plain, _live):
+                return self._fork(boot["name"])
 
-    def _fork(self, boot: Mapping[str, Any], inbox_fd: int) -> ChildProcess:
+    def _fork(self, name: str) -> ChildProcess:
         address = self.createActor(Shell)
         # Thespian keeps a failed fork to itself; the last process would then be an older child's.
         started = getattr(self._myRef, "_child_procs", [])[-1:]
         if not started or started[0].childAddr != address:
-            raise ChildNotStarted(
-                f"no process could be forked for {boot['name']!r}; see ulimit -u and free memory"
-            )
-        child = ChildProcess(started[0].childProc)
-        self.send(address, Boot(msgpack.packb({**boot, "inbox_fd": inbox_fd})))
-        return child
+            raise ChildNotStarted(f"no process could be forked for {name!r}; see ulimit -u and free memory")
+        return ChildProcess(started[0].childProc)
 
     def pidfd(self, pid: int) -> int:
         return os.pidfd_open(pid)
@@ -128,14 +126,24 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
 
     def _receive(self, message: Any) -> None:
         if isinstance(message, Boot) and self._actor is None:
-            self._boot(msgpack.unpackb(message.plain))
+            boot = msgpack.unpackb(message.plain)
+            self._identity = identity_of(boot)
+            _prepare(self._identity)
+            self.boot(boot, self._identity)
             self._serve(0.0)
         elif isinstance(message, WatchMessage):
             self._serve(0.0)
         if self._actor is not None and not self._actor.forks:
-            let_go(self._myRef.transport)  # who forks nobody needs nothing of Thespian any more
+            let_go(self._myRef.transport)
+            self.serve_for_ever()
+
+    def serve_for_ever(self) -> None:
+        """The loop of an actor that forks nobody: it needs nothing of Thespian any more. Never returns."""
+        try:
             while True:
                 self._serve(-1)
+        except BaseException:
+            self._crash()
 
     def _serve(self, timeout_s: float) -> None:
         """One turn of the actor, once there is something to do (a negative timeout waits for it)."""
@@ -146,13 +154,15 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
                 ready()
         self._actor.turn()
 
-    def _boot(self, boot: dict[str, Any]) -> None:
-        _default_signals()
-        identity = identity_of(boot)
+    def boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
+        """Make the actor that the boot map names, and let it start."""
+        try:
+            self._boot(boot, identity)
+        except BaseException:
+            self._crash()
+
+    def _boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
         self._identity = identity
-        log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
-        faulthandler.enable(_crash_file(identity, "fault").open("w"))
-        _forget_crash(identity)
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
         inbox_fd = mail.bind(identity.slot, identity.incarnation, boot.get("inbox_fd"))
@@ -208,6 +218,33 @@ def actor_class(path: str) -> type[Actor]:
     module_name, _, class_name = path.partition(":")
     found: type[Actor] = getattr(importlib.import_module(module_name), class_name)
     return found
+
+
+def _live(plain: bytes) -> None:
+    """In a process just forked: who forks nobody lives and dies in here, the others go on to Thespian."""
+    boot = msgpack.unpackb(plain)
+    identity = identity_of(boot)
+    try:
+        _prepare(identity)
+        wanted = actor_class(boot["actor"])
+    except BaseException:
+        leave_last_words(identity, traceback.format_exc())
+        os._exit(EXIT_CRASHED)
+    if not wanted.forks:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log.take_over_logging()
+        leave_to_the_parent(except_fd=boot["inbox_fd"])
+        shell = Shell()
+        shell.boot(boot, identity)
+        shell.serve_for_ever()
+
+
+def _prepare(identity: Identity) -> None:
+    """From here on, whatever happens is written down."""
+    _default_signals()
+    log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
+    faulthandler.enable(_crash_file(identity, "fault").open("w"))
+    _forget_crash(identity)
 
 
 def _default_signals() -> None:

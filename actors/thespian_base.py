@@ -8,6 +8,7 @@ What is *not* repaired is not used: exit notices come from pidfds, hangs from
 the vitals board, mail goes through `actors.mail`.
 """
 
+import contextlib
 import hmac
 import importlib.metadata
 import io
@@ -16,6 +17,7 @@ import os
 import pickle
 import secrets
 import signal
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ import thespian.system.addressManager as _addresses  # noqa: E402
 import thespian.system.multiprocCommon as _common  # noqa: E402
 import thespian.system.transport.IPBase as _ip  # noqa: E402
 import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
+from thespian.system.transport import ReceiveEnvelope  # noqa: E402
 from thespian.system.transport.streamBuffer import ReceiveBuffer, ackDataErrPacket, ackPacket  # noqa: E402
 
 from actors.process import EXIT_LOOP_ENDED, die_with_parent  # noqa: E402
@@ -108,6 +111,7 @@ def _assert_pinned() -> None:
         (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
         (_common, "MultiProcAdmin"),
+        (_common.MultiProcManager, "run"),
         (_addresses.ActorAddressManager, "createLocalAddress"),
         (_tcp, "serializer"),
         (_tcp, "MAX_INCOMING_SOCKET_PERIOD"),
@@ -270,13 +274,47 @@ def _die_with_parent() -> None:
     die_with_parent(parent.pid)
 
 
+class _Newborn:
+    """What the next forked child finds in its memory: nothing has to be sent to it to begin."""
+
+    boot: bytes | None = None
+    live: Callable[[bytes], None] | None = None
+
+
+@contextlib.contextmanager
+def newborn(boot: bytes, live: Callable[[bytes], None]) -> Iterator[None]:
+    """A child actor that is created in this block begins with `live(boot)`, before anything of Thespian's.
+
+    If that returns, the child enters Thespian's loop and finds `Boot(boot)` as its first message.
+    """
+    _Newborn.boot, _Newborn.live = boot, live
+    try:
+        yield
+    finally:
+        _Newborn.boot = _Newborn.live = None
+
+
 def _start_child(*args: Any, **kwargs: Any) -> None:
     """Thespian ends an actor's process with code 0 after a fault of its own, as if the actor were done."""
     _die_with_parent()
     try:
+        if _Newborn.live is not None and _Newborn.boot is not None:
+            _Newborn.live(_Newborn.boot)
         _stock_start_child(*args, **kwargs)
     finally:
         os._exit(EXIT_LOOP_ENDED)
+
+
+_stock_run = _common.MultiProcManager.run
+
+
+def _run(self: Any) -> None:
+    """An actor's loop, its first message already in it."""
+    if _Newborn.boot is not None:
+        own_address = self.transport.myAddress
+        self.transport._incomingEnvelopes.append(ReceiveEnvelope(own_address, Boot(_Newborn.boot)))
+        _Newborn.boot = _Newborn.live = None
+    _stock_run(self)
 
 
 def _start_logger(*args: Any, **kwargs: Any) -> Any:
@@ -325,6 +363,7 @@ def _repair() -> None:
     # Listen on the advertised address alone, not on every interface.
     _ip.TCPv4ActorAddress.bindArgs = property(lambda self: (self.sockname,))
     _common.startChild = _start_child
+    _common.MultiProcManager.run = _run
     _common.startupASLogger = _start_logger
     _common.startAdmin = _start_admin
     _common.multiprocessCommon._startAdmin = _launch

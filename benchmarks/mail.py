@@ -3,7 +3,7 @@
 * round trip: one ask after the other, each awaited; 100 bytes of text there and back.
 * burst: so many asks at once, until the last answer is back.
 * stream: tells of 100 bytes one way, handled by the receiver; every WINDOW of them ends with an ask, and one
-  window is sent while the one before it is handled. Ours only: plain Thespian drops what it cannot keep up with.
+  window is sent while the one before it is handled. Ours only: plain Thespian drops what is too much
 * asker cpu: processor time the asking process spends on one round trip; hardly depends on the load.
 
 Both sides take turns, each time in fresh processes, so that whatever else the machine does hits both.
