@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -61,21 +62,22 @@ def root_spec() -> RootSpec:
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
 
 
-def run_until_killed(folder: Path) -> None:
+def run_until_killed(folder: Path, port: int) -> None:
     """What the launching process does."""
-    with ActorSystem(folder, folder / "mail", root_spec()) as system:
+    with ActorSystem(folder, folder / "mail", root_spec(), port=port) as system:
         system.wait(600)
 
 
 class Launched:
     """A launcher in a process of its own; everything it starts bears its mark in its environment."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self) -> None:
         self.mark = f"{MARK}={uuid.uuid4()}"
-        self.run_dir = folder or new_folder()
+        self.run_dir = new_folder()
+        self.port = free_port()
         name, _, value = self.mark.partition("=")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(self.run_dir)],
+            [sys.executable, "-m", MODULE, str(self.run_dir), str(self.port)],
             env=os.environ | {name: value, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         try:
@@ -160,6 +162,13 @@ def new_folder() -> Path:
     return folder
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _sleeps(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).name() == SLEEP[0]
@@ -167,4 +176,4 @@ def _sleeps(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    run_until_killed(Path(sys.argv[1]))
+    run_until_killed(Path(sys.argv[1]), int(sys.argv[2]))
