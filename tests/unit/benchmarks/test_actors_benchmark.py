@@ -72,6 +72,17 @@ def test_the_table_shows_target_verdict_spread_and_ratio() -> None:
     assert "40 to 40" in text
 
 
+def test_the_table_says_who_was_measured_with_fewer_actors() -> None:
+    idle = Figure("idle", "idle_400", "cpu", "%", float)
+    runs = [
+        run_of(OURS, "idle_400", cpu=1.0) | {"params": {"children": 400}},
+        run_of("ray", "idle_400", cpu=3.0) | {"params": {"children": 4}},
+    ]
+    text = comparison.table(list(comparison.report(runs, [idle])))
+    assert text.count("only") == 1
+    assert "3 x ours (of 4 only)" in text
+
+
 def test_a_peer_is_asked_for_no_more_than_it_can_do() -> None:
     few = Task("restart_1", "restart", {"children": 1, "kills": 30})
     many = Task("restart_400", "restart", {"children": 400, "kills": 30})
@@ -80,6 +91,15 @@ def test_a_peer_is_asked_for_no_more_than_it_can_do() -> None:
     assert comparison.params_for(RAY, few) == {"children": 1, "kills": RAY.kills}
     assert "not measured" in comparison.params_for(RAY, many)
     assert comparison.params_for(RAY, idle) == {"children": RAY.most_children}
+
+
+def test_what_takes_long_is_measured_once_of_the_others_and_every_round_of_this_project() -> None:
+    ours = next(peer for peer in PEERS if peer.name == OURS)
+    due = {
+        task.measurement: (task.is_due(2, ours), task.is_due(2, RAY)) for task in comparison.tasks([1], True)
+    }
+    assert due["idle"] == (True, False)
+    assert due["messages"] == (True, True)
 
 
 def test_every_figure_belongs_to_a_measurement_of_the_plan() -> None:
