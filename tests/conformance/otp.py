@@ -265,11 +265,11 @@ class TestManagement:
 
 class TestRestartTypes:
     @case("permanent_normal", "permanent_shutdown", "permanent_abnormal")
-    @pytest.mark.parametrize("how", ENDS)
-    def test_a_permanent_child_comes_back_however_it_ended(self, world: World, how: str) -> None:
+    def test_a_permanent_child_comes_back_however_it_ended(self, world: World) -> None:
         world.grow(child("a"), child("bystander"))
-        world.end_and_await_next("a", how)
-        assert world.lives("a", "bystander") == (2, 1)
+        for how in ENDS:
+            world.end_and_await_next("a", how)
+        assert world.lives("a", "bystander") == (1 + len(ENDS), 1)
 
     @case("transient_normal", "transient_shutdown")
     @pytest.mark.parametrize("how", ENDS_NORMALLY)
@@ -282,19 +282,19 @@ class TestRestartTypes:
         assert ok(world.call(RestartChild(id="a"))).incarnation == 2
 
     @case("transient_abnormal")
-    @pytest.mark.parametrize("how", ENDS_ABNORMALLY)
-    def test_a_transient_child_that_ended_abnormally_comes_back(self, world: World, how: str) -> None:
+    def test_a_transient_child_that_ended_abnormally_comes_back(self, world: World) -> None:
         world.grow(child("a", restart=Restart.TRANSIENT), child("bystander"))
-        world.end_and_await_next("a", how)
-        assert world.lives("a", "bystander") == (2, 1)
+        for how in ENDS_ABNORMALLY:
+            world.end_and_await_next("a", how)
+        assert world.lives("a", "bystander") == (1 + len(ENDS_ABNORMALLY), 1)
 
     @case("temporary_normal", "temporary_shutdown", "temporary_abnormal")
-    @pytest.mark.parametrize("how", ENDS)
-    def test_a_temporary_child_is_forgotten_however_it_ended(self, world: World, how: str) -> None:
-        world.grow(child("a", restart=Restart.TEMPORARY), child("bystander"))
-        world.end_for_good("a", how, "gone")
-        assert [who for who, _ in world.reported("child_terminated")] == ["a"] * (how in ENDS_ABNORMALLY)
-        assert world.lives("a", "bystander") == (1, 1)
+    def test_a_temporary_child_is_forgotten_however_it_ended(self, world: World) -> None:
+        world.grow(*(child(how, restart=Restart.TEMPORARY) for how in ENDS), child("bystander"))
+        for how in ENDS:
+            world.end_for_good(how, how, "gone")
+        assert [who for who, _ in world.reported("child_terminated")] == list(ENDS_ABNORMALLY)
+        assert world.lives(*ENDS, "bystander") == (1,) * (len(ENDS) + 1)
 
     @case("faulty_application_shutdown")
     def test_a_run_whose_root_gives_up_ends_with_the_reason(self, world: World) -> None:
@@ -450,21 +450,19 @@ def significant(id_: str, restart: Restart, **spec: Any) -> Any:
 
 class TestSignificant:
     @case("nonsignificant_temporary")
-    @pytest.mark.parametrize("how", ENDS)
-    def test_a_temporary_child_that_is_not_significant_ends_nobody(self, world: World, how: str) -> None:
-        world.grow(
-            child("a"), child("t", restart=Restart.TEMPORARY), auto_shutdown=AutoShutdown.ANY_SIGNIFICANT
-        )
-        world.end_for_good("t", how, "gone")
+    def test_a_temporary_child_that_is_not_significant_ends_nobody(self, world: World) -> None:
+        specs = (child(how, restart=Restart.TEMPORARY) for how in ENDS)
+        world.grow(child("a"), *specs, auto_shutdown=AutoShutdown.ANY_SIGNIFICANT)
+        for how in ENDS:
+            world.end_for_good(how, how, "gone")
         assert world.lives("a", "root") == (1, 1)
 
     @case("nonsignificant_transient")
-    @pytest.mark.parametrize("how", ENDS_NORMALLY)
-    def test_a_transient_child_that_is_not_significant_ends_nobody(self, world: World, how: str) -> None:
-        world.grow(
-            child("a"), child("t", restart=Restart.TRANSIENT), auto_shutdown=AutoShutdown.ANY_SIGNIFICANT
-        )
-        world.end_for_good("t", how, "undefined")
+    def test_a_transient_child_that_is_not_significant_ends_nobody(self, world: World) -> None:
+        specs = (child(how, restart=Restart.TRANSIENT) for how in ENDS_NORMALLY)
+        world.grow(child("a"), *specs, auto_shutdown=AutoShutdown.ANY_SIGNIFICANT)
+        for how in ENDS_NORMALLY:
+            world.end_for_good(how, how, "undefined")
         assert world.lives("a", "root") == (1, 1)
 
     @case("significant_temporary")

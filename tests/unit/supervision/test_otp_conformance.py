@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BenchWorld]:
-    world = BenchWorld(tmp_path)
+@pytest.fixture(params=[None, 1, 2], ids=["in-order", "seed-1", "seed-2"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BenchWorld]:
+    world = BenchWorld(tmp_path, seed=request.param)
     yield world
     world.close()
