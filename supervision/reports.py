@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from actors.codec import from_plain
+from actors.errors import MalformedMessage
 
 MAX_FILE_BYTES = 1_000_000
 """Then the file becomes `.1`, replacing an older one."""
@@ -75,12 +76,12 @@ def append(run_dir: Path, report: SupervisorReport) -> None:
 
 
 def read(run_dir: Path, supervisor: str) -> tuple[SupervisorReport, ...]:
-    """A supervisor's reports, oldest first. A line cut off by a crash is left out."""
+    """A supervisor's reports, oldest first. A line cut off by a crash, or of another version, is left out."""
     reports = []
     for path in (_file(run_dir, supervisor).with_suffix(".jsonl.1"), _file(run_dir, supervisor)):
         if path.exists():
             for line in path.read_text(errors="replace").splitlines():
-                with contextlib.suppress(json.JSONDecodeError):
+                with contextlib.suppress(json.JSONDecodeError, MalformedMessage):
                     reports.append(from_plain(json.loads(line), SupervisorReport))
     return tuple(reports)
 
