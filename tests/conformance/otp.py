@@ -634,6 +634,14 @@ class TestMisc:
         assert "child 'right' failed once more (exit code 75: gave up: child 'c'" in world.until_ended()
         assert not any(world.is_alive(name) for name in ("left", "right", *"abc"))
 
+    def test_a_transient_supervisor_that_gave_up_stays_down_as_its_reason_is_shutdown(
+        self, world: World
+    ) -> None:
+        world.grow(below("pool", child("a"), max_restarts=0, spec={"restart": Restart.TRANSIENT}), child("b"))
+        world.end("a", "kill")
+        world.until_state("pool", "undefined")
+        assert world.lives("pool", "b", "root") == (1, 1, 1)
+
     @case("count_children")
     def test_children_are_counted_as_they_come_and_go(self, world: World) -> None:
         world.grow(child("a"), child("b"))
