@@ -220,6 +220,9 @@ def _restart_figures(count: int) -> list[Figure]:
         Figure(f"SIGKILL of all {count} -> all back", task, "mass_ms", "ms", max),
         Figure(f"missed, of {count}", task, "missed", "", float, Target(0)),
         Figure(f"wrong reasons of exits, of {count}", task, "wrong_reasons", "", length, Target(0)),
+        Figure(
+            f"reasons written after the replacement answered, of {count}", task, "late_reasons", "", float
+        ),
     ]
 
 

@@ -33,6 +33,10 @@ PROBER = "prober"
 WHOLE_S = 140.0
 START_S = 60.0
 MASS_GIVE_UP_S = 60.0
+
+REASON_S = 0.5
+"""How long after the replacement's answer the reason of the exit may be written; counted as late."""
+
 NEVER_HUNG_S = 120.0
 
 WINDOW = 250
@@ -143,7 +147,8 @@ class Prober(Actor):
         self._queue: deque[str] = deque()
         self._how = "start"
         self._struck_ns = {f"child-{n}": time.monotonic_ns() for n in range(self.args["children"])}
-        self._figures: dict[str, Any] = {"wrong_reasons": [], "missed": 0}
+        self._figures: dict[str, Any] = {"wrong_reasons": [], "late_reasons": 0, "missed": 0}
+        self._doubtful: list[str] = []
         self._strikes = 0
         self.after(START_S, self._check_started)
 
@@ -162,19 +167,34 @@ class Prober(Actor):
         struck_ns = self._struck_ns.pop(sender.name, None)
         if struck_ns is None:
             return
-        self._note(sender.name, (now_ns - struck_ns) / 1e6)
+        self._figures.setdefault(f"{self._how}_ms", []).append((now_ns - struck_ns) / 1e6)
+        if not self._has_right_reason(sender.name):
+            self._doubtful.append(sender.name)
         if not self._struck_ns:
-            self._go_on()
+            self._end_strike()
 
     # ---- strikes ----
 
-    def _note(self, name: str, back_ms: float) -> None:
-        self._figures.setdefault(f"{self._how}_ms", []).append(back_ms)
-        expected = EXPECTED_REASON.get(self._how)
+    def _has_right_reason(self, name: str) -> bool:
+        return EXPECTED_REASON.get(self._how, "") in self._reason(name)
+
+    def _reason(self, name: str) -> str:
         slot = self.board.find(name)
-        reason = str(self.board.get(slot, "last_reason")) if slot is not None else ""
-        if expected is not None and expected not in reason:
-            self._figures["wrong_reasons"].append(f"{self._how} of {name}: {reason!r}")
+        return str(self.board.get(slot, "last_reason")) if slot is not None else "not on the board"
+
+    def _end_strike(self) -> None:
+        """Go on, after a while where a replacement was up before the reason was written."""
+        if self._doubtful:
+            self.after(REASON_S, self._judge_reasons)
+        else:
+            self._go_on()
+
+    def _judge_reasons(self) -> None:
+        wrong = [name for name in self._doubtful if not self._has_right_reason(name)]
+        self._figures["late_reasons"] += len(self._doubtful) - len(wrong)
+        self._figures["wrong_reasons"] += [f"{self._how} of {name}: {self._reason(name)!r}" for name in wrong]
+        self._doubtful = []
+        self._go_on()
 
     def _go_on(self) -> None:
         if self._queue:
@@ -237,7 +257,7 @@ class Prober(Actor):
             self._figures["missed"] += len(self._struck_ns)
             self._figures.pop(f"{self._how}_ms", None)  # not all are back: there is no time until they are
             self._struck_ns = {}
-            self._go_on()
+            self._end_strike()
 
     # ---- doing nothing ----
 
