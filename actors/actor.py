@@ -433,10 +433,6 @@ class Actor:
     def beat(self) -> None:
         self.board.set(self.identity.slot, beat_ns=self.board.now_ns())
 
-    def crashed(self, text: str) -> None:
-        """Leave the last line of what this actor dies of on the board."""
-        self.board.set(self.identity.slot, last_error=text.strip().rpartition("\n")[2])
-
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
         """Handle a message that came not by mail but from the runtime, about another actor."""
         self._busy(type(news).__name__)

@@ -181,7 +181,6 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         if self._identity is not None:
             leave_last_words(self._identity, text)
             if self._actor is not None:
-                self._actor.crashed(text)
                 with contextlib.suppress(OSError):
                     self._actor.log.error("actor_crashed", traceback=text)
         os._exit(EXIT_CRASHED)
@@ -191,6 +190,10 @@ def leave_last_words(identity: Identity, text: str) -> None:
     """Say why this incarnation ends, for its supervisor; what is said last counts."""
     with contextlib.suppress(OSError):  # on a full disk the process ends all the same
         _crash_file(identity, "txt").write_text(text)
+    with contextlib.suppress(OSError):  # an actor that failed before it opened the board says so all the same
+        board = Board(identity.run_dir / "board")
+        board.set(identity.slot, last_error=text.strip().rpartition("\n")[2])
+        board.close()
 
 
 def last_words(run_dir: Path, name: str, incarnation: int) -> str:

@@ -500,8 +500,6 @@ class Bench:
 
     def _crash(self, process: _Process, text: str) -> None:
         leave_last_words(process.identity, text)
-        if process.actor is not None:
-            process.actor.crashed(text)
         self._end(process, EXIT_CRASHED)
 
     def _socket(self, process: _Process) -> MemorySocket:

@@ -143,6 +143,8 @@ def test_a_child_whose_class_does_not_exist_is_a_failed_start(bench: Bench) -> N
     start_tree(bench, ChildSpec(id="a", actor="no_such_module:Class"))
     assert not bench.is_alive("sup")
     assert "No module named 'no_such_module'" in bench.row("sup").last_reason
+    assert bench.row("a").last_error == "ModuleNotFoundError: No module named 'no_such_module'"
+    assert bench.row("sup").last_error.startswith("gave up: child 'a' failed to start")
 
 
 def test_an_idle_child_beats_and_is_never_taken_for_hung(bench: Bench) -> None:
