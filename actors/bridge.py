@@ -27,7 +27,7 @@ from actors.actor import Actor, Sender, receives
 from actors.codec import Envelope, Kind, Sealed, message
 from actors.curve import ConnectingWire, ListeningWire, Wire, read_keys
 from actors.directory import Directory
-from actors.errors import MalformedMessage
+from actors.errors import LinkNotAllowed, MalformedMessage
 from actors.link import (
     LEASE_S,
     Beat,
@@ -41,6 +41,8 @@ from actors.link import (
     Session,
     Welcome,
     before_session,
+    can_be_told,
+    check_host,
     here,
     next_epoch,
     unpack,
@@ -152,6 +154,7 @@ class Bridge(Actor):
 
     def on_start(self) -> None:
         self.host = str(self.args["host"])
+        check_host(self.host)
         self.sessions: dict[str, Session] = {}
         self.late = 0
         self.malformed = 0
@@ -222,7 +225,10 @@ class Bridge(Actor):
         if not self.directory.host_of(envelope.sender):
             self.directory.export_sender(envelope.sender)
         self._announce(session)  # before the mail: its receiver answers to a name that is known
-        if self.say(session, self._carried(envelope)):
+        carry = self._carried(envelope)
+        if not can_be_told(carry.sender):
+            self._refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
+        elif self.say(session, carry):
             session.carried += 1
         else:
             self._refuse(envelope, f"the link to {session.host!r} takes no more")
@@ -391,6 +397,10 @@ class LeaderBridge(Bridge):
 
     def open_wire(self) -> Wire:
         followers: Mapping[str, str] = self.args["followers"]
+        for host in followers:
+            check_host(host)
+        if self.host in followers:
+            raise LinkNotAllowed(f"{self.host!r} is the leader's own name; give that follower another")
         return ListeningWire(self.args["listen"], read_keys(Path(self.args["keys"])), followers)
 
     def heard_outside(self, host: str, frame: Frame) -> None:
@@ -472,5 +482,6 @@ class FollowerBridge(Bridge):
 
     def _say_hello(self) -> None:
         self._hello_s = self.clock.monotonic_s()
-        capabilities: dict[str, int] = dict(self.args.get("capabilities", {}))
-        self.wire.send("", before_session(Hello(self.host, capabilities, self._last_epoch)))
+        hello = before_session(Hello(self.host, dict(self.args.get("capabilities", {})), self._last_epoch))
+        unpack(hello)  # what the leader would refuse is refused here, by field
+        self.wire.send("", hello)

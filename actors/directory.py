@@ -7,7 +7,7 @@ dies. When its machine is lost the row is not living any more, and so every ask 
 
 from actors.board import ActorState, Board
 from actors.errors import ActorError
-from actors.link import MAX_NAMES_PER_HOST, Row, host_in, seen_elsewhere
+from actors.link import MAX_NAMES_PER_HOST, Row, can_be_told, host_in, seen_elsewhere
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
 
@@ -54,6 +54,7 @@ class Directory:
             for name in self._exported
             if self._is_on_this_board(name)
         ]
+        rows = [row for row in rows if can_be_told(row.name)]
         rows += [self._row(name, name) for name, at in self._hosts.items() if at != host]
         return {row.name: row for row in rows}
 
@@ -120,12 +121,12 @@ class Directory:
             return f"{row.name!r} is not for host {host!r} to announce"
         if not speaks_for_others and self._is_over_share(host, row.name):
             return f"host {host!r} announced {MAX_NAMES_PER_HOST} names and may announce no more"
+        if self._is_alive_here(row.name):
+            return f"{row.name!r} is an actor of this machine"
         slot = self._board.find(row.name)
         if slot is None or at:
             return ""
         incarnation = int(self._board.get(slot, "incarnation"))
-        if self._is_alive_here(row.name):
-            return f"{row.name!r} is an actor of this machine"
         is_lost = self._hosts.get(row.name) != host or row.name in self._lost
         is_same = row.incarnation == incarnation
         if row.incarnation < incarnation or (is_same and is_lost and not speaks_for_others):

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from actors.errors import MalformedMessage
+from actors.errors import LinkNotAllowed, MalformedMessage
 
 LINK_VERSION = 1
 
@@ -27,6 +27,12 @@ BEATS_PER_LEASE = 3
 
 MAX_NAMES_PER_HOST = 256
 """Names one host may make known here: the board is shared with everybody else's."""
+
+MAX_NAME_BYTES = 64
+"""As on the board."""
+
+MAX_HOST_BYTES = 24
+"""Leaves 39 for the actor in `name@host`."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=400)]
@@ -143,6 +149,19 @@ def host_in(name: str) -> str:
 def here(name: str, host: str) -> str:
     """The name as `host` itself has it on its board."""
     return name.removesuffix(f"@{host}")
+
+
+def check_host(host: str) -> None:
+    """Raise LinkNotAllowed for what cannot be the name of a machine."""
+    if not 0 < len(host.encode()) <= MAX_HOST_BYTES or "@" in host:
+        raise LinkNotAllowed(
+            f"host is {host!r}: a machine's name has 1 to {MAX_HOST_BYTES} bytes and no '@'; rename it"
+        )
+
+
+def can_be_told(name: str) -> bool:
+    """Whether a name, as it is seen elsewhere, fits on a board."""
+    return len(name.encode()) <= MAX_NAME_BYTES
 
 
 # ---- sessions ----

@@ -28,6 +28,10 @@ class PlacedSpec:
     """`{"gpu": 1}`: one of the host's GPUs is taken. `{"vm_host": 0}`: the host must declare it, no more."""
 
     def __post_init__(self) -> None:
+        if "@" in self.child.id:
+            raise InvalidChildSpec(
+                f"placed {self.child.id!r}: its id must have no '@', it belongs to no machine"
+            )
         for capability, amount in self.needs.items():
             if amount < 0:
                 raise InvalidChildSpec(

@@ -95,7 +95,7 @@ class Machines:
     def __init__(self, folder: Path, followers: tuple[str, ...]) -> None:
         self.benches: dict[str, Bench] = {}
         for host in ("a", *followers):
-            (folder / host).mkdir()
+            (folder / host).mkdir(parents=True)
             self.benches[host] = Bench(folder / host, live_children=True)
         clock = self.benches["a"].clock
         self.cables = {host: Cable(clock.monotonic_s) for host in followers}

@@ -9,10 +9,11 @@ import pytest
 
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
-from actors.bridge import Export, Exported, LinkDown, Links, LinkUp, WhichLinks
+from actors.bridge import Export, Exported, LeaderBridge, LinkDown, Links, LinkUp, WhichLinks
 from actors.codec import message
-from actors.errors import ActorDied, Refused
+from actors.errors import ActorDied, LinkNotAllowed, MalformedMessage, Refused
 from actors.link import Carry, Row, Rows
+from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines
 
 LEASE_S = 3.0
@@ -47,6 +48,23 @@ class Talker(Actor):
             answer: Said = await self.ask(call.text.removeprefix("ask "), Say(text="passed on"))
             return answer
         return Said(text=call.text, to=sender.name)
+
+
+class Witness(Actor):
+    """Sees others end."""
+
+    traps_exits = True
+
+    def on_start(self) -> None:
+        self.news: list[Down | Exit] = []
+
+    @receives(Down)
+    def down(self, news: Down, sender: Sender) -> None:
+        self.news.append(news)
+
+    @receives(Exit)
+    def exit(self, news: Exit, sender: Sender) -> None:
+        self.news.append(news)
 
 
 class Watcher(Actor):
@@ -143,6 +161,48 @@ def test_an_actor_that_was_restarted_over_there_is_found_again(three: Machines) 
     three.run(0.2)
     assert three.benches["a"].row("there@b").incarnation == before + 1
     assert three.answer("a", "there@b", Say(text="again")).text == "again"
+
+
+def test_a_monitor_and_a_link_tell_of_the_loss_of_another_machine(three: Machines) -> None:
+    witness, partner = three.start("a", Witness, "witness"), three.start("c", Witness, "partner")
+    three.answer("c", "bridge", Export(name="partner"))
+    three.run(0.2)
+    witness.monitor("there@b")
+    witness.link("partner@c")
+    three.run(0.5)
+    assert witness.news == partner.news == []
+    three.cables["b"].cut()
+    three.cables["c"].cut()
+    three.run(BOUND_S + 0.5)
+    assert [(type(news), news.name) for news in sorted(witness.news, key=lambda n: n.name)] == [
+        (Down, "there@b"),
+        (Exit, "partner@c"),
+    ][::-1]
+    assert [(type(news), news.name) for news in partner.news] == [(Exit, "witness@a")], "both ways"
+    for news in witness.news + partner.news:
+        assert "is lost: nothing was heard of it for 3 s" in news.reason
+
+
+def test_a_name_that_would_be_too_long_elsewhere_is_refused_here_and_hurts_nobody(three: Machines) -> None:
+    long = "x" * 63
+    three.start("a", Talker, long)
+    with pytest.raises(Refused, match="is too long a name to write to another machine under"):
+        three.answer("a", long, Say(text="ask there@b"))
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+
+
+@pytest.mark.parametrize("host", ["", "b@c", "x" * 25])
+def test_a_machine_has_a_short_name_without_an_at_sign(tmp_path: Path, host: str) -> None:
+    together = Machines(tmp_path, ("b",))
+    with together, pytest.raises(LinkNotAllowed, match="a machine's name has 1 to 24 bytes"):
+        together.start("a", LeaderBridge, "bridge", host=host, followers={})
+    with Machines(tmp_path / "again", ("b",)) as together, pytest.raises(LinkNotAllowed, match="own name"):
+        together.start("a", LeaderBridge, "bridge", host="a", followers={"a": ""})
+
+
+def test_a_capability_that_makes_no_sense_is_named_where_it_was_declared(tmp_path: Path) -> None:
+    with Machines(tmp_path, ("b",)) as together, pytest.raises(MalformedMessage, match=r"`int` >= 0"):
+        together.start_bridge("b", capabilities={"gpu": -1})
 
 
 # ---- leases ----
@@ -268,7 +328,7 @@ def frame_from_b(three: Machines, body: Any) -> None:
         (Row("x@c", 1, True, True, ""), "another host's name"),
         (Row("x@a", 1, True, True, ""), "a name of the leader"),
         (Row("here", 9, True, True, ""), "a living actor of the leader, as if it were placed"),
-        (Row("x" * 60 + "@b", 1, True, True, "").__class__("ü" * 40 + "@b", 1, True, True, ""), "too long"),
+        (Row("ü" * 40 + "@b", 1, True, True, ""), "too long"),
     ],
     ids=["of another host", "of the leader", "alive here", "over 64 bytes"],
 )

@@ -122,6 +122,11 @@ def test_a_need_below_zero_is_refused_by_name() -> None:
         spec("a", gpu=-1)
 
 
+def test_a_placed_name_belongs_to_no_machine() -> None:
+    with pytest.raises(InvalidChildSpec, match="placed 'a@b': its id must have no '@'"):
+        spec("a@b")
+
+
 # ---- the bookkeeping ----
 
 
