@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.actor import Actor, Sender, Stop, receives
+    from actors.board import ActorState
     from actors.codec import message
     from actors.completion import Completion, Lock
     from actors.errors import (
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         LinkedActorEnded,
         MailboxFull,
         MessageTooLarge,
+        NotReady,
         Refused,
         SystemStartFailed,
     )
@@ -29,6 +31,7 @@ __all__ = [
     "Actor",
     "ActorDied",
     "ActorError",
+    "ActorState",
     "ActorSystem",
     "AskError",
     "AskTimeout",
@@ -39,6 +42,7 @@ __all__ = [
     "Lock",
     "MailboxFull",
     "MessageTooLarge",
+    "NotReady",
     "Refused",
     "RootSpec",
     "Sender",
@@ -48,31 +52,16 @@ __all__ = [
     "receives",
 ]
 
-_HOMES = {
-    "actor": ("Actor", "Sender", "Stop", "receives"),
-    "codec": ("message",),
-    "completion": ("Completion", "Lock"),
-    "errors": (
-        "ActorDied",
-        "ActorError",
-        "AskError",
-        "AskTimeout",
-        "LinkedActorEnded",
-        "MailboxFull",
-        "MessageTooLarge",
-        "Refused",
-        "SystemStartFailed",
-    ),
-    "monitors": ("Down", "Exit"),
-    "system": ("ActorSystem", "RootSpec"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("errors", "board", "codec", "completion", "actor", "monitors", "system")
+"""Where those names are, the cheapest to import first."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    for module_name in _MODULES if name in __all__ else ():
+        module = import_module(f"{__name__}.{module_name}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

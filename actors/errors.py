@@ -12,6 +12,7 @@ ActorError
 ├── LinkedActorEnded     an actor this one is linked to ended abnormally
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
 ├── LinkNotAllowed           a link between machines lacks a key, or its key or address is not safe
+├── NotReady                 actors that were waited for did not get ready in time
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
 """
@@ -59,6 +60,10 @@ class LinkedActorEnded(ActorError):
 
 class WorkOverdue(ActorError):
     """Work handed to a worker thread did not end in time."""
+
+
+class NotReady(ActorError):
+    """Actors did not get ready in time; says which, and how they are instead."""
 
 
 class ChildNotStarted(ActorError):

@@ -24,10 +24,10 @@ import structlog
 
 from actors import leftovers, thespian_base
 from actors.actor import ASK_DEADLINE_S, LAUNCHER, Stop
-from actors.board import LIVING, ActorState, Board
+from actors.board import LIVING, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
-from actors.errors import ActorDied, MailboxFull, SystemStartFailed
+from actors.errors import ActorDied, MailboxFull, NotReady, SystemStartFailed
 from actors.mail import Mail
 from actors.process import send_signal, start_ticks
 from actors.shell import Shell, last_words
@@ -38,6 +38,10 @@ PORT_DEADLINE_S = 2.0
 """For an earlier system on the port to be gone; killed, it dies in milliseconds."""
 
 _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
+
+
+READY_DEADLINE_S = 30.0
+READY_LOOK_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,26 @@ class ActorSystem:
             self._mark_ended()
         return has_ended
 
+    def vitals(self, name: str) -> Vitals:
+        """What the board says of an actor now. Raises ActorDied when nobody ever bore the name."""
+        slot = self.board.find(name)
+        if slot is None:
+            raise ActorDied(f"no actor has ever borne the name {name!r}")
+        return self.board.vitals(slot)
+
+    def await_ready(self, *names: str, incarnation: int = 1, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Wait until these actors are ready, in this incarnation or a later one.
+
+        Raises ActorDied when the system ended meanwhile, NotReady naming those who are missing.
+        """
+        give_up_s = time.monotonic() + deadline_s
+        while missing := [name for name in names if not self._is_ready(name, incarnation)]:
+            if self.wait(READY_LOOK_S):
+                raise ActorDied(f"the system ended while {missing} started: {self.verdict()}")
+            if time.monotonic() > give_up_s:
+                states = {name: self._state(name) for name in missing}
+                raise NotReady(f"not ready within {deadline_s:g} s: {states}")
+
     def root_beat_age_s(self) -> float:
         """Since the root's last sign of life. Nobody in the tree watches the root; its launcher does."""
         return self.board.vitals(self._slot).beat_age_s or 0.0
@@ -175,6 +199,16 @@ class ActorSystem:
         self._mark_ended()
         self._mail.close()
         self._processes_file.unlink(missing_ok=True)
+
+    def _is_ready(self, name: str, incarnation: int) -> bool:
+        slot = self.board.find(name)
+        if slot is None or self.board.state(slot) is not ActorState.RUNNING:
+            return False
+        return bool(self.board.get(slot, "ready")) and self.board.get(slot, "incarnation") >= incarnation
+
+    def _state(self, name: str) -> str:
+        slot = self.board.find(name)
+        return "unknown" if slot is None else str(self.board.state(slot))
 
     def _mark_ended(self) -> None:
         """Nobody below the root is left to say on the board that it ended."""

@@ -41,6 +41,16 @@ class _Held:
     is_told_to_stop: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the board says of earlier processes of a child."""
+
+    issued: int
+    """Highest incarnation."""
+    restarts: int
+    last_reason: str
+
+
 class Brood:
     """Processes by child id and incarnation."""
 
@@ -56,15 +66,14 @@ class Brood:
 
     # ---- names ----
 
-    def known(self, id_: str) -> tuple[int, int]:
-        """(highest incarnation, restarts) an earlier supervisor left under a name, so that numbers go on."""
-        highest = restarts = 0
-        for name in (id_, second_row(id_)):
-            slot = self._board.find(name)
-            if slot is not None:
-                highest = max(highest, int(self._board.get(slot, "incarnation")))
-                restarts = max(restarts, int(self._board.get(slot, "restarts")))
-        return highest, restarts
+    def known(self, id_: str) -> Known:
+        """What an earlier supervisor left under a name, so that numbers go on and reasons stay."""
+        slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
+        return Known(
+            issued=max((int(self._board.get(slot, "incarnation")) for slot in slots), default=0),
+            restarts=max((int(self._board.get(slot, "restarts")) for slot in slots), default=0),
+            last_reason=str(self._board.get(slots[0], "last_reason")) if slots else "",
+        )
 
     def leftovers(self, id_: str) -> set[tuple[int, int]]:
         """(pid, start in ticks) of processes an earlier supervisor may have left."""

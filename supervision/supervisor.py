@@ -127,7 +127,8 @@ class Supervisor(Actor):
         for id_, child in self._core.children.items():
             self._refuse_taken_name(id_)
             # Numbers go on where an earlier supervisor left them, so that no two processes share one.
-            child.issued, child.restarts = self._brood.known(id_)
+            known = self._brood.known(id_)
+            child.issued, child.restarts, child.last_reason = known.issued, known.restarts, known.last_reason
         leftovers = {process for id_ in self._core.children for process in self._brood.leftovers(id_)}
         self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
         return self._all_up
@@ -179,8 +180,10 @@ class Supervisor(Actor):
         def act() -> management.Outcome:
             spec = parse(call.spec, ChildSpec)
             self._refuse_taken_name(spec.id)
-            issued, restarts = self._brood.known(spec.id)
-            return management.start_child(self._core, spec, self._now_s(), issued=issued, restarts=restarts)
+            known = self._brood.known(spec.id)
+            return management.start_child(
+                self._core, spec, self._now_s(), issued=known.issued, restarts=known.restarts
+            )
 
         return await self._manage(str(call.spec.get("id", "")), act, self._when_started)
 
@@ -338,8 +341,7 @@ class Supervisor(Actor):
     def _settle_turn(self) -> None:
         self._publish()
         self._answer_ends()
-        children = self._core.children.values()
-        if self._core.finishing is None and all(self._is_settled(child) for child in children):
+        if self._core.finishing is None and self._is_up():
             self._all_up.succeed(None)
         now_s = self._now_s()
         look_at_s = max(now_s + SOONEST_LOOK_S, self._next_look_s())
@@ -363,11 +365,13 @@ class Supervisor(Actor):
                     moments.append(now_s + USES_LOOK_S)
         return min(moments)
 
-    def _is_settled(self, child: Child) -> bool:
-        """It runs, is done for good, or, in a pool, was tried: a flaky child does not keep the others."""
-        if child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN):
-            return True
-        return not self._core.flags.ordered and child.failures_in_row > 0
+    def _is_up(self) -> bool:
+        """Everyone runs or is done. In a pool some run and the rest was tried: one flaky child keeps nobody."""
+        waiting = [child for child in self._core.children.values() if not _is_where_it_should_be(child)]
+        if self._core.flags.ordered or not waiting:
+            return not waiting
+        is_any_up = any(child.status is Status.RUNNING for child in self._core.children.values())
+        return is_any_up and all(child.failures_in_row > 0 for child in waiting)
 
     def _answer_ends(self) -> None:
         for id_ in list(self._ends):
@@ -430,3 +434,8 @@ class Supervisor(Actor):
 
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
+
+
+def _is_where_it_should_be(child: Child) -> bool:
+    """It runs, or it is done for good."""
+    return child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN)

@@ -6,22 +6,21 @@ with supervised(worker("counter", Counter)) as system:
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor
+from actors.board import ActorState
 from actors.codec import module_name_of
+from actors.errors import ActorDied, NotReady
 from actors.system import ActorSystem, RootSpec
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.errors import TreeNotStarted
 from supervision.supervisor import supervisor_args
 
 ROOT = "root"
-READY_LOOK_S = 0.005
-
 MAX_STOP_S = 600.0
 """However long children may take to end: a tree that is left is not waited for for ever."""
 
@@ -71,11 +70,10 @@ def supervised(
 
 
 def _await_ready(system: ActorSystem, deadline_s: float) -> None:
-    give_up_s = time.monotonic() + deadline_s
-    slot = system.board.find(ROOT)
-    while slot is None or not system.board.get(slot, "ready"):
-        if system.wait(READY_LOOK_S):
-            raise TreeNotStarted(system.verdict() or "the root supervisor ended without a word")
-        if time.monotonic() > give_up_s:
-            waiting = [row.name for row in system.board.rows() if row.state == "starting"]
-            raise TreeNotStarted(f"not ready within {deadline_s:g} s: {waiting}")
+    try:
+        system.await_ready(ROOT, deadline_s=deadline_s)
+    except ActorDied as death:
+        raise TreeNotStarted(system.verdict() or str(death)) from None
+    except NotReady:
+        waiting = [row.name for row in system.board.rows() if row.state is ActorState.STARTING]
+        raise TreeNotStarted(f"not ready within {deadline_s:g} s: {waiting}") from None
