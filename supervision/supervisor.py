@@ -366,7 +366,7 @@ class Supervisor(Actor):
         return min(moments)
 
     def _is_up(self) -> bool:
-        """Everyone runs or is done. In a pool some run and the rest was tried: one flaky child keeps nobody."""
+        """Everyone runs or is done. In a pool some run and the rest was tried: one flaky child keeps none."""
         waiting = [child for child in self._core.children.values() if not _is_where_it_should_be(child)]
         if self._core.flags.ordered or not waiting:
             return not waiting
