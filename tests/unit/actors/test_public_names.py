@@ -18,7 +18,6 @@ def test_every_public_name_is_importable_and_documented(name: str) -> None:
 def test_the_public_names_are_all_there_is_and_in_order() -> None:
     assert actors.__all__ == sorted(actors.__all__)
     assert set(actors.__all__) <= set(dir(actors))
-    assert set(actors._HOME_OF) == set(actors.__all__)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error_that_names_it() -> None:
