@@ -24,7 +24,7 @@ import select
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,11 +170,7 @@ class BenchRuntime:
 
     def readable(self, timeout_s: float = 0.0) -> list[int]:
         """Watched descriptors of the system that are readable; the mailbox in memory has none."""
-        poll = select.poll()
-        for fd in self.watched:
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
-        return [fd for fd, _ in poll.poll(timeout_s * 1000)]
+        return _readable_of(self.watched, timeout_s)
 
 
 @dataclass(slots=True)
@@ -451,12 +447,7 @@ class Bench:
         return sorted(busy, key=lambda process: (process.identity.name, process.pid))
 
     def _readable(self) -> set[int]:
-        poll = select.poll()
-        for process in self._processes.values():
-            for fd in process.runtime.watched:
-                if fd >= 0:
-                    poll.register(fd, select.POLLIN)
-        return {fd for fd, _ in poll.poll(0)}
+        return set(_readable_of(fd for process in self._processes.values() for fd in process.runtime.watched))
 
     def _turn(self, process: _Process) -> None:
         if process.actor is None:
@@ -520,3 +511,14 @@ class Bench:
             slot = process.identity.slot
             if not process.is_hung or self.board.get(slot, "busy_since_ns"):
                 self.board.set(slot, beat_ns=self.board.now_ns())
+
+
+def _readable_of(fds: Iterable[int], timeout_s: float = 0.0) -> list[int]:
+    """Which of them are readable; a mailbox in memory has a negative number and is none of the system's."""
+    real = [fd for fd in fds if fd >= 0]
+    if not real:
+        return []
+    poll = select.poll()
+    for fd in real:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout_s * 1000)]
