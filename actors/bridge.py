@@ -51,6 +51,9 @@ from actors.link import (
 TICK_S = 0.05
 """How often leases are looked at, and the exported names on the board."""
 
+FRAMES_PER_TURN = 256
+"""Then mail and timers get their turn, however much another machine sends."""
+
 ROWS_PER_FRAME = 64
 """A frame of rows stays below the limit of the wire."""
 
@@ -315,12 +318,17 @@ class Bridge(Actor):
         self.drain()
 
     def drain(self) -> None:
-        """Take every frame that has come. Sending may swallow the wire's wake-up, so this follows it."""
+        """Take the frames that have come. Sending may swallow the wire's wake-up, so this follows it."""
         if self._is_draining:
             return
         self._is_draining = True
-        while (received := self.wire.receive()) is not None:
+        for _ in range(FRAMES_PER_TURN):
+            received = self.wire.receive()
+            if received is None:
+                break
             self._take_frame(*received)
+        else:
+            self.after(0.0, self.drain)
         self._is_draining = False
 
     def _take_frame(self, host: str, data: bytes) -> None:

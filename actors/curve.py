@@ -21,9 +21,10 @@ from typing import Protocol
 import zmq
 from zmq.utils import z85
 
+from actors.codec import MAX_MESSAGE_BYTES
 from actors.errors import LinkNotAllowed
 
-MAX_FRAME_BYTES = 128 * 1024
+MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + 4096
 """A message of mail and its header; who sends more is hung up on."""
 
 QUEUE_FRAMES = 1000

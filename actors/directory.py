@@ -5,11 +5,9 @@ the row. To everybody here it looks like any other actor: it can be written to, 
 dies. When its machine is lost the row is not living any more, and so every ask that waits for it ends.
 """
 
-from actors.board import ActorState, Board
+from actors.board import LIVING, ActorState, Board
 from actors.errors import ActorError
 from actors.link import MAX_NAMES_PER_HOST, Row, can_be_told, host_in, seen_elsewhere
-
-LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
 
 
 class Directory:

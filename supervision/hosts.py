@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
-from actors.board import ActorState, Board
+from actors.board import LIVING, ActorState, Board
 from actors.bridge import Export, LinkDown, LinkUp
 from actors.codec import from_plain, message, to_plain
 from actors.completion import Completion
-from actors.directory import LIVING
-from actors.errors import AskError, AskTimeout, MailboxFull
+from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.link import LEASE_S
+from supervision.changes import parse
 from supervision.child_spec import ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
@@ -186,7 +186,7 @@ class Hosts(Actor):
     def place(self, call: Place, sender: Sender) -> Whereabouts:
         try:
             spec = from_plain(call.spec, PlacedSpec)
-        except InvalidChildSpec as error:
+        except (InvalidChildSpec, MalformedMessage) as error:
             return Whereabouts(name="", reason=str(error))
         self._core.last_number = max(self._core.last_number, _last_number(self.board, spec.name))
         self._carry_out(self._core.wanted(spec, self._now_s()))
@@ -273,7 +273,9 @@ class HostSupervisor(Actor):
     async def on_start(self) -> None:
         self._epoch = NO_EPOCH
         self._taken: dict[str, int] = {}
-        """By name, the highest placement that was ordered or called off; none is taken twice."""
+        """By name, the highest placement that was ordered; none is taken twice."""
+        self._called_off: dict[str, int] = {}
+        """By name, the highest placement that was to be stopped; it is not started after."""
         self._drained: Completion[None] = Completion()
         await self._stop_all()
         self._drained.succeed(None)
@@ -294,13 +296,20 @@ class HostSupervisor(Actor):
     @receives(StartPlaced)
     async def start_placed(self, order: StartPlaced, sender: Sender) -> Carries:
         await self._drained
-        spec = from_plain(order.child, ChildSpec)
+        try:
+            spec = parse(order.child, ChildSpec)
+        except InvalidChildSpec as error:  # the leader may run another version
+            return Carries(ok=False, reason=str(error))
         last = max(_last_number(self.board, spec.id), self._taken.get(spec.id, 0))
         why = self._why_not_start(order, spec.id, last)
         if why:
             return Carries(ok=False, reason=why, last_number=last)
         self._taken[spec.id] = order.number
         await self._terminate(spec.id)
+        if order.epoch != self._epoch or self._is_called_off(order.number, spec.id):
+            return Carries(
+                ok=False, reason=f"placement {order.number} of {spec.id!r} was called off meanwhile"
+            )
         self._number_from(spec.id, order.number)
         deadline_s = spec.start_deadline_s + ANSWER_SLACK_S
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
@@ -314,7 +323,7 @@ class HostSupervisor(Actor):
         """Of this placement or an earlier one; one that is still waiting for its turn is called off."""
         if order.epoch != self._epoch or order.number < self._taken.get(order.name, 0):
             return Carries(ok=False, reason=f"placement {order.number} in epoch {order.epoch} is over")
-        self._taken[order.name] = order.number
+        self._called_off[order.name] = order.number
         await self._terminate(order.name)
         return Carries(ok=True)
 
@@ -349,6 +358,9 @@ class HostSupervisor(Actor):
             return ""
         is_taken = self.board.state(slot) in LIVING
         return f"{name!r} is an actor of this machine that was not placed" if is_taken else ""
+
+    def _is_called_off(self, number: int, name: str) -> bool:
+        return self._taken[name] != number or self._called_off.get(name, 0) >= number
 
     def _number_from(self, name: str, number: int) -> None:
         """Its supervisor goes on counting here: incarnations grow from machine to machine."""

@@ -27,12 +27,13 @@ from tests.unit.actors.machines import Machines
 from tests.unit.supervision.travellers import Here, Where
 
 LEASE_S = 3.0
+TRAVELLERS = "tests.unit.supervision.travellers"
 CAPABILITIES: Mapping[str, Mapping[str, int]] = {"a": {"disk": 1}, "b": {"gpu": 1}, "c": {"gpu": 1}}
 FLAGS = SupervisorFlags(dynamic=True, ordered=False, max_restarts=3, max_seconds=5.0)
 
 
 def traveller(name: str = "job", actor: str = "Traveller", **needs: int) -> PlacedSpec:
-    path = f"tests.unit.supervision.travellers:{actor}"
+    path = f"{TRAVELLERS}:{actor}"
     return PlacedSpec(child=ChildSpec(id=name, actor=path, start_deadline_s=2.0), needs=needs)
 
 
@@ -175,6 +176,28 @@ def test_a_placement_number_is_taken_once_and_only_if_it_is_the_highest(three: C
     assert (again.ok, again.last_number) == (False, 7)
     assert again.reason == "placement 7 of 'job' is late: 7 was here"
     assert three.benches["b"].row("job").incarnation == 7 * INCARNATIONS_PER_PLACEMENT + 1
+
+
+def test_an_order_that_is_not_understood_is_an_answer_and_no_crash(three: Cluster) -> None:
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    answer = three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child={"id": 7}))
+    assert not answer.ok
+    assert three.place(traveller(gpu=1)).host == "b", "unhurt"
+
+
+def test_a_placement_that_is_called_off_while_it_waits_for_its_predecessors_end_is_not_started(
+    three: Cluster,
+) -> None:
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    child = to_plain(PlacedSpec(child=ChildSpec(id="job", actor=f"{TRAVELLERS}:Lingerer")).child)
+    assert three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child=child)).ok
+    waiting = three.ask("a", "host@b", StartPlaced(epoch=epoch, number=2, child=child))
+    three.run(0.3)
+    stopping = three.ask("a", "host@b", StopPlaced(epoch=epoch, number=2, name="job"))
+    three.run(3.0)
+    assert (waiting.result().ok, stopping.result().ok) == (False, True)
+    assert waiting.result().reason == "placement 2 of 'job' was called off meanwhile"
+    assert three.carried_by("b") == set()
 
 
 def test_the_name_of_an_actor_that_was_not_placed_is_not_taken_from_it(three: Cluster) -> None:

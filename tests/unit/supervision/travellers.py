@@ -31,3 +31,10 @@ class Stillborn(Actor):
 
     def on_start(self) -> None:
         raise ZeroDivisionError("as ever")
+
+
+class Lingerer(Actor):
+    """Takes its time to end."""
+
+    async def on_stop(self) -> None:
+        await self.sleep(1.0)
