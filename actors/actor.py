@@ -223,6 +223,7 @@ class Actor:
         self._uses = 0
         self._progress_ns = 0
         self._held: deque[Envelope] = deque()
+        self._held_news: list[tuple[Any, str, int]] = []
         self._name = identity.name
         self._names = {identity.name}
         mail.is_mine = self._is_mine
@@ -434,7 +435,10 @@ class Actor:
         self.board.set(self.identity.slot, beat_ns=self.board.now_ns())
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle a message that came not by mail but from the runtime, about another actor."""
+        """Handle what the runtime, not mail, tells of another actor; once this one is started."""
+        if not self._is_started:
+            self._held_news.append((news, name, incarnation))
+            return
         self._busy(type(news).__name__)
         self._settle(getattr(self, self._handlers[type(news)])(news, Sender(name, incarnation)))
 
@@ -453,6 +457,8 @@ class Actor:
             return
         self._is_started = True
         self.runtime.wake_at(self.clock.monotonic_s())  # for the mail that was held
+        for held in self._held_news:
+            self.after(0.0, lambda held=held: self.take_news(*held))  # type: ignore[misc]
         if self.identity.probe_every_s > 0:
             self._next_probe()
         else:

@@ -118,6 +118,21 @@ def test_a_monitor_is_one_way(bench: Bench) -> None:
     assert other.downs == []
 
 
+def test_news_waits_like_mail_until_the_actor_is_started(bench: Bench) -> None:
+    class Slow(Watchful):
+        async def on_start(self) -> None:  # type: ignore[override]  # a base may be quicker
+            self.monitor("ghost")
+            self.monitor("other")
+            await self.sleep(3.0)
+            super().on_start()
+
+    bench.start(Watchful, "other")
+    slow = bench.start(Slow, "slow")
+    bench.kill("other")
+    bench.advance(4.0)
+    assert [down.reason for down in slow.downs] == ["noproc", "SIGKILL"]
+
+
 def test_who_has_no_handler_for_down_cannot_monitor(bench: Bench) -> None:
     with pytest.raises(ActorError, match=r"Careless monitors 'watchful' and has no handler .*Down"):
         bench.start(Careless, "careless").monitor("watchful")
