@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from actors.board import Board
+from actors.board import Board, Pulse
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, Sealed, message
 from actors.completion import Completion, drive
@@ -54,6 +54,9 @@ LIVENESS_CHECK_S = 0.05
 
 ANSWER_GRACE_S = 0.01
 """An answer sent right before the end of its sender may come this much after the news of that end."""
+
+HELD_MESSAGES = 1000
+"""Messages that wait for an `async` on_start; what comes then is refused."""
 
 MAIL_PER_TURN = 64
 """Messages taken before timers and finished work get their turn."""
@@ -222,6 +225,7 @@ class Actor:
         self._unsent = 0
         self._uses = 0
         self._progress_ns = 0
+        self._pulse = Pulse(board, identity.slot)
         self._held: deque[Envelope] = deque()
         self._held_news: list[tuple[Any, str, int]] = []
         self._name = identity.name
@@ -412,34 +416,34 @@ class Actor:
         """Open for business: run on_start, then announce readiness."""
         self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
         self.board.set(self.identity.slot, messages=0, refused=0, unsent=0, uses=0, progress_ns=0)
-        self._busy("on_start")
+        self._pulse.busy("on_start")
         self._settle(self.on_start(), self._started)
-        self._idle()
+        self._pulse.idle()
 
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be woken."""
         self.beat()
         self._learn_name()
         self._drain_mail()
-        self._busy("finished work and timers")
+        self._pulse.busy("finished work and timers")
         if self._worker is not None:
             self._worker.deliver()
         self._run_due_timers()
-        self._idle()
+        self._pulse.idle()
         if self._is_finishing and self._is_drained and not self._open_handlers:
             self._begin_stop()
         if self._timers:
             self.runtime.wake_at(self._timers[0][0])
 
     def beat(self) -> None:
-        self.board.set(self.identity.slot, beat_ns=self.board.now_ns())
+        self._pulse.beat()
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
         """Handle what the runtime, not mail, tells of another actor; once this one is started."""
         if not self._is_started:
             self._held_news.append((news, name, incarnation))
             return
-        self._busy(type(news).__name__)
+        self._pulse.busy(type(news).__name__)
         self._settle(getattr(self, self._handlers[type(news)])(news, Sender(name, incarnation)))
 
     def let_go(self) -> None:
@@ -496,12 +500,12 @@ class Actor:
                 self._is_drained = True
                 break
             if self._waits_for_start(envelope):
-                self._held.append(envelope)
+                self._hold(envelope)
                 continue
             self._messages += 1
-            self._busy(type(envelope.message).__name__)
+            self._pulse.busy(type(envelope.message).__name__)
             self._take(envelope)
-            self._idle()
+            self._pulse.idle()
         else:
             self.runtime.wake_at(self.clock.monotonic_s())
         self.board.set(
@@ -516,6 +520,13 @@ class Actor:
         if self._is_started and self._held:
             return self._held.popleft()
         return self._mail.receive()
+
+    def _hold(self, envelope: Envelope) -> None:
+        if len(self._held) < HELD_MESSAGES:
+            self._held.append(envelope)
+        else:
+            self._mail.refused += 1
+            self._refuse(envelope, f"{self._name!r} is still starting and holds {HELD_MESSAGES} messages")
 
     def _waits_for_start(self, envelope: Envelope) -> bool:
         """An `async` on_start gets answers and word of children and can be stopped; nothing else is taken."""
@@ -738,9 +749,3 @@ class Actor:
     def _count_unsent(self) -> None:
         self._unsent += 1
         self.board.set(self.identity.slot, unsent=self._unsent + self._mail.lost)
-
-    def _busy(self, what: str) -> None:
-        self.board.set(self.identity.slot, busy_since_ns=self.board.now_ns(), handler=what)
-
-    def _idle(self) -> None:
-        self.board.set(self.identity.slot, busy_since_ns=0)

@@ -134,13 +134,38 @@ class Vitals:
     last_error: str
 
 
+_MOMENT = struct.Struct("<q")
+_BUSY = struct.Struct("<q64s")  # busy_since_ns and handler lie side by side
+
+
+class Pulse:
+    """What an actor says of itself with every message: that it runs, and what it handles. Costs under 1 us."""
+
+    def __init__(self, board: "Board", slot: int) -> None:
+        self._board = board
+        self._beat_at = slot * SLOT_BYTES + _LAYOUT["beat_ns"].offset
+        self._busy_at = slot * SLOT_BYTES + _LAYOUT["busy_since_ns"].offset
+
+    def beat(self) -> None:
+        """It runs."""
+        _MOMENT.pack_into(self._board.memory, self._beat_at, self._board.now_ns())
+
+    def busy(self, what: str) -> None:
+        """From now on it is in this handler."""
+        _BUSY.pack_into(self._board.memory, self._busy_at, self._board.now_ns(), what.encode())
+
+    def idle(self) -> None:
+        """It waits for something to do."""
+        _MOMENT.pack_into(self._board.memory, self._busy_at, 0)
+
+
 class Board:
     """A mapped board file. Create it once per run, open it everywhere else."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("r+b")
-        self._map = mmap.mmap(self._file.fileno(), 0)
+        self.memory = mmap.mmap(self._file.fileno(), 0)
         self._slots: dict[str, int] = {}
         self.now_ns: Callable[[], int] = time.monotonic_ns
         """The clock of every `_ns` field; tests put their own."""
@@ -155,13 +180,13 @@ class Board:
         return cls(path)
 
     def close(self) -> None:
-        self._map.close()
+        self.memory.close()
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
         """One raw field; strings decoded, without the half letter a cut may have left at the end."""
         layout = _LAYOUT[field]
-        value = struct.unpack_from(layout.format, self._map, slot * SLOT_BYTES + layout.offset)[0]
+        value = struct.unpack_from(layout.format, self.memory, slot * SLOT_BYTES + layout.offset)[0]
         return value.rstrip(b"\0").decode("utf-8", "ignore") if isinstance(value, bytes) else value
 
     def set(self, slot: int, **fields: Any) -> None:
@@ -170,7 +195,7 @@ class Board:
             layout = _LAYOUT[name]
             if isinstance(value, str):
                 value = value.encode()[: struct.calcsize(layout.format)]
-            struct.pack_into(layout.format, self._map, slot * SLOT_BYTES + layout.offset, value)
+            struct.pack_into(layout.format, self.memory, slot * SLOT_BYTES + layout.offset, value)
 
     def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
         """The supervisor's write."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
+from actors.actor import HELD_MESSAGES, LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import Envelope, Kind, message
 from actors.completion import Completion
@@ -260,6 +260,21 @@ def test_no_ask_is_ever_left_open(bench: Bench) -> None:
     bench.end("deaf")
     bench.advance(4.6 + LIVENESS_CHECK_S)
     assert [ask for ask in asks if not ask.is_done] == []
+
+
+def test_what_waits_for_a_start_is_bounded_and_the_rest_is_told_so(bench: Bench) -> None:
+    bench.start(Counter, "counter")
+    slow = bench.start(SlowStarter, "slow")
+    asks: list[Completion[Sum]] = []
+    for _ in range(HELD_MESSAGES // 100 + 1):
+        asks += [bench.ask("slow", Add(number=1)) for _ in range(100)]
+        bench.settle()
+    with pytest.raises(Refused, match="'slow' is still starting and holds 1000 messages"):
+        asks[-1].result()
+    assert not asks[0].is_done
+    bench.advance(2.0)
+    assert asks[0].result() == Sum(number=1)
+    assert slow.sum == HELD_MESSAGES
 
 
 # ---- async handlers ----

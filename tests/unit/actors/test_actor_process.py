@@ -2,10 +2,12 @@
 
 import os
 import signal
+import socket
+from pathlib import Path
 
 import pytest
 
-from actors.process import exit_reason_of, is_alive, send_signal
+from actors.process import exit_reason_of, is_alive, leave_to_the_parent, send_signal
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,25 @@ def test_this_process_is_alive_and_one_that_was_reaped_is_not() -> None:
     os.waitpid(pid, 0)
     assert not is_alive(pid)
     assert not send_signal(pid, signal.SIGTERM)
+
+
+def test_a_child_leaves_sockets_and_the_like_to_its_parent_and_keeps_files_and_pipes(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    event = os.eventfd(0)
+    kept = socket.socket(socket.AF_UNIX)
+    said, saying = os.pipe()
+    with (tmp_path / "file").open("w") as file:
+        if not (pid := os.fork()):
+            leave_to_the_parent(except_fd=kept.fileno())
+            is_open = [
+                Path(f"/proc/self/fd/{fd}").exists()
+                for fd in (ours.fileno(), theirs.fileno(), event, kept.fileno(), saying, file.fileno())
+            ]
+            os.write(saying, bytes(is_open))
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert list(os.read(said, 100)) == [False, False, False, True, True, True]
+    for holder in (ours, theirs, kept):
+        holder.close()
+    for fd in (event, said, saying):
+        os.close(fd)

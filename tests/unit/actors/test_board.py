@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import SLOTS, ActorState, Board
+from actors.board import SLOTS, ActorState, Board, Pulse
 from actors.errors import ActorError
 
 
@@ -199,3 +199,22 @@ def test_a_name_that_moves_during_the_search_is_found(board: Board, monkeypatch:
     monkeypatch.setattr(Board, "_look_for", moves_meanwhile)
     assert reader.find("env") == first
     reader.close()
+
+
+def test_a_pulse_writes_what_everybody_reads(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "pulse")
+    board.claim("before", "root")
+    slot = board.claim("ann", "root")
+    pulse = Pulse(board, slot)
+    pulse.beat()
+    pulse.busy("a handler with a name of more than sixty-four letters, cut where its place ends")
+    vitals = board.vitals(slot)
+    assert vitals.beat_age_s is not None
+    assert vitals.busy_s is not None
+    assert vitals.handler == "a handler with a name of more than sixty-four letters, cut where"
+    pulse.busy("Short")
+    assert board.vitals(slot).handler == "Short"
+    pulse.idle()
+    assert board.vitals(slot).busy_s is None
+    assert board.vitals(0).beat_age_s is None
+    board.close()
