@@ -139,7 +139,7 @@ _BUSY = struct.Struct("<q64s")  # busy_since_ns and handler lie side by side
 
 
 class Pulse:
-    """What an actor says of itself with every message: that it runs, and what it handles. Costs under 1 us."""
+    """What an actor says of itself with every message: that it runs, and what it handles. Below 1 us."""
 
     def __init__(self, board: "Board", slot: int) -> None:
         self._board = board
