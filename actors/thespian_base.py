@@ -51,7 +51,7 @@ import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
 from thespian.system.transport import ReceiveEnvelope  # noqa: E402
 from thespian.system.transport.streamBuffer import ReceiveBuffer, ackDataErrPacket, ackPacket  # noqa: E402
 
-from actors.process import EXIT_LOOP_ENDED, die_with_parent  # noqa: E402
+from actors.process import EXIT_LOOP_ENDED, allow_many_files, die_with_parent  # noqa: E402
 
 _key = b""
 _admin_pid_file = Path(os.devnull)
@@ -340,6 +340,7 @@ def _start_admin(*args: Any, **kwargs: Any) -> Any:
     """
     _die_with_parent()
     let_go(_launcher)
+    allow_many_files()
     _admin_pid_file.write_text(str(os.getpid()))
     real_fork = os.fork
 

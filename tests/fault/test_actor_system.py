@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import pickle
+import resource
 import shutil
 import socket
 import tempfile
@@ -19,6 +20,7 @@ import pytest
 
 from actors import thespian_base
 from actors.errors import ActorDied, SystemStartFailed
+from actors.process import MANY_FILES
 from actors.system import ActorSystem, RootSpec
 from supervision.child_spec import ChildSpec
 from tests.fault.actors_under_test import (
@@ -84,6 +86,13 @@ def thespian_ports(system: Running) -> dict[str, tuple[str, int]]:
         for connection in psutil.Process(pid).net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
+
+
+def test_a_supervisor_may_have_more_children_than_the_usual_limit_of_open_files(system: Running) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for name in ("root", "crowd", "b"):
+        soft, _ = psutil.Process(system.pid(name)).rlimit(psutil.RLIMIT_NOFILE)
+        assert soft == -1 or soft >= min(hard if hard != -1 else MANY_FILES, MANY_FILES)
 
 
 def test_thespian_listens_on_this_machine_alone_and_only_where_processes_are_forked(system: Running) -> None:
