@@ -251,8 +251,8 @@ class SupervisorCore:
     def _take_along(self, failed: Child) -> None:
         for sibling in list(self._siblings_taken_along(failed)):
             if sibling.spec.restart is Restart.TEMPORARY:
-                sibling.target = Target.DOWN
-            elif sibling.status is not Status.DOWN:
+                sibling.target, sibling.is_forgotten = Target.DOWN, True
+            elif sibling.status is not Status.DOWN and sibling.target is not Target.DOWN:
                 sibling.target = Target.BOUNCE
                 sibling.restarts += 1
                 sibling.last_reason = f"restarted along with {failed.spec.id!r}: {failed.last_reason}"

@@ -160,6 +160,7 @@ def describe(child: Child) -> str:
 
 
 def _why_busy(child: Child) -> str:
-    if not child.is_gone:
-        return RUNNING
-    return "" if child.target is Target.DOWN else RESTARTING
+    if child.is_gone and child.target is Target.DOWN:
+        return ""
+    is_starting_again = child.status is Status.STARTING and child.restarts > 0
+    return RESTARTING if child.is_gone or is_starting_again else RUNNING
