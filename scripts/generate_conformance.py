@@ -41,6 +41,8 @@ Beyond the cases:
 - In a pool (`ordered=false`) a first start that fails is a failure like any other, tried again within the
   budget: one browser that does not come up must not keep the others from working. With `ordered=true` it ends
   the supervisor, as in OTP.
+- A child that was terminated, has ended for good or was ignored stays down when a strategy restarts its
+  siblings, until `restart_child`; OTP starts it along with them.
 - A child that ends normally before it was ready has ended; in OTP that is a failed start.
 - A `transient` supervisor that gave up stays down, because its reason is `shutdown`. That is OTP's rule, and
   a trap there as well: give supervisors `permanent`.

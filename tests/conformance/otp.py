@@ -642,6 +642,18 @@ class TestMisc:
         world.until_state("pool", "undefined")
         assert world.lives("pool", "b", "root") == (1, 1, 1)
 
+    @pytest.mark.parametrize("strategy", [Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE])
+    def test_a_child_that_is_being_terminated_stays_down_though_a_sibling_fails_meanwhile(
+        self, world: World, strategy: Strategy
+    ) -> None:
+        world.grow(child("a"), child("slow", stop=0.3), strategy=strategy)
+        terminated = world.asked(TerminateChild(id="slow"))
+        world.until_state("slow", "stopping")
+        world.end_and_await_next("a", "kill")
+        ok(world.result(terminated))
+        assert world.state("slow") == "undefined"
+        assert world.lives("a", "slow") == (2, 1)
+
     @case("count_children")
     def test_children_are_counted_as_they_come_and_go(self, world: World) -> None:
         world.grow(child("a"), child("b"))
