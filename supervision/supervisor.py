@@ -258,6 +258,7 @@ class Supervisor(Actor):
             return Managed(ok=False, reason=str(error))
         if refusal is not management.WAITS:
             self._carry_out(actions)
+            self._publish()  # whoever hears that it is done finds it done on the board
             return self._managed(id_, ok=not refusal, reason=refusal)
         answer = wait(id_)
         self._carry_out(actions)
