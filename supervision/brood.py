@@ -18,7 +18,7 @@ from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, start_ti
 from actors.shell import ChildProcess, last_words
 from supervision import reports
 from supervision.actions import Child, Ended, Status
-from supervision.child_spec import ChildSpec, ChildType
+from supervision.child_spec import ChildType
 from supervision.reports import Death
 
 BEATS_PER_DEADLINE = 3
@@ -105,8 +105,9 @@ class Brood:
 
     # ---- processes ----
 
-    def spawn(self, spec: ChildSpec, incarnation: int, *, is_spare: bool = False) -> None:
+    def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
         """Start a process. Raises ChildNotStarted when none can be forked."""
+        spec = child.spec
         if spec.preload:
             with contextlib.suppress(ImportError):  # the child will say what cannot be imported
                 importlib.import_module(spec.actor.partition(":")[0])
@@ -122,6 +123,8 @@ class Brood:
             work_since_ns=0,
             beat_ns=self._board.now_ns(),
             started_unix_s=self._clock.unix_s(),
+            restarts=child.restarts,
+            last_reason=child.last_reason,  # before the new process can be asked why
         )
         process: ChildProcess = self._runtime.spawn(
             {

@@ -303,9 +303,10 @@ class Supervisor(Actor):
         for action in actions:
             match action:
                 case Spawn(id_, incarnation):
-                    self._brood.spawn(self._core.children[id_].spec, incarnation)
+                    self.beat()  # hundreds of starts in one turn are work, not a hang
+                    self._brood.spawn(self._core.children[id_], incarnation)
                 case SpawnSpare(id_, incarnation):
-                    self._brood.spawn(self._core.children[id_].spec, incarnation, is_spare=True)
+                    self._brood.spawn(self._core.children[id_], incarnation, is_spare=True)
                 case Promote(id_, incarnation):
                     self._brood.promote(id_, incarnation)
                 case AskToStop(id_, incarnation, finish):
