@@ -485,6 +485,7 @@ class Actor:
     def _is_fit(self, fit: bool) -> None:
         if self._is_stopping:
             return
+        self._pulse.busy("getting ready")  # however long on_start took: from now on it is watched
         self.set_ready(fit)
         if fit and not self._was_ready:
             self._was_ready = True

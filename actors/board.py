@@ -134,8 +134,10 @@ class Vitals:
     last_error: str
 
 
-_MOMENT = struct.Struct("<q")
-_BUSY = struct.Struct("<q64s")  # busy_since_ns and handler lie side by side
+_BEAT = struct.Struct("<q")
+_IDLE = struct.Struct("<qq")
+_BUSY = struct.Struct("<qq64s")
+"""beat_ns, busy_since_ns and handler lie side by side, so one write says all three."""
 
 
 class Pulse:
@@ -143,20 +145,20 @@ class Pulse:
 
     def __init__(self, board: "Board", slot: int) -> None:
         self._board = board
-        self._beat_at = slot * SLOT_BYTES + _LAYOUT["beat_ns"].offset
-        self._busy_at = slot * SLOT_BYTES + _LAYOUT["busy_since_ns"].offset
+        self._at = slot * SLOT_BYTES + _LAYOUT["beat_ns"].offset
 
     def beat(self) -> None:
         """It runs."""
-        _MOMENT.pack_into(self._board.memory, self._beat_at, self._board.now_ns())
+        _BEAT.pack_into(self._board.memory, self._at, self._board.now_ns())
 
     def busy(self, what: str) -> None:
-        """From now on it is in this handler."""
-        _BUSY.pack_into(self._board.memory, self._busy_at, self._board.now_ns(), what.encode())
+        """It runs, and from now on it is in this handler."""
+        now_ns = self._board.now_ns()
+        _BUSY.pack_into(self._board.memory, self._at, now_ns, now_ns, what.encode())
 
     def idle(self) -> None:
-        """It waits for something to do."""
-        _MOMENT.pack_into(self._board.memory, self._busy_at, 0)
+        """It runs, and waits for something to do."""
+        _IDLE.pack_into(self._board.memory, self._at, self._board.now_ns(), 0)
 
 
 class Board:

@@ -11,7 +11,6 @@ import importlib
 import os
 import select
 import signal
-import threading
 import time
 import traceback
 import weakref
@@ -139,16 +138,22 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
 
     def serve_for_ever(self) -> None:
         """The loop of an actor that forks nobody: it needs nothing of Thespian any more. Never returns."""
+        assert self._actor is not None
+        beat_s = self._actor.identity.beat_s
         try:
             while True:
-                self._serve(-1)
+                self._serve(beat_s)
         except BaseException:
             self._crash()
 
     def _serve(self, timeout_s: float) -> None:
-        """One turn of the actor, once there is something to do (a negative timeout waits for it)."""
+        """One turn of the actor once there is something to do; a beat when there is nothing for so long."""
         assert self._actor is not None
-        for fd, _ in self._epoll.poll(timeout_s):
+        events = self._epoll.poll(timeout_s)
+        if not events and timeout_s:
+            self._actor.beat()
+            return
+        for fd, _ in events:
             ready = self._watched.get(fd)  # what was ready before it may have unwatched it
             if ready is not None:
                 ready()
@@ -171,8 +176,6 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
         if wanted.forks:
             actor.every(identity.beat_s, actor.beat)
-        else:
-            threading.Thread(target=_beat_for_ever, args=(actor,), daemon=True, name="beat").start()
         self._actor = actor
         actor.boot(inbox_fd)
 
@@ -257,13 +260,6 @@ def _default_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-
-
-def _beat_for_ever(actor: Actor) -> None:
-    """Prove that the process runs and the interpreter turns over, whatever the main thread does."""
-    while True:
-        actor.beat()
-        time.sleep(actor.identity.beat_s)
 
 
 _shells: "weakref.WeakSet[Shell]" = weakref.WeakSet()

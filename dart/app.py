@@ -75,7 +75,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
         return ChildSpec(id=id_, actor=actor, args=told, **limits_of(config.supervision.child(id_)) | spec)
 
-    def pool(id_: str, names: tuple[str, ...], actor: str) -> ChildSpec:
+    def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
         limits = getattr(config.supervision, id_)
         flags = SupervisorFlags(
             max_restarts=limits.max_restarts,
@@ -83,14 +83,14 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
             max_quarantined=limits.max_quarantined,
             ordered=False,
         )
-        return supervisor_spec(id_, flags, tuple(worker(name, actor) for name in names))
+        return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
 
     return (
-        worker("store", "dart.store.actor:StoreActor"),
-        worker("curator", "dart.curation.actor:CuratorActor"),
+        worker("store", "dart.store.actor:StoreActor", preload=True),
+        worker("curator", "dart.curation.actor:CuratorActor", preload=True),
         pool("rollout_pool", rollouts, "dart.rollout.actor:RolloutActor"),
-        worker("weight_sync", "dart.rollout.weight_sync:WeightSyncActor"),
-        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
+        worker("weight_sync", "dart.rollout.weight_sync:WeightSyncActor", preload=True),
+        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor", preload=True),
         worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
     )
 

@@ -1,5 +1,8 @@
 """The tree in code is the tree of the plan."""
 
+import subprocess
+import sys
+
 from actors.codec import from_plain
 from dart.app import children, final_reserve_s, root_spec
 from dart.config import load_config
@@ -44,3 +47,18 @@ def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> 
     with_it, without = load_config(), load_config(None, ["evaluation.after=false"])
 
     assert final_reserve_s(with_it) > final_reserve_s(without) > 0
+
+
+def test_supervisors_preload_nothing_heavy() -> None:
+    """They fork: torch in a supervisor would be torch, and its threads, in every child."""
+    everyone = [*children(load_config(), {})]
+    for spec in everyone:
+        everyone += [from_plain(child, ChildSpec) for child in spec.args.get("children", ())]
+    modules = sorted({spec.actor.partition(":")[0] for spec in everyone if spec.preload})
+    code = (
+        f"import sys, threading, {', '.join(modules)}; "
+        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules); assert threading.active_count() == 1"
+    )
+
+    assert len(modules) == 4
+    subprocess.run([sys.executable, "-c", code], check=True)
