@@ -119,6 +119,7 @@ class Supervisor(Actor):
         self._core = SupervisorCore(flags, specs)
         self._brood = Brood(self.board, self.identity, self.runtime, self.clock, self._exited)
         self._deaths: dict[str, tuple[int, Death]] = {}
+        self._reports: list[tuple[Report, Child | None, int, Death]] = []
         self._starts: dict[str, Completion[Managed]] = {}
         self._ends: dict[str, list[Completion[Managed]]] = {}
         self._look_at_s = math.inf
@@ -315,7 +316,8 @@ class Supervisor(Actor):
                 case Kill(id_, incarnation, why):
                     self._brood.kill(id_, incarnation, why)
                 case Report():
-                    self._report(action)
+                    child = self._core.children.get(action.offender)
+                    self._reports.append((action, child, *self._deaths.get(action.offender, (0, Death()))))
                 case Answer(id_, ok, reason):
                     self._answer_start(id_, ok, reason)
                 case Forget(id_):
@@ -341,6 +343,7 @@ class Supervisor(Actor):
             self.after(0.0, self._settle_turn)
 
     def _settle_turn(self) -> None:
+        self._write_reports()
         self._publish()
         self._answer_ends()
         if self._core.finishing is None and self._is_up():
@@ -389,7 +392,34 @@ class Supervisor(Actor):
             retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
             self._brood.publish(child, state, retry_unix_s)
 
-    def _report(self, report: Report) -> None:
+    def _write_reports(self) -> None:
+        """Once the replacements are under way: nobody waits for a disk."""
+        waiting, self._reports = self._reports, []
+        for report, child, incarnation, death in waiting:
+            self._log_report(report)
+            reports.append(
+                self.identity.run_dir,
+                SupervisorReport(
+                    unix_s=self.clock.unix_s(),
+                    supervisor=self.identity.name,
+                    context=report.context,
+                    reason=report.reason,
+                    offender=Offender(
+                        id=report.offender,
+                        incarnation=incarnation,
+                        pid=death.pid,
+                        restart=child.spec.restart.value if child else "",
+                        shutdown_s=child.spec.shutdown_s if child else 0.0,
+                    ),
+                    exit_code=death.exit_code,
+                    signal=death.signal,
+                    last_words=death.last_words,
+                    log_lines=death.log_lines,
+                    chain=death.chain,
+                ),
+            )
+
+    def _log_report(self, report: Report) -> None:
         level = self.log.error if report.context == "shutdown" else self.log.warning
         level(
             "supervisor_report",
@@ -398,31 +428,9 @@ class Supervisor(Actor):
             reason=report.reason,
             offender=report.offender,
         )
-        child = self._core.children.get(report.offender)
-        incarnation, death = self._deaths.get(report.offender, (0, Death()))
-        reports.append(
-            self.identity.run_dir,
-            SupervisorReport(
-                unix_s=self.clock.unix_s(),
-                supervisor=self.identity.name,
-                context=report.context,
-                reason=report.reason,
-                offender=Offender(
-                    id=report.offender,
-                    incarnation=incarnation,
-                    pid=death.pid,
-                    restart=child.spec.restart.value if child else "",
-                    shutdown_s=child.spec.shutdown_s if child else 0.0,
-                ),
-                exit_code=death.exit_code,
-                signal=death.signal,
-                last_words=death.last_words,
-                log_lines=death.log_lines,
-                chain=death.chain,
-            ),
-        )
 
     def _finish(self, finish: Finish) -> None:
+        self._write_reports()
         self._publish()
         self._all_down.succeed(None)
         if self._is_stopping:
