@@ -267,10 +267,11 @@ class Bridge(Actor):
             deadline_unix_ms=self._unix_ms() + carry.left_ms if carry.left_ms else 0,
             message=Sealed(carry.message, carry.payload),
         )
-        further = self.sessions.get(self.directory.host_of(envelope.to))
-        if further is not None:
+        host = self.directory.host_of(envelope.to)
+        further = self.sessions.get(host)
+        if further is not None and further is not session:
             self._carry(further, envelope)
-        elif not self.directory.is_exported(envelope.to):
+        elif host or not self.directory.is_exported(envelope.to):
             session.refused += 1
             self._refuse(envelope, f"host {self.host!r} offers no {envelope.to!r}")
         else:

@@ -117,6 +117,7 @@ class Brood:
             ActorState.STARTING,
             incarnation=incarnation,
             pid=0,
+            route=0,
             ready=0,
             uses=0,
             busy_since_ns=0,

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -81,8 +82,8 @@ class Cluster:
         self.relay = relay
         self.machines = machines
 
-    def ask(self, to: str, content: Any, host: str = "a") -> Any:
-        return self.machines[host].probe.ask(to, content)
+    def ask(self, to: str, content: Any, deadline_s: float = PATIENCE_S) -> Any:
+        return self.machines["a"].probe.ask(to, content, deadline_s)
 
     def heal(self) -> None:
         """All links as they should be, all three hosts there, the job up and answering."""
@@ -116,7 +117,7 @@ class Cluster:
             if not whereabouts.is_up or whereabouts.host == but_not:
                 return False
             with contextlib.suppress(AskError):
-                answers.append(self.ask(JOB, Where()))
+                answers.append(self.ask(JOB, Where(), LEASE_S))  # mail may get lost with a connection
             return bool(answers)
 
         eventually(answers_now, f"{JOB} answers, elsewhere than on {but_not!r}", self.explain)
@@ -245,6 +246,16 @@ def test_a_lost_machine_is_noticed_its_asks_end_and_another_machine_takes_over(
     assert cluster.epochs()[lost] > epoch, "it is back under a new epoch"
     key = f"{JOB} {old.incarnation}"
     assert cluster.results().get(key) == counts.get(key), "and nothing of the old one was taken after"
+
+
+def test_a_killed_bridge_is_back_and_what_was_placed_behind_it_is_placed_anew(cluster: Cluster) -> None:
+    old, place = cluster.await_job(), cluster.where()
+    bridge = cluster.machines[place.host].row("bridge")
+    assert bridge is not None
+    os.kill(bridge.pid, signal.SIGKILL)
+    eventually(lambda: cluster.where().number > place.number, "it is placed anew", cluster.explain)
+    assert cluster.await_job().incarnation > old.incarnation
+    eventually(lambda: not is_alive(old.pid), "the old one is stopped", cluster.explain)
 
 
 def test_a_slow_link_is_not_taken_for_a_lost_one(cluster: Cluster) -> None:
