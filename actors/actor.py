@@ -174,7 +174,10 @@ class _PendingAsk:
 
 
 class Actor:
-    """Base of every actor. Not thread-safe: everything runs on the actor's own thread."""
+    """Base of every actor. Not thread-safe: everything runs on the actor's own thread.
+
+    What is private here has two underscores: a subclass may call its own attributes what it likes.
+    """
 
     forks: ClassVar[bool] = False
     """Supervisors fork their children and therefore own no thread: they beat from their loop."""
@@ -182,7 +185,10 @@ class Actor:
     traps_exits: ClassVar[bool] = False
     """True: the end of a linked actor, normal or not, is a message (`Exit`) and no crash."""
 
-    _handlers: ClassVar[dict[type, str]] = {Linked: "_linked_by", Unlinked: "_unlinked_by"}
+    _handlers: ClassVar[dict[type, str]] = {
+        Linked: "_Actor__linked_by",
+        Unlinked: "_Actor__unlinked_by",
+    }
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -210,35 +216,35 @@ class Actor:
         self.log = structlog.get_logger().bind(actor=identity.name, incarnation=identity.incarnation)
         self.board = board
         self.runtime = runtime
-        self._mail = mail
-        self._ids = itertools.count(1)
-        self._asks: dict[int, _PendingAsk] = {}
-        self._is_checking_asks = False
-        self._watcher = Watcher(board, runtime, self.after)
-        self._bonds = Bonds(self, self._watcher)
-        self._asked: set[Address] = set()
+        self.__mail = mail
+        self.__ids = itertools.count(1)
+        self.__asks: dict[int, _PendingAsk] = {}
+        self.__is_checking_asks = False
+        self.__watcher = Watcher(board, runtime, self.after)
+        self.__bonds = Bonds(self, self.__watcher)
+        self.__asked: set[Address] = set()
         """Slot and incarnation of whom it ever asked and has an eye on."""
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._worker: Worker | None = None
-        self._works: dict[int, tuple[str, int]] = {}
-        self._messages = 0
-        self._unsent = 0
-        self._uses = 0
-        self._progress_ns = 0
-        self._pulse = Pulse(board, identity.slot)
-        self._held: deque[Envelope] = deque()
-        self._held_news: list[tuple[Any, str, int]] = []
-        self._name = identity.name
-        self._names = {identity.name}
-        mail.is_mine = self._is_mine
-        self._is_started = False
-        self._is_ignored = False
-        self._was_ready = False
-        self._is_probing = False
-        self._is_stopping = False
-        self._is_finishing = False
-        self._is_drained = True
-        self._open_handlers = 0
+        self.__timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.__worker: Worker | None = None
+        self.__works: dict[int, tuple[str, int]] = {}
+        self.__messages = 0
+        self.__unsent = 0
+        self.__uses = 0
+        self.__progress_ns = 0
+        self.__pulse = Pulse(board, identity.slot)
+        self.__held: deque[Envelope] = deque()
+        self.__held_news: list[tuple[Any, str, int]] = []
+        self.__name = identity.name
+        self.__names = {identity.name}
+        mail.is_mine = self.__is_mine
+        self.__is_started = False
+        self.__is_ignored = False
+        self.__was_ready = False
+        self.__is_probing = False
+        self.__is_stopping = False
+        self.__is_finishing = False
+        self.__is_drained = True
+        self.__open_handlers = 0
 
     # ---- for subclasses to override ----
 
@@ -264,9 +270,9 @@ class Actor:
         incarnation   whom it is for and nobody else; 0 for whoever bears the name
         """
         try:
-            self._mail.send(replace(self._envelope(Kind.TELL, to, content), to_incarnation=incarnation))
+            self.__mail.send(replace(self.__envelope(Kind.TELL, to, content), to_incarnation=incarnation))
         except (ActorDied, MailboxFull) as error:
-            self._count_unsent()
+            self.__count_unsent()
             self.log.warning("tell_not_sent", to=to, message=type(content).__name__, reason=str(error))
             return False
         return True
@@ -278,20 +284,20 @@ class Actor:
         is dropped: who does not want the answer has nothing to lose by it.
         """
         completion: Completion[Any] = Completion()
-        envelope = self._envelope(Kind.ASK, to, content, deadline_s=deadline_s)
+        envelope = self.__envelope(Kind.ASK, to, content, deadline_s=deadline_s)
         try:
-            address = self._mail.send(envelope)
+            address = self.__mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
-            self._count_unsent()
+            self.__count_unsent()
             completion.fail(error)
             return completion
-        if address not in self._asked:
-            self._watch_asked(address)
-        if not self._is_checking_asks:
-            self._is_checking_asks = True
-            self.after(LIVENESS_CHECK_S, self._check_asks)
+        if address not in self.__asked:
+            self.__watch_asked(address)
+        if not self.__is_checking_asks:
+            self.__is_checking_asks = True
+            self.after(LIVENESS_CHECK_S, self.__check_asks)
         now_s = self.clock.monotonic_s()
-        self._asks[envelope.id] = _PendingAsk(completion, to, address, now_s + deadline_s, deadline_s)
+        self.__asks[envelope.id] = _PendingAsk(completion, to, address, now_s + deadline_s, deadline_s)
         return completion
 
     def sleep(self, seconds: float) -> Completion[None]:
@@ -303,32 +309,32 @@ class Actor:
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back once; a coroutine it returns is run."""
         when_s = self.clock.monotonic_s() + seconds
-        heapq.heappush(self._timers, (when_s, next(self._ids), lambda: self._settle(callback())))
+        heapq.heappush(self.__timers, (when_s, next(self.__ids), lambda: self.__settle(callback())))
         self.runtime.wake_at(when_s)
 
     def every(self, seconds: float, callback: Callable[[], Any]) -> None:
         """Call back for ever; the next call is timed from the end of the last, coroutine or not."""
 
         def again() -> None:
-            self._settle(callback(), lambda _: self.after(seconds, again))
+            self.__settle(callback(), lambda _: self.after(seconds, again))
 
         self.after(seconds, again)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Let a coroutine run beside the mailbox."""
-        self._settle(coroutine)
+        self.__settle(coroutine)
 
     def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Completion[T]:
         """Await blocking work. If it is not done by its deadline the actor crashes, naming the work.
 
         An error is raised where the work is awaited; awaited by nobody, it crashes the actor.
         """
-        completion = self._own_worker().in_thread(work)
-        id_ = next(self._ids)
-        self._works[id_] = (name, self.board.now_ns())
-        self._show_oldest_work()
-        completion.then(lambda: self._work_ended(id_))
-        self.after(deadline_s, lambda: self._crash_if_overdue(id_, deadline_s))
+        completion = self.__own_worker().in_thread(work)
+        id_ = next(self.__ids)
+        self.__works[id_] = (name, self.board.now_ns())
+        self.__show_oldest_work()
+        completion.then(lambda: self.__work_ended(id_))
+        self.after(deadline_s, lambda: self.__crash_if_overdue(id_, deadline_s))
         return completion
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
@@ -336,7 +342,7 @@ class Actor:
 
         An error is raised where it is awaited; awaited by nobody, it crashes the actor.
         """
-        return self._own_worker().in_loop(coroutine)
+        return self.__own_worker().in_loop(coroutine)
 
     def monitor(self, name: str) -> int:
         """Be told once, by a `Down` message, when the actor that bears the name now ends, and why.
@@ -349,11 +355,11 @@ class Actor:
             raise ActorError(
                 f"{type(self).__name__} monitors {name!r} and has no handler marked @receives(Down)"
             )
-        return self._bonds.monitor(name)
+        return self.__bonds.monitor(name)
 
     def demonitor(self, ref: int) -> None:
         """No `Down` comes for this reference any more."""
-        self._bonds.demonitor(ref)
+        self.__bonds.demonitor(ref)
 
     def link(self, name: str) -> None:
         """Share the fate of the actor that bears the name now, and let it share this one's.
@@ -362,15 +368,15 @@ class Actor:
         LinkedActorEnded, or gets an `Exit` message if it `traps_exits`. Nobody bears the name: as if it had
         ended with reason `noproc`.
         """
-        self._bonds.link(name)
+        self.__bonds.link(name)
 
     def unlink(self, name: str) -> None:
         """End the link, on both sides."""
-        self._bonds.unlink(name)
+        self.__bonds.unlink(name)
 
     def stop(self) -> None:
         """End normally, as if told to."""
-        self._begin_stop()
+        self.__begin_stop()
 
     def ignore(self) -> None:
         """Say in `on_start` that there is nothing for this actor to do (OTP's `ignore`).
@@ -378,29 +384,38 @@ class Actor:
         Once `on_start` is through the process ends, with neither `on_stop` nor a restart; its supervisor
         keeps the child as stopped. Raises ActorError after the start.
         """
-        if self._is_started:
+        if self.__is_started:
             raise ActorError(f"{self.identity.name!r} is started and cannot be ignored; call stop() instead")
-        self._is_ignored = True
+        self.__is_ignored = True
 
     def on_foreign(self, envelope: Envelope) -> None:
         """Mail for another name came here, its message still sealed; bridges between hosts override it.
 
         Otherwise it is refused.
         """
-        self._mail.refused += 1
-        self._refuse(envelope, f"{self._name!r} is not {envelope.to!r}")
+        self.__mail.refused += 1
+        self.__refuse(envelope, f"{self.__name!r} is not {envelope.to!r}")
+
+    def refuse(self, envelope: Envelope, reason: str) -> None:
+        """Let whoever sent it know, if it asked, that it is not taken and why; for bridges between hosts."""
+        self.__refuse(envelope, reason)
 
     def forward(self, envelope: Envelope) -> int:
         """Send an envelope as it is, its sender kept; for bridges between hosts.
 
         Returns the incarnation it went to. Raises ActorDied or MailboxFull; then nothing was sent.
         """
-        return self._mail.send(envelope).incarnation
+        return self.__mail.send(envelope).incarnation
 
     def used(self, n: int = 1) -> None:
         """Count `n` uses on the board; a supervisor may replace an actor of so many."""
-        self._uses += n
-        self.board.set(self.identity.slot, uses=self._uses)
+        self.__uses += n
+        self.board.set(self.identity.slot, uses=self.__uses)
+
+    @property
+    def is_stopping(self) -> bool:
+        """It was told to stop, or stops by itself; on_stop has begun."""
+        return self.__is_stopping
 
     def set_gauges(self, **gauges: int) -> None:
         """Publish numbers on the board: `version`, `in_flight`."""
@@ -416,276 +431,276 @@ class Actor:
         """Open for business: run on_start, then announce readiness."""
         self.runtime.watch(inbox_fd, lambda: None)  # every turn drains the inbox
         self.board.set(self.identity.slot, messages=0, refused=0, unsent=0, uses=0, progress_ns=0)
-        self._pulse.busy("on_start")
-        self._settle(self.on_start(), self._started)
-        self._pulse.idle()
+        self.__pulse.busy("on_start")
+        self.__settle(self.on_start(), self.__started)
+        self.__pulse.idle()
 
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be woken."""
         self.beat()
-        self._learn_name()
-        self._drain_mail()
-        self._pulse.busy("finished work and timers")
-        if self._worker is not None:
-            self._worker.deliver()
-        self._run_due_timers()
-        self._pulse.idle()
-        if self._is_finishing and self._is_drained and not self._open_handlers:
-            self._begin_stop()
-        if self._timers:
-            self.runtime.wake_at(self._timers[0][0])
+        self.__learn_name()
+        self.__drain_mail()
+        self.__pulse.busy("finished work and timers")
+        if self.__worker is not None:
+            self.__worker.deliver()
+        self.__run_due_timers()
+        self.__pulse.idle()
+        if self.__is_finishing and self.__is_drained and not self.__open_handlers:
+            self.__begin_stop()
+        if self.__timers:
+            self.runtime.wake_at(self.__timers[0][0])
 
     def beat(self) -> None:
-        self._pulse.beat()
+        self.__pulse.beat()
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
         """Handle what the runtime, not mail, tells of another actor; once this one is started."""
-        if not self._is_started:
-            self._held_news.append((news, name, incarnation))
+        if not self.__is_started:
+            self.__held_news.append((news, name, incarnation))
             return
-        self._pulse.busy(type(news).__name__)
-        self._settle(getattr(self, self._handlers[type(news)])(news, Sender(name, incarnation)))
+        self.__pulse.busy(type(news).__name__)
+        self.__settle(getattr(self, self._handlers[type(news)])(news, Sender(name, incarnation)))
 
     def let_go(self) -> None:
         """Close worker threads and descriptors without ending the process; for tests."""
-        self._watcher.close()
-        if self._worker is not None:
-            self._worker.close()
+        self.__watcher.close()
+        if self.__worker is not None:
+            self.__worker.close()
 
     # ---- inside ----
 
-    def _started(self, _: Any) -> None:
-        if self._is_ignored:
+    def __started(self, _: Any) -> None:
+        if self.__is_ignored:
             self.log.info("actor_ignored")
-            self._end(EXIT_IGNORED)
+            self.__end(EXIT_IGNORED)
             return
-        self._is_started = True
+        self.__is_started = True
         self.runtime.wake_at(self.clock.monotonic_s())  # for the mail that was held
-        for held in self._held_news:
+        for held in self.__held_news:
             self.after(0.0, lambda held=held: self.take_news(*held))  # type: ignore[misc]
         if self.identity.probe_every_s > 0:
-            self._next_probe()
+            self.__next_probe()
         else:
-            self._is_fit(True)
+            self.__is_fit(True)
 
-    def _next_probe(self) -> None:
-        if self._is_stopping:
+    def __next_probe(self) -> None:
+        if self.__is_stopping:
             return
-        if self._is_probing:
+        if self.__is_probing:
             self.set_ready(False)  # whoever needs longer than the time between two probes is not fit
         else:
-            self._is_probing = True
-            self._settle(self.on_probe(), self._probed)
-        self.after(self.identity.probe_every_s, self._next_probe)
+            self.__is_probing = True
+            self.__settle(self.on_probe(), self.__probed)
+        self.after(self.identity.probe_every_s, self.__next_probe)
 
-    def _probed(self, answer: Any) -> None:
-        self._is_probing = False
-        self._is_fit(bool(answer))
+    def __probed(self, answer: Any) -> None:
+        self.__is_probing = False
+        self.__is_fit(bool(answer))
 
-    def _is_fit(self, fit: bool) -> None:
-        if self._is_stopping:
+    def __is_fit(self, fit: bool) -> None:
+        if self.__is_stopping:
             return
-        self._pulse.busy("getting ready")  # however long on_start took: from now on it is watched
+        self.__pulse.busy("getting ready")  # however long on_start took: from now on it is watched
         self.set_ready(fit)
-        if fit and not self._was_ready:
-            self._was_ready = True
+        if fit and not self.__was_ready:
+            self.__was_ready = True
             self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
             if self.identity.parent != LAUNCHER:
                 self.tell(self.identity.parent, ChildReady(incarnation=self.identity.incarnation))
 
-    def _drain_mail(self) -> None:
-        self._is_drained = False
+    def __drain_mail(self) -> None:
+        self.__is_drained = False
         for _ in range(MAIL_PER_TURN):
-            envelope = self._next_envelope()
+            envelope = self.__next_envelope()
             if envelope is None:
-                self._is_drained = True
+                self.__is_drained = True
                 break
-            if self._waits_for_start(envelope):
-                self._hold(envelope)
+            if self.__waits_for_start(envelope):
+                self.__hold(envelope)
                 continue
-            self._messages += 1
-            self._pulse.busy(type(envelope.message).__name__)
-            self._take(envelope)
-            self._pulse.idle()
+            self.__messages += 1
+            self.__pulse.busy(type(envelope.message).__name__)
+            self.__take(envelope)
+            self.__pulse.idle()
         else:
             self.runtime.wake_at(self.clock.monotonic_s())
         self.board.set(
             self.identity.slot,
-            messages=self._messages,
-            refused=self._mail.refused,
-            unsent=self._unsent + self._mail.lost,
-            progress_ns=self._progress_ns,
+            messages=self.__messages,
+            refused=self.__mail.refused,
+            unsent=self.__unsent + self.__mail.lost,
+            progress_ns=self.__progress_ns,
         )
 
-    def _next_envelope(self) -> Envelope | None:
-        if self._is_started and self._held:
-            return self._held.popleft()
-        return self._mail.receive()
+    def __next_envelope(self) -> Envelope | None:
+        if self.__is_started and self.__held:
+            return self.__held.popleft()
+        return self.__mail.receive()
 
-    def _hold(self, envelope: Envelope) -> None:
-        if len(self._held) < HELD_MESSAGES:
-            self._held.append(envelope)
+    def __hold(self, envelope: Envelope) -> None:
+        if len(self.__held) < HELD_MESSAGES:
+            self.__held.append(envelope)
         else:
-            self._mail.refused += 1
-            self._refuse(envelope, f"{self._name!r} is still starting and holds {HELD_MESSAGES} messages")
+            self.__mail.refused += 1
+            self.__refuse(envelope, f"{self.__name!r} is still starting and holds {HELD_MESSAGES} messages")
 
-    def _waits_for_start(self, envelope: Envelope) -> bool:
+    def __waits_for_start(self, envelope: Envelope) -> bool:
         """An `async` on_start gets answers and word of children and can be stopped; nothing else is taken."""
         return (
-            not self._is_started
+            not self.__is_started
             and envelope.kind in (Kind.TELL, Kind.ASK)
             and not isinstance(envelope.message, Stop | ChildReady)
         )
 
-    def _learn_name(self) -> None:
+    def __learn_name(self) -> None:
         """A supervisor may rename a running actor: a spare takes over, an old one is retired."""
-        self._name = self.board.get(self.identity.slot, "name")
-        self._names.add(self._name)
+        self.__name = self.board.get(self.identity.slot, "name")
+        self.__names.add(self.__name)
 
-    def _is_mine(self, name: str) -> bool:
-        if name not in self._names:
-            self._learn_name()
-        return name in self._names
+    def __is_mine(self, name: str) -> bool:
+        if name not in self.__names:
+            self.__learn_name()
+        return name in self.__names
 
-    def _take(self, envelope: Envelope) -> None:
-        if envelope.to not in self._names:
+    def __take(self, envelope: Envelope) -> None:
+        if envelope.to not in self.__names:
             self.on_foreign(envelope)
-        elif not self._is_for_me(envelope):
+        elif not self.__is_for_me(envelope):
             return
         elif envelope.kind in (Kind.REPLY, Kind.REFUSAL):
-            self._take_answer(envelope)
+            self.__take_answer(envelope)
         elif isinstance(envelope.message, Stop):
-            self._told_to_stop(envelope.message)
-        elif not self._is_expired(envelope):
-            self._handle(envelope)
+            self.__told_to_stop(envelope.message)
+        elif not self.__is_expired(envelope):
+            self.__handle(envelope)
 
-    def _handle(self, envelope: Envelope) -> None:
+    def __handle(self, envelope: Envelope) -> None:
         handler_name = self._handlers.get(type(envelope.message))
         if handler_name is None:
-            self._mail.refused += 1
-            self._refuse(envelope, self._why_not(envelope.message))
+            self.__mail.refused += 1
+            self.__refuse(envelope, self.__why_not(envelope.message))
             return
         sender = Sender(envelope.sender, envelope.sender_incarnation)
-        self._open_handlers += 1
+        self.__open_handlers += 1
         outcome = getattr(self, handler_name)(envelope.message, sender)
-        self._settle(outcome, lambda answer: self._handled(envelope, answer))
+        self.__settle(outcome, lambda answer: self.__handled(envelope, answer))
 
-    def _why_not(self, content: Any) -> str:
+    def __why_not(self, content: Any) -> str:
         if isinstance(content, Sealed):
             return f"{self.identity.name!r} does not understand it: {content.why}"
         return f"{self.identity.name!r} takes no {type(content).__name__}"
 
-    def _handled(self, envelope: Envelope, answer: Any) -> None:
-        self._open_handlers -= 1
-        self._progress_ns = self.board.now_ns()
+    def __handled(self, envelope: Envelope, answer: Any) -> None:
+        self.__open_handlers -= 1
+        self.__progress_ns = self.board.now_ns()
         if envelope.kind is Kind.ASK:
-            self._answer(envelope, Kind.REPLY, answer)
+            self.__answer(envelope, Kind.REPLY, answer)
 
-    def _is_for_me(self, envelope: Envelope) -> bool:
+    def __is_for_me(self, envelope: Envelope) -> bool:
         if envelope.to_incarnation == self.identity.incarnation:
             return True
-        self._mail.refused += 1
-        self._refuse(envelope, f"incarnation {envelope.to_incarnation} is gone")
+        self.__mail.refused += 1
+        self.__refuse(envelope, f"incarnation {envelope.to_incarnation} is gone")
         return False
 
-    def _is_expired(self, envelope: Envelope) -> bool:
+    def __is_expired(self, envelope: Envelope) -> bool:
         """Nobody waits for the answer any more: the work is not begun."""
         return 0 < envelope.deadline_unix_ms < self.clock.unix_s() * 1000
 
-    def _take_answer(self, envelope: Envelope) -> None:
-        pending = self._asks.pop(envelope.id, None)
+    def __take_answer(self, envelope: Envelope) -> None:
+        pending = self.__asks.pop(envelope.id, None)
         if pending is None:
             return  # the ask timed out before; its answer has nobody to go to
         if isinstance(envelope.message, Sealed):
-            self._mail.refused += 1
+            self.__mail.refused += 1
             pending.completion.fail(Refused(f"the answer of {pending.to!r}: {envelope.message.why}"))
         elif envelope.kind is Kind.REFUSAL:
             pending.completion.fail(Refused(envelope.message.text))
         else:
             pending.completion.succeed(envelope.message)
 
-    def _answer(self, asked: Envelope, kind: Kind, content: Any) -> None:
+    def __answer(self, asked: Envelope, kind: Kind, content: Any) -> None:
         envelope = Envelope(
             kind=kind,
             id=asked.id,
             to=asked.sender,
             to_incarnation=asked.sender_incarnation,
-            sender=self._name,
+            sender=self.__name,
             sender_incarnation=self.identity.incarnation,
             deadline_unix_ms=0,
             message=content,
         )
         try:
-            self._mail.send(envelope)
+            self.__mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
-            self._count_unsent()
+            self.__count_unsent()
             self.log.info("answer_not_sent", to=asked.sender, reason=str(error))
 
-    def _refuse(self, envelope: Envelope, reason: str) -> None:
+    def __refuse(self, envelope: Envelope, reason: str) -> None:
         self.log.warning("message_refused", sender=envelope.sender, reason=reason)
         if envelope.kind is Kind.ASK:
-            self._answer(envelope, Kind.REFUSAL, RefusalReason(text=reason))
+            self.__answer(envelope, Kind.REFUSAL, RefusalReason(text=reason))
 
-    def _envelope(self, kind: Kind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
+    def __envelope(self, kind: Kind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
         return Envelope(
             kind=kind,
-            id=next(self._ids),
+            id=next(self.__ids),
             to=to,
             to_incarnation=0,
-            sender=self._name,
+            sender=self.__name,
             sender_incarnation=self.identity.incarnation,
             deadline_unix_ms=int((self.clock.unix_s() + deadline_s) * 1000) if deadline_s else 0,
             message=content,
         )
 
-    def _check_asks(self) -> None:
+    def __check_asks(self) -> None:
         """Fail asks whose actor is gone or whose deadline passed (invariant ask-ends)."""
         now_s = self.clock.monotonic_s()
-        for id_, pending in list(self._asks.items()):
-            error = self._ended(pending, now_s)
+        for id_, pending in list(self.__asks.items()):
+            error = self.__ended(pending, now_s)
             if error is not None:
-                del self._asks[id_]
+                del self.__asks[id_]
                 pending.completion.fail(error)
-        self._is_checking_asks = bool(self._asks)
-        if self._asks:
-            self.after(LIVENESS_CHECK_S, self._check_asks)
+        self.__is_checking_asks = bool(self.__asks)
+        if self.__asks:
+            self.after(LIVENESS_CHECK_S, self.__check_asks)
 
-    def _ended(self, pending: _PendingAsk, now_s: float) -> Exception | None:
-        if not self._mail.is_living(pending.address):
-            return ActorDied(self._describe_death(pending))
+    def __ended(self, pending: _PendingAsk, now_s: float) -> Exception | None:
+        if not self.__mail.is_living(pending.address):
+            return ActorDied(self.__describe_death(pending))
         if now_s >= pending.deadline_s:
-            return AskTimeout(self._describe_timeout(pending))
+            return AskTimeout(self.__describe_timeout(pending))
         return None
 
-    def _watch_asked(self, address: Address) -> None:
+    def __watch_asked(self, address: Address) -> None:
         """An ask of an actor whose process ends is over then, and not only at the next look at the board."""
         if self.board.get(address.slot, "pid") and not self.board.get(address.slot, "route"):
-            self._asked.add(address)
-            self._watcher.watch(
-                *address, lambda reason: self._asked_ended(address, reason), grace_s=ANSWER_GRACE_S
+            self.__asked.add(address)
+            self.__watcher.watch(
+                *address, lambda reason: self.__asked_ended(address, reason), grace_s=ANSWER_GRACE_S
             )
 
-    def _asked_ended(self, address: Address, reason: str) -> None:
-        self._asked.discard(address)
-        for id_, pending in list(self._asks.items()):
+    def __asked_ended(self, address: Address, reason: str) -> None:
+        self.__asked.discard(address)
+        for id_, pending in list(self.__asks.items()):
             if pending.address == address:
-                del self._asks[id_]
+                del self.__asks[id_]
                 pending.completion.fail(ActorDied(f"{pending.to!r} ended before it answered: {reason}"))
 
-    def _linked_by(self, _: Linked, sender: Sender) -> None:
-        self._bonds.linked_by(sender.name, sender.incarnation)
+    def __linked_by(self, _: Linked, sender: Sender) -> None:
+        self.__bonds.linked_by(sender.name, sender.incarnation)
 
-    def _unlinked_by(self, _: Unlinked, sender: Sender) -> None:
-        self._bonds.unlinked_by(sender.name, sender.incarnation)
+    def __unlinked_by(self, _: Unlinked, sender: Sender) -> None:
+        self.__bonds.unlinked_by(sender.name, sender.incarnation)
 
-    def _describe_death(self, pending: _PendingAsk) -> str:
+    def __describe_death(self, pending: _PendingAsk) -> str:
         slot, incarnation = pending.address
         if self.board.get(slot, "incarnation") != incarnation:
             return f"{pending.to!r} was restarted before it answered"
         state, why = self.board.state(slot), self.board.get(slot, "last_reason")
         return f"{pending.to!r} ended before it answered (state {state}{f': {why}' if why else ''})"
 
-    def _describe_timeout(self, pending: _PendingAsk) -> str:
+    def __describe_timeout(self, pending: _PendingAsk) -> str:
         vitals = self.board.vitals(pending.address.slot)
         doing = f"in {vitals.handler} for {vitals.busy_s:.1f} s" if vitals.busy_s else "idle"
         return (
@@ -693,13 +708,13 @@ class Actor:
             f"last beat {vitals.beat_age_s or 0:.1f} s ago"
         )
 
-    def _run_due_timers(self) -> None:
+    def __run_due_timers(self) -> None:
         now_s = self.clock.monotonic_s()
-        while self._timers and self._timers[0][0] <= now_s:
-            _, _, callback = heapq.heappop(self._timers)
+        while self.__timers and self.__timers[0][0] <= now_s:
+            _, _, callback = heapq.heappop(self.__timers)
             callback()
 
-    def _settle(self, outcome: Any, done: Callable[[Any], None] = lambda _: None) -> None:
+    def __settle(self, outcome: Any, done: Callable[[Any], None] = lambda _: None) -> None:
         """Wait for a coroutine or a completion, or take a plain value; then `done` with the result."""
         if iscoroutine(outcome):
             drive(outcome, done)
@@ -708,45 +723,45 @@ class Actor:
         else:
             done(outcome)
 
-    def _own_worker(self) -> Worker:
-        if self._worker is None:
-            self._worker = Worker()
-            self.runtime.watch(self._worker.fd, lambda: None)  # every turn delivers
-        return self._worker
+    def __own_worker(self) -> Worker:
+        if self.__worker is None:
+            self.__worker = Worker()
+            self.runtime.watch(self.__worker.fd, lambda: None)  # every turn delivers
+        return self.__worker
 
-    def _work_ended(self, id_: int) -> None:
-        del self._works[id_]
-        self._progress_ns = self.board.now_ns()
-        self._show_oldest_work()
+    def __work_ended(self, id_: int) -> None:
+        del self.__works[id_]
+        self.__progress_ns = self.board.now_ns()
+        self.__show_oldest_work()
 
-    def _crash_if_overdue(self, id_: int, deadline_s: float) -> None:
-        if id_ in self._works:
-            raise WorkOverdue(f"{self._works[id_][0]!r} is not done after {deadline_s} s")
+    def __crash_if_overdue(self, id_: int, deadline_s: float) -> None:
+        if id_ in self.__works:
+            raise WorkOverdue(f"{self.__works[id_][0]!r} is not done after {deadline_s} s")
 
-    def _show_oldest_work(self) -> None:
-        name, since_ns = next(iter(self._works.values()), ("", 0))
+    def __show_oldest_work(self) -> None:
+        name, since_ns = next(iter(self.__works.values()), ("", 0))
         self.board.set(self.identity.slot, work=name, work_since_ns=since_ns)
 
-    def _told_to_stop(self, stop: Stop) -> None:
-        if stop.finish and self._is_started:
-            self._is_finishing = True  # this turn or a later one sees that all is answered
+    def __told_to_stop(self, stop: Stop) -> None:
+        if stop.finish and self.__is_started:
+            self.__is_finishing = True  # this turn or a later one sees that all is answered
         else:
-            self._begin_stop()
+            self.__begin_stop()
 
-    def _begin_stop(self) -> None:
-        if not self._is_stopping:
-            self._is_stopping = True
+    def __begin_stop(self) -> None:
+        if not self.__is_stopping:
+            self.__is_stopping = True
             self.set_ready(False)
-            self._settle(self.on_stop(), self._stopped)
+            self.__settle(self.on_stop(), self.__stopped)
 
-    def _stopped(self, _: Any) -> None:
+    def __stopped(self, _: Any) -> None:
         self.log.info("actor_stopped")
-        self._end(0)
+        self.__end(0)
 
-    def _end(self, code: int) -> None:
-        self._mail.close()
+    def __end(self, code: int) -> None:
+        self.__mail.close()
         self.runtime.exit(code)
 
-    def _count_unsent(self) -> None:
-        self._unsent += 1
-        self.board.set(self.identity.slot, unsent=self._unsent + self._mail.lost)
+    def __count_unsent(self) -> None:
+        self.__unsent += 1
+        self.board.set(self.identity.slot, unsent=self.__unsent + self.__mail.lost)

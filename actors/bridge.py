@@ -219,7 +219,7 @@ class Bridge(Actor):
         """Mail from an actor of this machine to a name of another."""
         session = self.sessions.get(self.directory.host_of(envelope.to))
         if session is None:
-            self._refuse(envelope, f"no link leads to {envelope.to!r}")
+            self.refuse(envelope, f"no link leads to {envelope.to!r}")
         else:
             self._carry(session, envelope)
         self.drain()
@@ -230,11 +230,11 @@ class Bridge(Actor):
         self._announce(session)  # before the mail: its receiver answers to a name that is known
         carry = self._carried(envelope)
         if not can_be_told(carry.sender):
-            self._refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
+            self.refuse(envelope, f"{carry.sender!r} is too long a name to write to another machine under")
         elif self.say(session, carry):
             session.carried += 1
         else:
-            self._refuse(envelope, f"the link to {session.host!r} takes no more")
+            self.refuse(envelope, f"the link to {session.host!r} takes no more")
 
     def _carried(self, envelope: Envelope) -> Carry:
         deadline = envelope.deadline_unix_ms
@@ -273,13 +273,13 @@ class Bridge(Actor):
             self._carry(further, envelope)
         elif host or not self.directory.is_exported(envelope.to):
             session.refused += 1
-            self._refuse(envelope, f"host {self.host!r} offers no {envelope.to!r}")
+            self.refuse(envelope, f"host {self.host!r} offers no {envelope.to!r}")
         else:
             self._hand_over(envelope)
 
     def _hand_over(self, envelope: Envelope) -> None:
         if not self.forward(envelope):
-            self._refuse(envelope, f"{envelope.to!r} on host {self.host!r} is gone, or its mailbox is full")
+            self.refuse(envelope, f"{envelope.to!r} on host {self.host!r} is gone, or its mailbox is full")
 
     # ---- sessions ----
 
@@ -468,7 +468,7 @@ class FollowerBridge(Bridge):
 
     def lose(self, session: Session, reason: str) -> None:
         super().lose(session, reason)
-        if not self._is_stopping:
+        if not self.is_stopping:
             self._hello_s = self.clock.monotonic_s()
             self.after(RECONNECT_S, self._connect_anew)
 

@@ -21,10 +21,8 @@ from supervision.actions import Child, Ended, Status
 from supervision.child_spec import ChildType
 from supervision.reports import Death
 
-BEATS_PER_DEADLINE = 3
-"""So often a child beats within its hang deadline: seldom enough to cost nothing."""
-
-MAX_BEAT_S = 5.0
+LATE_BEAT_S = 5.0
+"""So late a beat may be on a busy machine, or half of the hang deadline if that is more."""
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 """No process now, but the supervisor that bears the name for it will start one."""
@@ -111,7 +109,7 @@ class Brood:
         if spec.preload:
             with contextlib.suppress(ImportError):  # the child will say what cannot be imported
                 importlib.import_module(spec.actor.partition(":")[0])
-        slot = self._board.claim(second_row(spec.id) if is_spare else spec.id, self._identity.name)
+        slot = self._row(second_row(spec.id) if is_spare else spec.id)
         self._board.set_state(
             slot,
             ActorState.STARTING,
@@ -137,7 +135,7 @@ class Brood:
                 "args": dict(spec.args),
                 "run_dir": str(self._identity.run_dir),
                 "mail_dir": str(self._identity.mail_dir),
-                "beat_s": min(MAX_BEAT_S, spec.hang_deadline_s / BEATS_PER_DEADLINE),
+                "beat_s": beat_s(spec.hang_deadline_s),
                 "probe_every_s": spec.probe_every_s,
             }
         )
@@ -201,7 +199,7 @@ class Brood:
         """A child's state on the board, for everyone to read."""
         slot = self.slot(child.spec.id, child.incarnation)
         if slot is None:
-            slot = self._board.claim(child.spec.id, self._identity.name)
+            slot = self._row(child.spec.id)
         self._board.set_state(
             slot,
             state,
@@ -211,6 +209,12 @@ class Brood:
         )
 
     # ---- inside ----
+
+    def _row(self, name: str) -> int:
+        """The row of a name: looked up where it is known, claimed under a lock where it is not."""
+        slot = self._board.find(name)
+        is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
+        return slot if slot is not None and is_mine else self._board.claim(name, self._identity.name)
 
     def _exited(self, id_: str, incarnation: int) -> None:
         held = self._held[id_, incarnation]
@@ -271,6 +275,11 @@ def _word_for(ended: Ended, held: _Held) -> str:
     if ended.shutdown or (ended.normal and held.is_told_to_stop):
         return "shutdown"
     return "normal" if ended.normal or ended.ignored else ended.reason
+
+
+def beat_s(hang_deadline_s: float) -> float:
+    """How often a child shows that it runs: as seldom as a late beat is still no hang, four times at most."""
+    return max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
 
 
 def state_of(child: Child) -> ActorState:

@@ -433,7 +433,7 @@ class Supervisor(Actor):
         self._write_reports()
         self._publish()
         self._all_down.succeed(None)
-        if self._is_stopping:
+        if self.is_stopping:
             return  # on_stop was waiting for this; the actor ends normally
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
         verdict = "done" if finish.normal else "gave up"

@@ -217,7 +217,7 @@ def test_a_message_for_an_incarnation_that_is_gone_is_refused(bench: Bench) -> N
         message=Add(number=1),
     )
     object.__setattr__(counter.identity, "incarnation", 7)
-    asker._mail.send(forged)
+    asker._Actor__mail.send(forged)
     counter.turn()
     assert counter.sum == 0
     assert bench.board.get(counter.identity.slot, "refused") == 1

@@ -121,7 +121,7 @@ def test_mail_for_another_name_is_refused_and_counted(bench: Bench) -> None:
     env = bench.actor("env")
     refusals: list[str] = []
     env._answer = lambda envelope, kind, content: refusals.append(content.text)
-    env._take(foreign(bench, Kind.ASK))
+    env._Actor__take(foreign(bench, Kind.ASK))
     bench.turn("env")
     assert refusals == ["'env' is not 'faraway'"]
     assert bench.row("env").refused == 1
@@ -135,7 +135,7 @@ def test_a_bridge_takes_mail_for_other_names_and_forwards_it_with_its_sender(ben
 
     bridge = bench.start(Bridge, "bridge")
     for kind in (Kind.TELL, Kind.ASK):
-        bridge._take(foreign(bench, kind))
+        bridge._Actor__take(foreign(bench, kind))
     bench.settle()
     assert bench.actor("env").senders == ["asker", "asker"]
 

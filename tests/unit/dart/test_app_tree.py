@@ -57,7 +57,8 @@ def test_supervisors_preload_nothing_heavy() -> None:
     modules = sorted({spec.actor.partition(":")[0] for spec in everyone if spec.preload})
     code = (
         f"import sys, threading, {', '.join(modules)}; "
-        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules); assert threading.active_count() == 1"
+        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules); "
+        "assert threading.active_count() == 1"
     )
 
     assert len(modules) == 4
