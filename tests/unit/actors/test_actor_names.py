@@ -120,7 +120,7 @@ def foreign(bench: Bench, kind: Kind) -> Envelope:
 def test_mail_for_another_name_is_refused_and_counted(bench: Bench) -> None:
     env = bench.actor("env")
     refusals: list[str] = []
-    env._answer = lambda envelope, kind, content: refusals.append(content.text)
+    env._Actor__answer = lambda envelope, kind, content: refusals.append(content.text)
     env._Actor__take(foreign(bench, Kind.ASK))
     bench.turn("env")
     assert refusals == ["'env' is not 'faraway'"]
