@@ -25,7 +25,7 @@ from actors.completion import Completion
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.link import LEASE_S
 from supervision.changes import parse
-from supervision.child_spec import ChildSpec, ChildType, Strategy, SupervisorFlags
+from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
 from supervision.placement import (
@@ -47,6 +47,9 @@ ANSWER_SLACK_S = 10.0
 
 STOP_DEADLINE_S = 600.0
 """A stop takes what the child's own shutdown allows; this only bounds the wait for a supervisor."""
+
+BRIDGE_BACKOFF_S = 1.0
+"""A machine without its bridge is lost to the others after a lease; the bridge may not wait long."""
 
 NO_EPOCH = -1
 """A follower without its leader takes no orders."""
@@ -447,7 +450,13 @@ def _carrying(own: Mapping[str, Any], *, follows: bool) -> tuple[ChildSpec, Chil
 
 def _bridge_spec(kind: str, link: Mapping[str, Any]) -> ChildSpec:
     """Its type is supervisor: when it ends, the rows it made (names from elsewhere) end with it."""
-    return ChildSpec(id=BRIDGE, actor=f"actors.bridge:{kind}", args=dict(link), type=ChildType.SUPERVISOR)
+    return ChildSpec(
+        id=BRIDGE,
+        actor=f"actors.bridge:{kind}",
+        args=dict(link),
+        type=ChildType.SUPERVISOR,
+        backoff=Backoff(max_s=BRIDGE_BACKOFF_S),
+    )
 
 
 def _machine_spec(host: str, *children: ChildSpec) -> ChildSpec:
