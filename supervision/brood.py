@@ -104,7 +104,7 @@ class Brood:
     # ---- processes ----
 
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
-        """Start a process. Raises ChildNotStarted when none can be forked."""
+        """Start a process. Raises ActorError or OSError when none can be had, or the board is full."""
         spec = child.spec
         if spec.preload:
             with contextlib.suppress(ImportError):  # the child will say what cannot be imported

@@ -16,6 +16,7 @@ from actors.actor import Actor, ChildReady, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
+from actors.errors import ActorError
 from actors.process import EXIT_SHUTDOWN, is_alive, start_ticks
 from actors.shell import leave_last_words
 from supervision import management, reports
@@ -304,10 +305,9 @@ class Supervisor(Actor):
         for action in actions:
             match action:
                 case Spawn(id_, incarnation):
-                    self.beat()  # hundreds of starts in one turn are work, not a hang
-                    self._brood.spawn(self._core.children[id_], incarnation)
+                    self._spawn(id_, incarnation, is_spare=False)
                 case SpawnSpare(id_, incarnation):
-                    self._brood.spawn(self._core.children[id_], incarnation, is_spare=True)
+                    self._spawn(id_, incarnation, is_spare=True)
                 case Promote(id_, incarnation):
                     self._brood.promote(id_, incarnation)
                 case AskToStop(id_, incarnation, finish):
@@ -325,6 +325,15 @@ class Supervisor(Actor):
                 case Finish():
                     self._finish(action)
         self._look_later()
+
+    def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
+        """No process to be had, or no room on the board, is a start that failed: the others run on."""
+        self.beat()  # hundreds of starts in one turn are work, not a hang
+        try:
+            self._brood.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
+        except (ActorError, OSError) as error:
+            ended = Ended(f"could not be started: {error}")
+            self.after(0.0, lambda: self._exited(id_, incarnation, ended, Death()))
 
     def _answer_start(self, id_: str, ok: bool, reason: str) -> None:
         if id_ in self._starts:

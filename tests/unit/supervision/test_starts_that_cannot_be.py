@@ -1,0 +1,69 @@
+"""No process to be had, or no room on the board: a start that failed, and no end of the supervisor."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.board import SLOTS
+from actors.errors import ChildNotStarted
+from supervision.child_spec import Retirement
+from supervision.messages import start_child
+from tests.conformance.world import BenchWorld, Ping, child
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BenchWorld]:
+    world = BenchWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def fail_next(world: BenchWorld, times: int) -> None:
+    """The root's next forks fail."""
+    runtime = world.bench.runtimes["root"]
+    spawn: Callable[[Mapping[str, Any]], Any] = runtime.spawn
+    left = [times]
+
+    def spawn_or_not(boot: Mapping[str, Any]) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise ChildNotStarted("no process could be forked")
+        return spawn(boot)
+
+    runtime.spawn = spawn_or_not  # type: ignore[method-assign]
+
+
+def test_a_restart_for_which_no_process_is_to_be_had_is_tried_again(world: BenchWorld) -> None:
+    world.grow(child("a"), child("b"))
+    fail_next(world, 2)
+    world.end_and_await_next("a", "kill")
+    assert world.lives("a", "b") == (4, 1)
+    assert world.call(Ping(), "a") == Ping()
+    reasons = [why for _, why in world.reported("child_terminated")]
+    assert reasons == ["SIGKILL", *["could not be started: no process could be forked"] * 2]
+
+
+def test_a_start_that_is_asked_for_and_gets_no_process_is_an_error(world: BenchWorld) -> None:
+    world.grow(child("a"))
+    fail_next(world, 1)
+    refused = world.call(start_child(child("b")))
+    assert (refused.ok, refused.reason) == (False, "could not be started: no process could be forked")
+    assert list(world.which()) == ["a"]
+
+
+def test_a_replacement_that_gets_no_process_costs_the_old_one_nothing(world: BenchWorld) -> None:
+    world.grow(child("a", retirement=Retirement(max_age_s=5.0, jitter=0.0, warm_spare=True)))
+    fail_next(world, 1)
+    world.until(lambda: world.lives("a") == (3,) and world.is_up("a"), "the second replacement took over")
+    assert [who for who, _ in world.reported("start_error")] == ["a"]
+
+
+def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: BenchWorld) -> None:
+    world.grow(child("a"))
+    for number in range(SLOTS - len(world.bench.board.rows())):
+        world.bench.board.claim(f"other-{number}", "test")
+    refused = world.call(start_child(child("b")))
+    assert f"the board holds {SLOTS} actors and is full" in refused.reason
+    world.end_and_await_next("a", "kill")
