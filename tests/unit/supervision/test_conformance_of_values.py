@@ -11,6 +11,7 @@ from actors.testing import Bench
 from supervision.changes import changed, parse
 from supervision.child_spec import (
     AutoShutdown,
+    Breaker,
     ChildSpec,
     ChildType,
     Restart,
@@ -172,3 +173,26 @@ def test_of_hundreds_of_temporary_children_nothing_is_remembered(world: BenchWor
     pool = world.bench.actor("pool")
     assert (pool._core.children, pool._deaths, pool._starts, pool._ends, pool._brood._held) == ({},) * 5
     assert len(world.bench.board.rows()) == len(names) + 3, "names are used again"
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"budgets": {"crash": {"max_restart": 1}}}, "'budgets.crash.max_restart' is no field of Budget"),
+        ({"budgets": {"crash": 7}}, "$.budgets"),
+        ({"budgets": 7}, "$.budgets"),
+        ({"budgets": {"boredom": {"max_restarts": 1, "max_seconds": 1.0}}}, "'boredom'"),
+        ({"retirement": {"max_agee_s": 1.0}}, "did you mean 'retirement.max_age_s'?"),
+        ({"colour": "red"}, "known are "),
+    ],
+)
+def test_policies_are_refused_by_the_field_that_is_wrong(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        parse(plain(**fields), ChildSpec)
+    assert complaint in str(refusal.value)
+
+
+def test_a_breaker_needs_siblings_that_can_do_without_the_child() -> None:
+    for strategy in (Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE):
+        with pytest.raises(InvalidChildSpec, match="a breaker needs strategy one_for_one"):
+            check_fits(child("a", breaker=Breaker()), SupervisorFlags(strategy=strategy))

@@ -1,0 +1,381 @@
+"""Beyond OTP, as tables: breaker, budgets by kind of failure, retirement with and without a spare, calls."""
+
+import math
+from typing import Any
+
+import pytest
+
+from supervision import breaker, management
+from supervision.actions import (
+    Action,
+    Answer,
+    Ended,
+    Kill,
+    Promote,
+    Report,
+    Spawn,
+    SpawnSpare,
+    Status,
+    Target,
+)
+from supervision.breaker import Circuit, CircuitState
+from supervision.child_spec import (
+    Breaker,
+    Budget,
+    ChildSpec,
+    Failure,
+    Restart,
+    Retirement,
+    Strategy,
+    SupervisorFlags,
+)
+from supervision.core import SupervisorCore
+from supervision.errors import InvalidChildSpec
+
+POLICY = Breaker(max_failures=2, within_s=60.0, open_s=30.0, healthy_s=10.0)
+SIGKILL = Ended("SIGKILL", by_signal=True)
+CRASH = Ended("exit code 70")
+NORMAL = Ended("normal", normal=True)
+
+
+def child(id_: str = "a", **changes: Any) -> ChildSpec:
+    return ChildSpec(id=id_, actor="module:Class", **changes)
+
+
+class Pool:
+    """A core whose children are up; a test says what becomes of them."""
+
+    def __init__(self, *specs: ChildSpec, **flags: Any) -> None:
+        limits: dict[str, Any] = {"ordered": False, "max_restarts": 0} | flags
+        self.core = SupervisorCore(SupervisorFlags(**limits), specs, draw=lambda: 0.5)
+        self.now_s = 100.0
+        self.core.tick(self.now_s)
+        for spec in specs:
+            self.core.ready(spec.id, 1, self.now_s)
+
+    def __getitem__(self, id_: str) -> Any:
+        return self.core.children[id_]
+
+    def pass_(self, seconds: float) -> list[Action]:
+        self.now_s += seconds
+        return self.core.tick(self.now_s)
+
+    def exit(self, id_: str = "a", ended: Ended = CRASH, incarnation: int = 0) -> list[Action]:
+        return self.core.exited(id_, incarnation or self[id_].incarnation, ended, self.now_s)
+
+    def ready(self, id_: str = "a", incarnation: int = 0) -> list[Action]:
+        return self.core.ready(id_, incarnation or self[id_].incarnation, self.now_s)
+
+    def restart(self, id_: str = "a", ended: Ended = CRASH) -> None:
+        """It fails and is up again, however long that takes."""
+        self.exit(id_, ended)
+        self.pass_(max(0.0, self[id_].start_at_s - self.now_s))
+        self.ready(id_)
+
+
+# ---- breaker ----
+
+
+def test_a_circuit_opens_at_one_failure_too_many_within_its_window() -> None:
+    circuit = Circuit()
+    for now_s in (0.0, 1.0):
+        circuit = breaker.failed(circuit, POLICY, now_s)
+        assert circuit.state is CircuitState.CLOSED
+    assert breaker.failed(circuit, POLICY, 62.0) == Circuit(failures=(62.0,)), "the others are long ago"
+    assert breaker.failed(circuit, POLICY, 2.0) == Circuit(CircuitState.OPEN, open_until_s=32.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "ran_s", "after"),
+    [
+        (CircuitState.HALF_OPEN, 9.9, CircuitState.HALF_OPEN),
+        (CircuitState.HALF_OPEN, 10.0, CircuitState.CLOSED),
+        (CircuitState.OPEN, 99.0, CircuitState.OPEN),
+        (CircuitState.CLOSED, 99.0, CircuitState.CLOSED),
+    ],
+)
+def test_probation_is_over_once_it_ran_well_for_long_enough(
+    state: CircuitState, ran_s: float, after: CircuitState
+) -> None:
+    assert breaker.after_running(Circuit(state), POLICY, ran_s).state is after
+
+
+def test_only_an_open_circuit_is_put_on_probation_where_one_failure_opens_it_again() -> None:
+    closed = Circuit(failures=(1.0,))
+    assert breaker.on_probation(closed) is closed
+    probation = breaker.on_probation(breaker.opened(POLICY, 5.0))
+    assert probation == Circuit(CircuitState.HALF_OPEN)
+    assert breaker.failed(probation, POLICY, 50.0) == Circuit(CircuitState.OPEN, open_until_s=80.0)
+
+
+def test_a_child_in_quarantine_costs_its_siblings_nothing_and_comes_back_on_probation() -> None:
+    pool = Pool(child(breaker=POLICY), child("b"))
+    for _ in range(2):
+        pool.restart()
+    actions = pool.exit()
+    assert [a.context for a in actions if isinstance(a, Report)] == ["child_terminated", "quarantined"]
+    assert pool["a"].is_quarantined
+    assert pool["b"].status is Status.RUNNING
+    assert pool.core.next_wake_s() == pool.now_s + 30.0
+    assert pool.pass_(29.9) == []
+    assert [type(a) for a in pool.pass_(0.1)] == [Spawn]
+    pool.ready()
+    assert pool.core.next_wake_s() == pool.now_s + 10.0, "when probation is over"
+    pool.exit()
+    assert pool["a"].is_quarantined, "on probation one failure is enough"
+    pool.pass_(30.0)
+    pool.ready()
+    pool.pass_(10.0)
+    assert pool["a"].circuit == Circuit()
+    assert pool.core.next_wake_s() == math.inf
+
+
+def test_when_too_large_a_share_is_in_quarantine_the_fault_is_not_theirs() -> None:
+    hair_trigger = Breaker(max_failures=0)
+    pool = Pool(*(child(id_, breaker=hair_trigger) for id_ in "abcd"), max_quarantined=0.5)
+    pool.exit("a")
+    pool.exit("b")
+    assert pool.core.finishing is None
+    reports = [a for a in pool.exit("c") if isinstance(a, Report)]
+    assert "75% of the children are in quarantine" in reports[-1].reason
+    assert pool.core.finishing is not None
+
+
+# ---- budgets by kind ----
+
+
+def fail(pool: Pool, kind: Failure) -> None:
+    """One failure of a kind, and up again if it may."""
+    if kind is Failure.HANG:
+        pool.core.hung("a", pool["a"].incarnation, "no beat")
+    if kind is Failure.START:
+        pool["a"].status = Status.STARTING
+    pool.exit(ended=CRASH if kind in (Failure.CRASH, Failure.START) else SIGKILL)
+    pool.pass_(max(0.0, pool["a"].start_at_s - pool.now_s))
+    pool.ready()
+
+
+@pytest.mark.parametrize("kind", Failure)
+@pytest.mark.parametrize("other", Failure)
+def test_a_kind_with_a_budget_of_its_own_spends_that_and_no_other(kind: Failure, other: Failure) -> None:
+    budget = Budget(max_restarts=2, max_seconds=1000.0)
+    pool = Pool(child(budgets={kind: budget}), max_restarts=0)
+    fail(pool, kind)
+    fail(pool, kind)
+    assert pool.core.restarts == ()
+    assert pool.core.finishing is None
+    fail(pool, other)
+    assert pool.core.finishing is not None
+    words = f"over 2 failures of kind '{kind.value}' in 1000 s" if other is kind else "over 0 restarts in 5 s"
+    assert words in pool.core.finishing.reason
+
+
+def test_a_budget_of_its_own_that_is_spent_opens_the_breaker_and_begins_anew() -> None:
+    budgets = {Failure.SIGNAL: Budget(max_restarts=0, max_seconds=1000.0)}
+    pool = Pool(child(breaker=POLICY, budgets=budgets))
+    actions = pool.exit(ended=SIGKILL)
+    assert pool["a"].is_quarantined
+    assert isinstance(actions[-1], Report)
+    assert "over 0 failures of kind 'signal' in 1000 s" in actions[-1].reason
+    assert pool["a"].spent == {}
+
+
+# ---- retirement ----
+
+
+def test_a_child_that_is_old_is_replaced_and_no_budget_is_spent() -> None:
+    pool = Pool(child(retirement=Retirement(max_age_s=50.0, jitter=0.0)))
+    assert pool.core.next_wake_s() == 150.0
+    assert pool.pass_(49.9) == []
+    names = [type(a).__name__ for a in pool.pass_(0.1)]
+    assert names == ["Report", "AskToStop"]
+    assert [type(a) for a in pool.exit(ended=NORMAL)] == [Spawn]
+    pool.ready()
+    assert (pool["a"].restarts, pool.core.restarts) == (0, ())
+    assert pool.core.next_wake_s() == pool.now_s + 50.0, "and again"
+
+
+def test_age_is_drawn_within_its_jitter() -> None:
+    core = SupervisorCore(
+        SupervisorFlags(), (child(retirement=Retirement(max_age_s=50.0, jitter=0.1)),), draw=lambda: 0.0
+    )
+    core.tick(0.0)
+    core.ready("a", 1, 0.0)
+    assert core.children["a"].retire_at_s == 45.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "uses", "retires"), [(0, 9, False), (5, 4, False), (5, 5, True), (5, 9, True)]
+)
+def test_a_child_that_is_used_up_is_replaced(limit: int, uses: int, retires: bool) -> None:
+    pool = Pool(child(retirement=Retirement(max_uses=limit)))
+    assert bool(pool.core.used("a", 1, uses, pool.now_s)) is retires
+    assert pool["a"].status is (Status.STOPPING if retires else Status.RUNNING)
+
+
+def test_uses_of_another_process_or_of_nobody_retire_nobody() -> None:
+    pool = Pool(child(retirement=Retirement(max_uses=1)))
+    assert pool.core.used("a", 2, 9, pool.now_s) == []
+    assert pool.core.used("nobody", 1, 9, pool.now_s) == []
+
+
+def spared(**changes: Any) -> Pool:
+    """A child due for its replacement, whose spare has just been started."""
+    policy = Retirement(max_age_s=50.0, jitter=0.0, warm_spare=True)
+    pool = Pool(child(**{"retirement": policy, "shutdown_s": 5.0, "start_deadline_s": 20.0} | changes))
+    assert [type(a).__name__ for a in pool.pass_(50.0)] == ["Report", "SpawnSpare"]
+    return pool
+
+
+def test_a_spare_that_is_ready_takes_over_and_the_old_one_gets_its_time_to_stop() -> None:
+    pool = spared()
+    assert pool.core.next_wake_s() == pool.now_s + 20.0
+    assert [type(a).__name__ for a in pool.ready(incarnation=2)] == ["Promote", "AskToStop"]
+    assert (pool["a"].incarnation, pool["a"].status) == (2, Status.RUNNING)
+    assert pool.core.next_wake_s() == pool.now_s + 5.0
+    assert pool.pass_(5.0) == [Kill("a", 1, "did not retire in time")]
+    assert pool.pass_(1.0) == []
+    assert pool.exit(incarnation=1, ended=SIGKILL) == []
+    assert pool["a"].retiring is None
+    assert pool["a"].restarts == 0
+
+
+def test_a_spare_that_fails_costs_nothing_and_is_tried_again_later() -> None:
+    pool = spared()
+    actions = pool.exit(incarnation=2, ended=CRASH)
+    assert actions == [Report("start_error", "its replacement: exit code 70", "a")]
+    assert pool["a"].status is Status.RUNNING
+    assert pool.core.next_wake_s() == pool.now_s + 1.0
+    assert pool.pass_(0.9) == []
+    assert SpawnSpare("a", 3) in pool.pass_(0.1)
+
+
+def test_a_spare_that_is_not_ready_in_time_is_killed_and_its_late_word_counts_for_nothing() -> None:
+    pool = spared()
+    assert pool.pass_(20.0) == [Kill("a", 2, "its replacement was not ready in time")]
+    assert pool.ready(incarnation=2) == []
+    assert pool["a"].incarnation == 1
+    pool.exit(incarnation=2, ended=SIGKILL)
+    assert pool["a"].spare is None
+
+
+def test_a_child_that_fails_while_its_spare_starts_is_restarted_and_the_spare_is_dropped() -> None:
+    pool = spared()
+    pool.core.flags = SupervisorFlags(ordered=False, max_restarts=9)
+    actions = pool.exit(incarnation=1)
+    assert Kill("a", 2, "no longer needed") in actions
+    assert Spawn("a", 3) in actions
+    assert pool.exit(incarnation=2, ended=SIGKILL) == [], "dropped is not failed"
+    pool.ready(incarnation=3)
+    assert pool["a"].status is Status.RUNNING
+
+
+def test_a_supervisor_that_stops_waits_for_spare_and_retiring_alike() -> None:
+    starting, retiring = spared(), spared()
+    assert Kill("a", 2, "no longer needed") in starting.core.stop("told", starting.now_s)
+    starting.exit(incarnation=1, ended=NORMAL)
+    assert not starting.core.is_finished
+    starting.exit(incarnation=2, ended=SIGKILL)
+    assert starting.core.is_finished
+    assert Promote("a", 2) in retiring.ready(incarnation=2)
+    retiring.core.stop("told", retiring.now_s)
+    retiring.exit(incarnation=2, ended=NORMAL)
+    assert not retiring.core.is_finished
+    retiring.exit(incarnation=1, ended=NORMAL)
+    assert retiring.core.is_finished
+
+
+def test_no_second_replacement_begins_while_one_is_under_way() -> None:
+    pool = spared()
+    assert pool.core.used("a", 1, 99, pool.now_s) == []
+    pool.ready(incarnation=2)
+    pool["a"].spec = child(retirement=Retirement(max_uses=1, warm_spare=True))
+    assert pool.core.used("a", 2, 99, pool.now_s) == [], "the old one is still about to end"
+
+
+# ---- calls ----
+
+
+def test_calls_about_nobody_are_refused() -> None:
+    pool = Pool(child())
+    for call in (management.terminate_child, management.restart_child, management.delete_child):
+        assert call(pool.core, "nobody", pool.now_s) == ([], "not_found")
+    assert management.release_child(pool.core, "nobody", pool.now_s) == ([], "not_found")
+    assert management.update_child(pool.core, "nobody", None, pool.now_s) == ([], "not_found")
+
+
+def test_a_supervisor_that_ends_starts_nobody_any_more() -> None:
+    pool = Pool(child())
+    pool.core.stop("told", pool.now_s)
+    assert management.start_child(pool.core, child("b"), pool.now_s) == ([], "shutting_down")
+    assert management.restart_child(pool.core, "a", pool.now_s) == ([], "shutting_down")
+
+
+def test_a_call_that_waits_is_answered_when_the_supervisor_ends_first() -> None:
+    pool = Pool(strategy=Strategy.ONE_FOR_ALL, max_restarts=9, ordered=True)
+    management.start_child(pool.core, child("a"), pool.now_s)
+    pool.ready("a")
+    pool.core.children["a"].failures_in_row = 3
+    pool.exit("a")
+    _, outcome = management.start_child(pool.core, child("b"), pool.now_s)
+    assert outcome is management.WAITS
+    assert Answer("b", ok=False, reason="told") in pool.core.stop("told", pool.now_s)
+
+
+def test_release_ends_a_quarantine_and_a_backoff_and_nothing_else() -> None:
+    pool = Pool(child(breaker=Breaker(max_failures=0)))
+    actions, refusal = management.release_child(pool.core, "a", pool.now_s)
+    assert (actions, refusal) == ([], "it waits for nothing: running")
+    pool.exit()
+    assert management.describe(pool["a"]) == "quarantined"
+    actions, refusal = management.release_child(pool.core, "a", pool.now_s)
+    assert (actions, refusal) == ([Spawn("a", 2)], "")
+    assert pool["a"].circuit == Circuit()
+
+
+def test_terminating_one_that_waits_calls_its_restart_off() -> None:
+    pool = Pool(child(breaker=Breaker(max_failures=0)))
+    pool.exit()
+    assert management.terminate_child(pool.core, "a", pool.now_s) == ([], "")
+    assert management.describe(pool["a"]) == "undefined"
+    assert pool.pass_(1e6) == []
+
+
+def test_a_changed_policy_holds_from_now_on() -> None:
+    pool = Pool(child(breaker=Breaker(max_failures=0)))
+    pool.exit()
+    actions, refusal = management.update_child(pool.core, "a", child(), pool.now_s)
+    assert (actions, refusal) == ([Spawn("a", 2)], ""), "without a breaker there is no quarantine"
+    pool.ready()
+    policy = Retirement(max_age_s=7.0)
+    pool.pass_(1.0)
+    management.update_child(pool.core, "a", child(retirement=policy), pool.now_s)
+    assert pool["a"].retire_at_s == pool.now_s + 6.0
+    for other in (child("b"), ChildSpec(id="a", actor="another:Class")):
+        with pytest.raises(InvalidChildSpec, match="id and actor of 'a' cannot be changed"):
+            management.update_child(pool.core, "a", other, pool.now_s)
+
+
+def test_children_are_counted_by_what_they_are_at() -> None:
+    pool = Pool(
+        child("a"), child("b", breaker=Breaker(max_failures=0)), child("c", restart=Restart.TRANSIENT)
+    )
+    pool.exit("b")
+    pool.exit("c", NORMAL)
+    counts = management.count_children(pool.core)
+    assert (counts.specs, counts.active, counts.restarting, counts.quarantined) == (3, 1, 0, 1)
+
+
+def test_a_child_that_was_never_started_waits() -> None:
+    core = SupervisorCore(SupervisorFlags(), (child("a"), child("b")))
+    core.tick(0.0)
+    assert [management.describe(c) for c in core.children.values()] == ["starting", "waiting"]
+    assert core.children["b"].target is Target.UP
+
+
+def test_word_of_nobodys_child_changes_nothing_and_a_kill_is_sent_once() -> None:
+    pool = Pool(child())
+    assert pool.core.ready("nobody", 1, pool.now_s) == []
+    assert pool.core.exited("nobody", 1, CRASH, pool.now_s) == []
+    assert pool.core.hung("a", 1, "no beat") == [Kill("a", 1, "no beat")]
+    assert pool.core.hung("a", 1, "no beat") == []
