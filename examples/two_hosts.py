@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors import Actor, ActorDied, ActorSystem, Sender, message, receives
+from actors import Actor, ActorDied, ActorSystem, Refused, Sender, message, receives
 from actors.curve import make_keys
 from actors.process import die_with_parent
 from supervision import supervised, worker
@@ -86,6 +86,8 @@ def outlive_painter(system: ActorSystem) -> ActorDied:
     while True:
         try:
             system.ask("painter", Paint(what="a hat"))
+        except Refused:  # its link is down already, and it is not yet given up
+            time.sleep(0.05)
         except ActorDied as death:
             return death
 
