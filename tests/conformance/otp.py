@@ -139,8 +139,8 @@ class TestStop:
     @case("sup_stop_timeout_dynamic")
     def test_in_a_pool_too_only_those_who_do_not_stop_in_time_are_killed(self, world: World) -> None:
         world.grow(dynamic_supervisor_spec("pool"))
-        for id_, stop in (("a", "well"), ("slow", "never"), ("c", "well")):
-            ok(world.call(start_child(child(id_, stop=stop, shutdown_s=0.5)), "pool"))
+        for id_, stop, shutdown_s in (("a", "well", 20.0), ("slow", "never", 0.3), ("c", "well", 20.0)):
+            ok(world.call(start_child(child(id_, stop=stop, shutdown_s=shutdown_s)), "pool"))
         assert world.stop() == ""
         assert sorted(world.story("stopped")) == ["a stopped", "c stopped"]
         assert [who for who, _ in world.reported("shutdown_error", "pool")] == ["slow"]
@@ -293,7 +293,10 @@ class TestRestartTypes:
         world.grow(*(child(how, restart=Restart.TEMPORARY) for how in ENDS), child("bystander"))
         for how in ENDS:
             world.end_for_good(how, how, "gone")
-        assert [who for who, _ in world.reported("child_terminated")] == list(ENDS_ABNORMALLY)
+        world.until(
+            lambda: [who for who, _ in world.reported("child_terminated")] == list(ENDS_ABNORMALLY),
+            "each abnormal end is reported, and no other",
+        )
         assert world.lives(*ENDS, "bystander") == (1,) * (len(ENDS) + 1)
 
     @case("faulty_application_shutdown")
@@ -646,11 +649,14 @@ class TestMisc:
     def test_a_child_that_is_being_terminated_stays_down_though_a_sibling_fails_meanwhile(
         self, world: World, strategy: Strategy
     ) -> None:
-        world.grow(child("a"), child("slow", stop=0.3), strategy=strategy)
+        world.grow(child("a"), child("slow", stop="never", shutdown_s=FOR_EVER_S), strategy=strategy)
         terminated = world.asked(TerminateChild(id="slow"))
         world.until_state("slow", "stopping")
-        world.end_and_await_next("a", "kill")
+        world.end("a", "kill")
+        world.until_state("a", "restarting")
+        world.kill("slow")
         ok(world.result(terminated))
+        world.until(lambda: world.lives("a") == (2,) and world.is_up("a"), "a is back")
         assert world.state("slow") == "undefined"
         assert world.lives("a", "slow") == (2, 1)
 
