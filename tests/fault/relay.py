@@ -56,6 +56,10 @@ class Relay:
         """The next piece that goes up goes up twice."""
         self._repeat_next = True
 
+    def explain(self) -> str:
+        waiting = [sum(len(piece) for _, piece in way.waiting) for way in self._ways]
+        return f"relay: alive={self._thread.is_alive()} held={self.is_held} bytes waiting={waiting}"
+
     def close(self) -> None:
         self._is_closed = True
         self._thread.join(10.0)

@@ -140,7 +140,9 @@ class Cluster:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def explain(self) -> str:
-        lines = [str(self.hosts()), str(self.links())]
+        lines = [self.relay.explain()]
+        with contextlib.suppress(AskError):
+            lines += [str(self.hosts()), str(self.links())]
         for machine in self.machines.values():
             lines += [
                 f"{machine.host}: {row.name} {row.state} inc={row.incarnation} {row.last_reason}"
