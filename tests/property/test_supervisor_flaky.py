@@ -177,7 +177,8 @@ class FlakyPool(RuleBasedStateMachine):
             sides = [side.incarnation for side in (child.spare, child.retiring) if side is not None]
             own = [child.incarnation] if child.status is not Status.DOWN else []
             believed |= {(id_, incarnation) for incarnation in own + sides}
-            assert len(sides) <= 1 or not own or child.retiring is not None
+            is_settled = child.status is Status.RUNNING and child.target is Target.UP
+            assert child.spare is None or child.spare.is_killed or is_settled, "a spare beside nobody"
         assert believed == set(self.alive)
 
     @invariant()
