@@ -287,9 +287,11 @@ class SupervisorCore:
         return actions
 
     def _close_circuit(self, child: Child, now_s: float) -> None:
-        if child.spec.breaker is not None and child.status is Status.RUNNING:
-            ran_s = now_s - child.since_s
-            child.circuit = breaker.after_running(child.circuit, child.spec.breaker, ran_s)
+        policy = child.spec.breaker
+        if policy is None or child.status is not Status.RUNNING:
+            return
+        if now_s >= child.since_s + policy.healthy_s:  # the sum of `_wake_s`: no rounding comes between
+            child.circuit = breaker.after_running(child.circuit, policy, policy.healthy_s)
 
     def _wake_s(self, child: Child) -> float:
         wake_s = succession.wake_s(child)

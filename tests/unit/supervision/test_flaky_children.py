@@ -379,3 +379,12 @@ def test_word_of_nobodys_child_changes_nothing_and_a_kill_is_sent_once() -> None
     assert pool.core.exited("nobody", 1, CRASH, pool.now_s) == []
     assert pool.core.hung("a", 1, "no beat") == [Kill("a", 1, "no beat")]
     assert pool.core.hung("a", 1, "no beat") == []
+
+
+def test_probation_is_over_at_the_very_moment_the_supervisor_asked_to_be_woken_for_it() -> None:
+    """1022.1 + 4.0 - 1022.1 is less than 4.0."""
+    pool = Pool(child(breaker=Breaker(max_failures=0, healthy_s=4.0)))
+    pool["a"].circuit, pool["a"].since_s = Circuit(CircuitState.HALF_OPEN), 1022.1
+    pool.now_s = pool.core.next_wake_s()
+    pool.core.tick(pool.now_s)
+    assert pool["a"].circuit.state is CircuitState.CLOSED
