@@ -47,6 +47,11 @@ def second_row(name: str) -> str:
     return f"{name}~"
 
 
+def row_beside(name: str) -> str:
+    """The other one of an actor's two rows: they exchange their names when a replacement takes over."""
+    return name.removesuffix("~") if name.endswith("~") else second_row(name)
+
+
 _STATES = tuple(ActorState)
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from actors.board import LIVING, ActorState, Board, second_row
+from actors.board import LIVING, ActorState, Board, row_beside
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
 from actors.freshness import Freshness
@@ -135,7 +135,7 @@ class Mail:
         address = self.resolve(name)
         if incarnation in (0, address.incarnation):
             return address
-        beside = self._board.find(second_row(name))
+        beside = self._board.find(row_beside(name))
         if beside is not None and self._is_current(beside, incarnation):
             return Address(beside, incarnation)
         raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {address.incarnation} bears the name")

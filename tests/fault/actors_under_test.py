@@ -93,6 +93,26 @@ class Worker(Actor):
         misbehave(call.how)
 
 
+class Curious(Actor):
+    """Asks `args["whom"]` for a slow answer at once; answers Who when it has it, Misbehave by a use."""
+
+    def on_start(self) -> None:
+        self.answer: Completion[Any] = Completion()
+        self.after(0.0, self.wonder)
+
+    async def wonder(self) -> None:
+        self.answer.succeed(await self.ask(self.args["whom"], Echo(text="slow"), deadline_s=3 * PATIENCE_S))
+
+    @receives(Who)
+    async def who(self, call: Who, sender: Sender) -> Me:
+        await self.answer
+        return Me(pid=os.getpid(), incarnation=self.identity.incarnation)
+
+    @receives(Misbehave)
+    def misbehave(self, call: Misbehave, sender: Sender) -> None:
+        self.used()
+
+
 class Forker(Actor):
     """Stays in Thespian's loop, as supervisors do, until it is told to leave it."""
 
@@ -143,7 +163,7 @@ WORKER_LIMITS: dict[str, Any] = {
 
 
 def worker(id_: str, **spec: Any) -> ChildSpec:
-    return ChildSpec(id=id_, actor=WORKER, **WORKER_LIMITS | spec)
+    return ChildSpec(**{"id": id_, "actor": WORKER} | WORKER_LIMITS | spec)
 
 
 def pool(id_: str, *children: ChildSpec, max_restarts: int = 100, **spec: Any) -> ChildSpec:

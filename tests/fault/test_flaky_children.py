@@ -22,6 +22,7 @@ from supervision.messages import (
 )
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 from tests.fault.actors_under_test import (
+    Curious,
     Echo,
     Misbehave,
     Running,
@@ -128,6 +129,20 @@ def test_a_retiring_child_still_answers_what_it_was_asked_before() -> None:
         assert system.probe.result(slow) == Echo(text="slow")
         assert new.incarnation == old.incarnation + 1
         assert "retired after 1 uses" in new.last_reason
+
+
+def test_what_a_spare_asked_before_it_took_over_is_answered_to_it() -> None:
+    spec = worker(
+        "a",
+        actor=f"{Curious.__module__}:Curious",
+        args={"whom": "friend"},
+        retirement=Retirement(max_uses=1, warm_spare=True),
+    )
+    with running(worker("friend"), pool("crowd", spec)) as system:
+        old = system.row("a")
+        system.probe.tell("a", Misbehave(how="use"))
+        system.await_new("a", old)
+        assert system.probe.ask("a", Who()).incarnation == old.incarnation + 1
 
 
 def test_a_spare_that_can_not_start_leaves_the_old_one_at_work(tmp_path: Path) -> None:
