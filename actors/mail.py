@@ -132,13 +132,14 @@ class Mail:
 
     def _address_of(self, name: str, incarnation: int) -> Address:
         """Whoever bears the name, or that incarnation of it: a spare does not yet, a retiring one no more."""
-        address = self.resolve(name)
-        if incarnation in (0, address.incarnation):
-            return address
-        beside = self._board.find(row_beside(name))
-        if beside is not None and self._is_current(beside, incarnation):
-            return Address(beside, incarnation)
-        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {address.incarnation} bears the name")
+        if incarnation == 0:
+            return self.resolve(name)
+        for row in (name, row_beside(name)):
+            slot = self._board.find(row)
+            if slot is not None and self._is_current(slot, incarnation):
+                return Address(slot, incarnation)
+        bearer = self.resolve(name).incarnation
+        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {bearer} bears the name")
 
     def _inbox_of(self, address: Address, name: str) -> Address:
         route = int(self._board.get(address.slot, "route"))
