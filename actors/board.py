@@ -32,6 +32,7 @@ class ActorState(StrEnum):
     """A child as its supervisor sees it (supervisord's states in OTP's spirit)."""
 
     FREE = "free"
+    """Nobody's row yet, or the row of a child that was forgotten."""
     STARTING = "starting"
     RUNNING = "running"
     BACKOFF = "backoff"
@@ -244,7 +245,11 @@ class Board:
         return None
 
     def claim(self, name: str, parent: str) -> int:
-        """The slot for a name, made on first use. Names are never given up, so slots fill from the front."""
+        """The slot for a name, made on first use: an empty one, or one whose bearer was forgotten.
+
+        A slot's incarnation goes on from bearer to bearer, so that no two processes share an address.
+        Raises ActorError when the name is too long or the board is full.
+        """
         if len(name.encode()) > 64:
             raise ActorError(f"actor name {name!r} is longer than 64 bytes")
         with _exclusive(self._file.fileno()):
@@ -253,10 +258,22 @@ class Board:
             if slot is None:
                 slot = next((i for i in range(SLOTS) if not self.get(i, "name")), None)
             if slot is None:
+                slot = self._emptied_slot()
+            if slot is None:
                 raise ActorError(f"the board holds {SLOTS} actors and is full; cannot place {name!r}")
             self.set(slot, name=name, parent=parent)
         self._slots[name] = slot
         return slot
+
+    def _emptied_slot(self) -> int | None:
+        """One whose bearer ended and was forgotten, wiped but for its incarnation."""
+        for slot in range(SLOTS):
+            if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
+                incarnation = self.get(slot, "incarnation")
+                self.memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
+                self.set(slot, incarnation=incarnation)
+                return slot
+        return None
 
     def vitals(self, slot: int) -> Vitals:
         """One row, ages computed now."""

@@ -65,12 +65,16 @@ class Brood:
     # ---- names ----
 
     def known(self, id_: str) -> Known:
-        """What an earlier supervisor left under a name, so that numbers go on and reasons stay."""
-        slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
+        """What an earlier supervisor left under a name, so that numbers go on and reasons stay.
+
+        The name has a row from now on. Raises ActorError when the board is full.
+        """
+        row, beside = self._row(id_), self._board.find(second_row(id_))
+        slots = [row] if beside is None else [row, beside]
         return Known(
-            issued=max((int(self._board.get(slot, "incarnation")) for slot in slots), default=0),
-            restarts=max((int(self._board.get(slot, "restarts")) for slot in slots), default=0),
-            last_reason=str(self._board.get(slots[0], "last_reason")) if slots else "",
+            issued=max(int(self._board.get(slot, "incarnation")) for slot in slots),
+            restarts=max(int(self._board.get(slot, "restarts")) for slot in slots),
+            last_reason=str(self._board.get(row, "last_reason")),
         )
 
     def leftovers(self, id_: str) -> set[tuple[int, int]]:

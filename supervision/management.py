@@ -5,6 +5,7 @@ A call that must wait for a child's start is answered later by an `Answer` actio
 returned); a termination is over when the child is gone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from supervision.actions import Action, Call, Child, Status, Target
@@ -39,11 +40,11 @@ class Counts:
 
 
 def start_child(
-    core: SupervisorCore, spec: ChildSpec, now_s: float, *, issued: int = 0, restarts: int = 0
+    core: SupervisorCore, spec: ChildSpec, now_s: float, *, issued: Callable[[], int] = lambda: 0
 ) -> Outcome:
     """Add a child and start it. Raises InvalidChildSpec.
 
-    issued, restarts   where an earlier bearer of the name left its numbers
+    issued   the highest incarnation of earlier bearers; asked for only when the child is taken
     """
     check_fits(spec, core.flags)
     known = core.children.get(spec.id)
@@ -54,7 +55,7 @@ def start_child(
         return [], ALREADY_STARTED if is_up else ALREADY_PRESENT
     if 0 < core.flags.max_children <= len(core.children):
         return [], MAX_CHILDREN
-    core.children[spec.id] = Child(spec, call=Call.START, issued=issued, restarts=restarts)
+    core.children[spec.id] = Child(spec, call=Call.START, issued=issued())
     return core.reconcile(now_s), WAITS
 
 

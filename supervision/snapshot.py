@@ -9,10 +9,15 @@ _GONE = frozenset({ActorState.FREE, ActorState.STOPPED})
 
 def tree_lines(board: Board) -> list[str]:
     """One line per actor: name, state, incarnation, and why it was last restarted."""
-    rows = [row for row in board.rows() if not (row.name.endswith("~") and row.state in _GONE)]
+    rows = [row for row in board.rows() if not _is_left_over(row)]
     names = {row.name for row in rows}
     roots = [row for row in rows if row.parent not in names and row.state not in _GONE]
     return [line for root in roots for line in _branch(root, rows, "", "")]
+
+
+def _is_left_over(row: Vitals) -> bool:
+    """A child that was forgotten, or a second row with no process in it."""
+    return row.state is ActorState.FREE or (row.name.endswith("~") and row.state in _GONE)
 
 
 def _branch(row: Vitals, rows: Sequence[Vitals], first: str, rest: str) -> Iterator[str]:

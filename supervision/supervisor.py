@@ -182,9 +182,8 @@ class Supervisor(Actor):
         def act() -> management.Outcome:
             spec = parse(call.spec, ChildSpec)
             self._refuse_taken_name(spec.id)
-            known = self._brood.known(spec.id)
             return management.start_child(
-                self._core, spec, self._now_s(), issued=known.issued, restarts=known.restarts
+                self._core, spec, self._now_s(), issued=lambda: self._brood.known(spec.id).issued
             )
 
         return await self._manage(str(call.spec.get("id", "")), act, self._when_started)
@@ -256,7 +255,7 @@ class Supervisor(Actor):
         """Do it, and answer when it is done; what makes no sense is an answer too, never a crash."""
         try:
             actions, refusal = act()
-        except InvalidChildSpec as error:
+        except (InvalidChildSpec, ActorError) as error:
             return Managed(ok=False, reason=str(error))
         if refusal is not management.WAITS:
             self._carry_out(actions)
@@ -342,7 +341,7 @@ class Supervisor(Actor):
     def _forgotten(self, id_: str) -> None:
         slot = self.board.find(id_)
         if slot is not None:
-            self.board.set_state(slot, ActorState.STOPPED, ready=0)
+            self.board.set_state(slot, ActorState.FREE, ready=0)
         self._deaths.pop(id_, None)
 
     def _look_later(self) -> None:

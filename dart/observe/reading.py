@@ -169,9 +169,9 @@ def _session(paths: RunPaths) -> dict[str, Any]:
 
 
 def _is_shown(row: Vitals) -> bool:
-    """Not the launcher itself, and a child's second row only while a process is in it."""
+    """Not the launcher itself, nor who was forgotten; a child's second row while a process is in it."""
     is_second = row.name.endswith("~")
-    return row.parent != "" and not (is_second and row.state in (ActorState.FREE, ActorState.STOPPED))
+    return row.state is not ActorState.FREE and not (is_second and row.state is ActorState.STOPPED)
 
 
 def _actor_row(row: Vitals) -> ActorRow:

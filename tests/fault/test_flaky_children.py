@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import ActorState
+from actors.board import SLOTS, ActorState
 from actors.errors import ActorDied
 from supervision import reports
 from supervision.child_spec import Breaker, Budget, ChildSpec, Failure, Retirement, SupervisorFlags
@@ -214,3 +214,17 @@ def test_a_report_keeps_what_a_post_mortem_needs() -> None:
         above = reports.read(system.system.run_dir, "root")[-1]
         assert above.offender.id == "crowd"
         assert above.chain[0] == end.reason
+
+
+def test_a_dynamic_supervisor_may_have_more_children_in_its_life_than_the_board_has_rows() -> None:
+    with running(dynamic_supervisor_spec("sessions", max_children=1)) as system:
+        board = system.system.board
+        taken = len(board.rows())
+        for number in range(taken, SLOTS):  # sessions of earlier
+            slot = board.claim(f"old-{number}", "sessions")
+            board.set(slot, incarnation=3, ended_incarnation=3)
+        for number in range(3):
+            spec = worker(f"session-{number}")
+            assert system.probe.ask("sessions", start_child(spec)) == Managed(ok=True, incarnation=4 + number)
+            assert system.probe.ask(f"session-{number}", Who()).incarnation == 4 + number
+            assert system.probe.ask("sessions", TerminateChild(id=f"session-{number}")).ok

@@ -124,7 +124,8 @@ class FlakyPool(RuleBasedStateMachine):
     def a_start_is_asked_for(self, id_: str, data: st.DataObject) -> None:
         before = len(self.core.children)
         issued = self.issued.get(id_, 0)
-        self.called(id_, management.start_child(self.core, data.draw(specs(id_)), self.now_s, issued=issued))
+        spec = data.draw(specs(id_))
+        self.called(id_, management.start_child(self.core, spec, self.now_s, issued=lambda: issued))
         if 0 < self.flags.max_children <= before:
             assert len(self.core.children) <= before
 

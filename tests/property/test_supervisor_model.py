@@ -127,7 +127,7 @@ class Model:
         self.plans = plans
         self.deaf: set[str] = set()
         self.kids = {spec.id: Kid(spec) for spec in specs}
-        self.numbers: dict[str, tuple[int, int]] = {}
+        self.issued: dict[str, int] = {}
         self.budget: list[float] = []
         self.now_s = 0.0
         self.end: str | None = None
@@ -229,7 +229,7 @@ class Model:
             kid.is_leaving = kid.state in ("starting", "up") or kid.is_leaving
 
     def forget(self, kid: Kid) -> None:
-        self.numbers[kid.spec.id] = (kid.issued, kid.restarts)
+        self.issued[kid.spec.id] = kid.issued
         del self.kids[kid.spec.id]
 
     # ---- what follows ----
@@ -314,8 +314,7 @@ class Model:
             return "already_present" if is_down else "already_started"
         if 0 < self.flags.max_children <= len(self.kids):
             return "max_children"
-        issued, restarts = self.numbers.get(spec.id, (0, 0))
-        self.kids[spec.id] = Kid(spec, issued=issued, restarts=restarts, called="start")
+        self.kids[spec.id] = Kid(spec, issued=self.issued.get(spec.id, 0), called="start")
         self.go_on()
         return None
 
