@@ -25,6 +25,7 @@ supervisor decides what happens next. An expected outcome is a value.
 
 import heapq
 import itertools
+import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,15 @@ from actors.clock import Clock
 from actors.codec import Envelope, Kind, Sealed, message
 from actors.completion import Completion, drive
 from actors.deaths import Watcher
-from actors.errors import ActorDied, ActorError, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.errors import (
+    ActorDied,
+    ActorError,
+    AskTimeout,
+    MailboxFull,
+    MessageTooLarge,
+    Refused,
+    WorkOverdue,
+)
 from actors.mail import Address, Mail
 from actors.monitors import Bonds, Down, Exit, Linked, Unlinked
 from actors.process import EXIT_IGNORED
@@ -57,6 +66,15 @@ ANSWER_GRACE_S = 0.01
 
 HELD_MESSAGES = 1000
 """Messages that wait for an `async` on_start; what comes then is refused."""
+
+MAX_OPEN_HANDLERS = 1000
+"""Messages an actor may have under way, in handlers that wait; what comes then is refused."""
+
+REASON_CHARACTERS = 1000
+"""Of the reason for a refusal: it may quote what came, and must itself fit into mail."""
+
+LONGEST_S = 1e10
+"""No deadline and no delay is longer (three hundred years): so every one can be counted in every unit."""
 
 MAIL_PER_TURN = 64
 """Messages taken before timers and finished work get their turn."""
@@ -89,6 +107,9 @@ class ChildReady:
 
     incarnation: int
 
+
+_ALWAYS_TAKEN = (ChildReady, Linked, Unlinked)
+"""What tells an actor of others is not refused for want of room: nobody would say it again."""
 
 LAUNCHER = "launcher"
 """The parent of the root actor: no actor, but the process that started the system."""
@@ -245,6 +266,7 @@ class Actor:
         self.__is_finishing = False
         self.__is_drained = True
         self.__open_handlers = 0
+        self.__has_logged_full = False
 
     # ---- for subclasses to override ----
 
@@ -282,7 +304,10 @@ class Actor:
 
         Ends always: with the answer, ActorDied, AskTimeout, Refused or MailboxFull. An error nobody looks at
         is dropped: who does not want the answer has nothing to lose by it.
+        Raises, here and at once, ActorError for a deadline that is none, MessageTooLarge and TypeError for
+        what cannot be sent: these are mistakes of the one who asks.
         """
+        self.__check_seconds("ask(deadline_s)", deadline_s)
         completion: Completion[Any] = Completion()
         envelope = self.__envelope(Kind.ASK, to, content, deadline_s=deadline_s)
         try:
@@ -301,13 +326,18 @@ class Actor:
         return completion
 
     def sleep(self, seconds: float) -> Completion[None]:
-        """Await the passing of time; other mail is taken meanwhile."""
+        """Await the passing of time; other mail is taken meanwhile. Raises ActorError as `after` does."""
+        self.__check_seconds("sleep(seconds)", seconds)
         completion: Completion[None] = Completion()
         self.after(seconds, lambda: completion.succeed(None))
         return completion
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call back once; a coroutine it returns is run."""
+        """Call back once; a coroutine it returns is run.
+
+        Raises ActorError when `seconds` is negative, not a number or over LONGEST_S.
+        """
+        self.__check_seconds("after(seconds)", seconds)
         when_s = self.clock.monotonic_s() + seconds
         heapq.heappush(self.__timers, (when_s, next(self.__ids), lambda: self.__settle(callback())))
         self.runtime.wake_at(when_s)
@@ -328,7 +358,9 @@ class Actor:
         """Await blocking work. If it is not done by its deadline the actor crashes, naming the work.
 
         An error is raised where the work is awaited; awaited by nobody, it crashes the actor.
+        Raises ActorError when the deadline is negative, not a number or over LONGEST_S.
         """
+        self.__check_seconds(f"in_thread(deadline_s) of {name!r}", deadline_s)
         completion = self.__own_worker().in_thread(work)
         id_ = next(self.__ids)
         self.__works[id_] = (name, self.board.now_ns())
@@ -412,6 +444,11 @@ class Actor:
         self.__uses += n
         self.board.set(self.identity.slot, uses=self.__uses)
 
+    def still_working(self) -> None:
+        """A long handler that gets on: restarts the clock its supervisor holds against it."""
+        now_ns = self.board.now_ns()
+        self.board.set(self.identity.slot, beat_ns=now_ns, busy_since_ns=now_ns)
+
     @property
     def is_stopping(self) -> bool:
         """It was told to stop, or stops by itself; on_stop has begun."""
@@ -438,6 +475,7 @@ class Actor:
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be woken."""
         self.beat()
+        self.__has_logged_full = False
         self.__learn_name()
         self.__drain_mail()
         self.__pulse.busy("finished work and timers")
@@ -504,7 +542,7 @@ class Actor:
         self.set_ready(fit)
         if fit and not self.__was_ready:
             self.__was_ready = True
-            self.log.info("actor_ready", pid=self.board.get(self.identity.slot, "pid"))
+            self.log.info("actor_ready", pid=os.getpid())
             if self.identity.parent != LAUNCHER:
                 self.tell(self.identity.parent, ChildReady(incarnation=self.identity.incarnation))
 
@@ -541,8 +579,9 @@ class Actor:
         if len(self.__held) < HELD_MESSAGES:
             self.__held.append(envelope)
         else:
-            self.__mail.refused += 1
-            self.__refuse(envelope, f"{self.__name!r} is still starting and holds {HELD_MESSAGES} messages")
+            self.__turn_away(
+                envelope, f"{self.__name!r} is still starting and holds {HELD_MESSAGES} messages"
+            )
 
     def __waits_for_start(self, envelope: Envelope) -> bool:
         """An `async` on_start gets answers and word of children and can be stopped; nothing else is taken."""
@@ -571,7 +610,13 @@ class Actor:
             self.__take_answer(envelope)
         elif isinstance(envelope.message, Stop):
             self.__told_to_stop(envelope.message)
-        elif not self.__is_expired(envelope):
+        elif self.__is_expired(envelope):
+            self.__turn_away(envelope, f"{self.__name!r} came to it after its deadline and did not begin")
+        elif self.__open_handlers >= MAX_OPEN_HANDLERS and not isinstance(envelope.message, _ALWAYS_TAKEN):
+            self.__turn_away(
+                envelope, f"{self.__name!r} has {MAX_OPEN_HANDLERS} messages under way and takes no more now"
+            )
+        else:
             self.__handle(envelope)
 
     def __handle(self, envelope: Envelope) -> None:
@@ -615,11 +660,17 @@ class Actor:
             self.__mail.refused += 1
             pending.completion.fail(Refused(f"the answer of {pending.to!r}: {envelope.message.why}"))
         elif envelope.kind is Kind.REFUSAL:
-            pending.completion.fail(Refused(envelope.message.text))
+            pending.completion.fail(Refused(self.__reason_in(envelope, pending.to)))
         else:
             pending.completion.succeed(envelope.message)
 
+    def __reason_in(self, refusal: Envelope, asked: str) -> str:
+        if isinstance(refusal.message, RefusalReason):
+            return refusal.message.text
+        return f"{asked!r} refused it without a readable reason"
+
     def __answer(self, asked: Envelope, kind: Kind, content: Any) -> None:
+        """Send it to who asked; an answer that mail does not carry is a refusal that says so."""
         envelope = Envelope(
             kind=kind,
             id=asked.id,
@@ -635,11 +686,31 @@ class Actor:
         except (ActorDied, MailboxFull) as error:
             self.__count_unsent()
             self.log.info("answer_not_sent", to=asked.sender, reason=str(error))
+        except (MessageTooLarge, TypeError) as error:
+            self.__count_unsent()
+            self.__refuse(asked, f"{self.__name!r} cannot send its answer: {error}")
 
     def __refuse(self, envelope: Envelope, reason: str) -> None:
         self.log.warning("message_refused", sender=envelope.sender, reason=reason)
+        self.__tell_refused(envelope, reason)
+
+    def __turn_away(self, envelope: Envelope, reason: str) -> None:
+        """Refuse what may come in floods: each is counted and told, the log has one line of each turn."""
+        self.__mail.refused += 1
+        if not self.__has_logged_full:
+            self.__has_logged_full = True
+            self.log.warning("message_turned_away", sender=envelope.sender, reason=reason)
+        self.__tell_refused(envelope, reason)
+
+    def __tell_refused(self, envelope: Envelope, reason: str) -> None:
         if envelope.kind is Kind.ASK:
-            self.__answer(envelope, Kind.REFUSAL, RefusalReason(text=reason))
+            self.__answer(envelope, Kind.REFUSAL, RefusalReason(text=reason[:REASON_CHARACTERS]))
+
+    def __check_seconds(self, what: str, seconds: float) -> None:
+        if not 0 <= seconds <= LONGEST_S:
+            raise ActorError(
+                f"{self.__name!r} called {what} with {seconds!r}; it takes 0 to {LONGEST_S:g} seconds"
+            )
 
     def __envelope(self, kind: Kind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
         return Envelope(

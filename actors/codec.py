@@ -135,7 +135,10 @@ _decode_frame = msgspec.msgpack.Decoder(_Frame).decode
 
 
 def encode(envelope: Envelope, key: bytes) -> bytes:
-    """Pack and sign one envelope. Raises MessageTooLarge, or TypeError for an unregistered message."""
+    """Pack and sign one envelope.
+
+    Raises MessageTooLarge, or TypeError for what is no message or has a field that cannot be packed.
+    """
     content = envelope.message
     if type(content) is Sealed:
         name, content = content.name, msgspec.Raw(content.payload)
@@ -143,27 +146,34 @@ def encode(envelope: Envelope, key: bytes) -> bytes:
         name = _NAMES.get(type(content))
         if name is None and content is not None:
             raise TypeError(f"{type(content)!r} is not a message; mark its dataclass with @message")
-    body = _encode(
-        (
-            PROTOCOL_VERSION,
-            envelope.kind,
-            envelope.id,
-            envelope.to,
-            envelope.to_incarnation,
-            envelope.sender,
-            envelope.sender_incarnation,
-            envelope.sequence,
-            envelope.deadline_unix_ms,
-            name,
-            content,
-        )
-    )
+    body = _packed(envelope, name, content)
     if len(body) > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(
             f"{name} to {envelope.to!r} has {len(body)} bytes, mail carries at most {MAX_MESSAGE_BYTES}; "
             "write the data to a file and send its path"
         )
     return _signature(body, key) + body
+
+
+def _packed(envelope: Envelope, name: str | None, content: Any) -> bytes:
+    try:
+        return _encode(
+            (
+                PROTOCOL_VERSION,
+                envelope.kind,
+                envelope.id,
+                envelope.to,
+                envelope.to_incarnation,
+                envelope.sender,
+                envelope.sender_incarnation,
+                envelope.sequence,
+                envelope.deadline_unix_ms,
+                name,
+                content,
+            )
+        )
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise TypeError(f"{name} cannot be packed: {error}") from error
 
 
 def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = None) -> Envelope:

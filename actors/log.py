@@ -4,10 +4,10 @@ Events are constant snake_case names in the past tense; everything else is a key
 `<name>.jsonl.1` in the place of the one before and begins anew, so that no number of restarts fills a disk.
 """
 
+import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import IO
 
 import structlog
 
@@ -15,32 +15,56 @@ LOG_BYTES = 4 * 1024 * 1024
 
 
 class LogFile:
-    """What structlog writes to: appended line by line, renamed when it is full."""
+    """What structlog writes to: appended line by line, renamed when it is full.
+
+    What the disk does not take (it is full, the folder is gone) is a lost line and no error: nothing ends
+    because it could not say what it did. Every line tries anew.
+    """
 
     def __init__(self, path: Path, limit_bytes: int = LOG_BYTES) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
-        self._file = self._open()
+        self._fd = -1
+        self._bytes = 0
+        self._begin = b""
+        """Of the next line, after one of which the disk took only half; it stays, others append too."""
+        self.lost = 0
+        """Lines that could not be written."""
+        with contextlib.suppress(OSError):
+            self._open()
 
     def write(self, line: str) -> None:
-        self._bytes += len(line.encode())
-        if self._bytes > self._limit_bytes:
-            self.close()
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            self._file = self._open()
-            self._bytes += len(line.encode())
-        self._file.write(line)
+        data = line.encode(errors="backslashreplace")
+        try:
+            self._make_room(len(data))
+            written = os.write(self._fd, self._begin + data) - len(self._begin)
+        except OSError:
+            self.lost += 1
+            return
+        self._bytes += written
+        is_whole = written == len(data)
+        self._begin = b"" if is_whole else b"\n"
+        self.lost += not is_whole
 
     def flush(self) -> None:
-        self._file.flush()
+        """Nothing is kept back."""
 
     def close(self) -> None:
-        self._file.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
-    def _open(self) -> IO[str]:
-        file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", buffering=1)
-        self._bytes = os.fstat(file.fileno()).st_size
-        return file
+    def _make_room(self, size_bytes: int) -> None:
+        if self._fd < 0:
+            self._open()
+        if self._bytes + size_bytes > self._limit_bytes:
+            self.close()
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._bytes = os.fstat(self._fd).st_size
 
 
 _open_files: list[LogFile] = []
@@ -49,6 +73,8 @@ _open_files: list[LogFile] = []
 def log_to(path: Path) -> None:
     """Send this process's structlog events to a file, appended line by line."""
     file = LogFile(path)
+    for earlier in _open_files:
+        earlier.close()  # a forked child has its parent's
     _open_files[:] = [file]
     structlog.configure(
         processors=[

@@ -15,7 +15,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,13 @@ from thespian.actors import Actor as ThespianActor
 from thespian.actors import ThespianWatch, WatchMessage
 
 from actors import log
-from actors.actor import Actor, Identity, identity_of
+from actors.actor import LAUNCHER, Actor, Identity, identity_of
 from actors.board import Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.mail import Mail
 from actors.post import listen
-from actors.process import EXIT_CRASHED, leave_to_the_parent
+from actors.process import EXIT_CRASHED, leave_to_the_parent, start_ticks
 from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
 
@@ -171,7 +170,11 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         board = Board(identity.run_dir / "board")
         mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
         inbox_fd = mail.bind(identity.slot, identity.incarnation, boot.get("inbox_fd"))
-        board.set(identity.slot, pid=os.getpid(), beat_ns=time.monotonic_ns(), gauge_version=0)
+        if (
+            identity.parent == LAUNCHER
+        ):  # which forked it by way of Thespian and learns its pid from the board
+            board.set(identity.slot, pid_start_ticks=start_ticks(os.getpid()), pid=os.getpid())
+        board.set(identity.slot, beat_ns=time.monotonic_ns(), gauge_version=0)
         wanted = actor_class(boot["actor"])
         actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
         if wanted.forks:
@@ -184,39 +187,39 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         if self._identity is not None:
             leave_last_words(self._identity, text)
             if self._actor is not None:
-                with contextlib.suppress(OSError):
-                    self._actor.log.error("actor_crashed", traceback=text)
+                self._actor.log.error("actor_crashed", traceback=text)
         os._exit(EXIT_CRASHED)
 
 
 def leave_last_words(identity: Identity, text: str) -> None:
     """Say why this incarnation ends, for its supervisor; what is said last counts."""
+    plain = text.encode(errors="backslashreplace")  # an error may quote half a letter
     with contextlib.suppress(OSError):  # on a full disk the process ends all the same
-        _crash_file(identity, "txt").write_text(text)
+        _crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
     with contextlib.suppress(OSError):  # an actor that failed before it opened the board says so all the same
         board = Board(identity.run_dir / "board")
-        board.set(identity.slot, last_error=text.strip().rpartition("\n")[2])
+        board.set(identity.slot, last_error=plain.decode().strip().rpartition("\n")[2])
         board.close()
 
 
 def last_words(run_dir: Path, name: str, incarnation: int) -> str:
-    """The last line of what a crashed incarnation left behind, or an empty string."""
-    identity_free = run_dir / "crash" / f"{name}.{incarnation}.txt"
-    if not identity_free.exists():
+    """The last line of what a crashed incarnation left behind; an empty string when none can be read."""
+    try:
+        text = _crash_file(run_dir, name, incarnation, "txt").read_text(errors="replace")
+    except OSError:
         return ""
-    lines = identity_free.read_text().strip().splitlines()
-    return lines[-1] if lines else ""
+    return (text.strip().splitlines() or [""])[-1]
 
 
-def _crash_file(identity: Identity, suffix: str) -> Path:
-    return identity.run_dir / "crash" / f"{identity.name}.{identity.incarnation}.{suffix}"
+def _crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
+    return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"
 
 
 def _forget_crash(identity: Identity) -> None:
     """Of each name the last CRASHES_KEPT incarnations can be read; the disk holds no more of them."""
+    too_old = identity.incarnation - CRASHES_KEPT
     for suffix in ("fault", "txt"):
-        too_old = _crash_file(replace(identity, incarnation=identity.incarnation - CRASHES_KEPT), suffix)
-        too_old.unlink(missing_ok=True)
+        _crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
 
 
 def actor_class(path: str) -> type[Actor]:
@@ -249,8 +252,10 @@ def _prepare(identity: Identity) -> None:
     """From here on, whatever happens is written down."""
     _default_signals()
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
-    faulthandler.enable(_crash_file(identity, "fault").open("w"))
-    _forget_crash(identity)
+    with contextlib.suppress(OSError):  # on a full disk it lives without
+        _forget_crash(identity)
+        fault = _crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
+        faulthandler.enable(fault.open("w"))
 
 
 def _default_signals() -> None:

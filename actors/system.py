@@ -29,7 +29,7 @@ from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, MailboxFull, NotReady, SystemStartFailed
 from actors.mail import Mail
-from actors.process import send_signal, start_ticks
+from actors.process import send_signal
 from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
@@ -55,6 +55,9 @@ class RootSpec:
 
 class ActorSystem:
     """A running tree. Use as a context manager: leaving it ends every process of the tree.
+
+    The tree dies with the thread that made this object, also when its process lives on: the kernel's
+    PR_SET_PDEATHSIG follows the thread that forked. Make it in a thread that lasts as long as the tree is to.
 
     run_dir           the board, the key, logs and crash files of this system and no other
     mail_dir          where the sockets of the mailboxes are; a short path
@@ -269,7 +272,7 @@ class ActorSystem:
             raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
         admin_pid = int(self._admin_pid_file.read_text())
         leftovers.record_processes(self._processes_file, launcher=os.getpid(), admin=admin_pid)
-        self.board.set_state(self._slot, ActorState.RUNNING, pid_start_ticks=start_ticks(pid))
+        self.board.set_state(self._slot, ActorState.RUNNING)
 
 
 def _make_private(folder: Path) -> None:

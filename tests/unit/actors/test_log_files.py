@@ -1,6 +1,11 @@
 """Logs: whole lines, the previous incarnation's kept, and no more than twice their limit on the disk."""
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from actors.log import LogFile
 
@@ -35,3 +40,68 @@ def test_a_log_that_was_full_before_is_renamed_by_the_next_line(tmp_path: Path) 
 def test_a_log_is_its_owners_alone(tmp_path: Path) -> None:
     LogFile(tmp_path / "a.jsonl").close()
     assert (tmp_path / "a.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_costs_the_line_and_not_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(tmp_path / "a.jsonl")
+    log.write("before\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", no_space)
+        log.write("lost\n")
+    log.write("after\n")
+    log.close()
+    assert log.lost == 1
+    assert (tmp_path / "a.jsonl").read_text() == "before\nafter\n"
+
+
+def test_a_line_the_disk_took_half_of_leaves_the_next_one_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(tmp_path / "a.jsonl")
+    log.write("before\n")
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: write(fd, data[:2]))
+        log.write("lost\n")
+    log.write("after\n")
+    log.close()
+    assert log.lost == 1
+    assert (tmp_path / "a.jsonl").read_text() == "before\nlo\nafter\n"
+
+
+def test_a_log_that_cannot_be_begun_anew_costs_lines_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(tmp_path / "a.jsonl", limit_bytes=10)
+    log.write("line 0000\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", no_space)
+        log.write("line 0001\n")
+        log.write("line 0002\n")
+    log.write("line 0003\n")
+    log.close()
+    assert log.lost == 2
+    assert (tmp_path / "a.jsonl").read_text() == "line 0003\n"
+    assert (tmp_path / "a.jsonl.1").read_text() == "line 0000\n"
+
+
+def test_a_folder_that_is_not_there_costs_lines_until_it_is(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "logs" / "a.jsonl")
+    log.write("lost\n")
+    (tmp_path / "logs").mkdir()
+    log.write("line\n")
+    log.close()
+    assert (tmp_path / "logs" / "a.jsonl").read_text() == "line\n"
+
+
+def test_half_a_letter_costs_nothing(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "a.jsonl")
+    log.write("\ud800\n")
+    log.close()
+    assert (tmp_path / "a.jsonl").read_text() == "\\ud800\n"
+
+
+def no_space(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
