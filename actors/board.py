@@ -244,9 +244,11 @@ class Board:
                 return slot
         return None
 
-    def claim(self, name: str, parent: str) -> int:
+    def claim(self, name: str, parent: str, *, check: Callable[[int], None] = lambda _: None) -> int:
         """The slot for a name, made on first use: an empty one, or one whose bearer was forgotten.
 
+        check   called with the slot of a name that another parent has; what it raises refuses the claim.
+                It is called under the lock of all claims: of two who want one name, one gets it.
         A slot's incarnation goes on from bearer to bearer, so that no two processes share an address.
         Raises ActorError when the name is too long or the board is full.
         """
@@ -261,7 +263,9 @@ class Board:
                 slot = self._emptied_slot()
             if slot is None:
                 raise ActorError(f"the board holds {SLOTS} actors and is full; cannot place {name!r}")
-            self.set(slot, name=name, parent=parent)
+            if self.get(slot, "parent") != parent:
+                check(slot)
+                self.set_state(slot, ActorState.STARTING, name=name, parent=parent, pid=0)
         self._slots[name] = slot
         return slot
 

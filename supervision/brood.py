@@ -19,7 +19,11 @@ from actors.shell import ChildProcess, last_words
 from supervision import reports
 from supervision.actions import Child, Ended, Status
 from supervision.child_spec import ChildType
+from supervision.errors import NameTaken
 from supervision.reports import Death
+
+MAX_BEAT_S = 15.0
+BEATS_LATE = 1.3
 
 LATE_BEAT_S = 5.0
 """So late a beat may be on a busy machine, or half of the hang deadline if that is more."""
@@ -35,6 +39,7 @@ class _Held:
     process: ChildProcess
     slot: int
     type: ChildType
+    beat_s: float
     kill_reason: str = ""
     is_told_to_stop: bool = False
 
@@ -83,17 +88,21 @@ class Brood:
         found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
         return {(pid, ticks) for pid, ticks in found if pid}
 
-    def other_bearer(self, id_: str) -> str:
-        """Whose child bears the name and lives or will, if not ours; names are unique in the whole tree."""
+    def refuse_taken(self, id_: str) -> None:
+        """Raise NameTaken when another supervisor has the name; names are unique in the whole tree."""
         slot = self._board.find(id_)
-        if slot is None or self._board.get(slot, "parent") == self._identity.name:
-            return ""
+        if slot is not None and self._board.get(slot, "parent") != self._identity.name:
+            self._refuse_bearer(slot)
+
+    def _refuse_bearer(self, slot: int) -> None:
         parent = str(self._board.get(slot, "parent"))
-        state = self._board.state(slot)
-        is_taken = (state in LIVING and self._runs(slot)) or (
-            state in _WAITING and self._runs(self._board.find(parent))
-        )
-        return parent if is_taken else ""
+        is_wanted = self._board.state(slot) in LIVING | _WAITING
+        if is_wanted and (self._runs(slot) or self._runs(self._board.find(parent))):
+            name = str(self._board.get(slot, "name"))
+            raise NameTaken(
+                f"already_started: the name {name!r} belongs to a child of {parent!r}; "
+                "names are unique in the whole tree"
+            )
 
     def _runs(self, slot: int | None) -> bool:
         pid = 0 if slot is None else int(self._board.get(slot, "pid"))
@@ -119,6 +128,7 @@ class Brood:
             ActorState.STARTING,
             incarnation=incarnation,
             pid=0,
+            pid_start_ticks=0,
             route=0,
             ready=0,
             uses=0,
@@ -129,6 +139,7 @@ class Brood:
             restarts=child.restarts,
             last_reason=child.last_reason,  # before the new process can be asked why
         )
+        every_s = beat_s(spec.hang_deadline_s)
         process: ChildProcess = self._runtime.spawn(
             {
                 "name": spec.id,
@@ -139,11 +150,11 @@ class Brood:
                 "args": dict(spec.args),
                 "run_dir": str(self._identity.run_dir),
                 "mail_dir": str(self._identity.mail_dir),
-                "beat_s": beat_s(spec.hang_deadline_s),
+                "beat_s": every_s,
                 "probe_every_s": spec.probe_every_s,
             }
         )
-        self._held[spec.id, incarnation] = _Held(process, slot, spec.type)
+        self._held[spec.id, incarnation] = _Held(process, slot, spec.type, every_s)
         self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
         self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
 
@@ -186,18 +197,21 @@ class Brood:
     def hang(self, child: Child) -> tuple[float, str]:
         """(seconds until it could count as hung, why it does now or an empty string)."""
         limit_s = child.spec.hang_deadline_s
-        slot = self.slot(child.spec.id, child.incarnation)
-        if slot is None:
+        held = self._held.get((child.spec.id, child.incarnation))
+        if held is None:
             return limit_s, ""
+        slot = held.slot
+        # A deadline that was lowered meanwhile can ask for no more beats than the process was started with.
+        silence_s = max(limit_s, BEATS_LATE * held.beat_s)
         now_ns = self._board.now_ns()
         busy_ns = self._board.get(slot, "busy_since_ns")
         busy_s = (now_ns - busy_ns) / 1e9 if busy_ns else 0.0
         silent_s = (now_ns - self._board.get(slot, "beat_ns")) / 1e9
         if busy_s > limit_s:
             return limit_s, f"hung: in {self._board.get(slot, 'handler')} for {busy_s:.1f} s"
-        if silent_s > limit_s:
+        if silent_s > silence_s:
             return limit_s, f"hung: no beat for {silent_s:.1f} s"
-        return limit_s - max(busy_s, silent_s), ""
+        return min(limit_s - busy_s, silence_s - silent_s), ""
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
         """A child's state on the board, for everyone to read."""
@@ -218,7 +232,9 @@ class Brood:
         """The row of a name: looked up where it is known, claimed under a lock where it is not."""
         slot = self._board.find(name)
         is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
-        return slot if slot is not None and is_mine else self._board.claim(name, self._identity.name)
+        if slot is not None and is_mine:
+            return slot
+        return self._board.claim(name, self._identity.name, check=self._refuse_bearer)
 
     def _exited(self, id_: str, incarnation: int) -> None:
         held = self._held[id_, incarnation]
@@ -283,7 +299,8 @@ def _word_for(ended: Ended, held: _Held) -> str:
 
 def beat_s(hang_deadline_s: float) -> float:
     """How often a child shows that it runs: as seldom as a late beat is still no hang, four times at most."""
-    return max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
+    seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
+    return min(MAX_BEAT_S, seldom_s)
 
 
 def state_of(child: Child) -> ActorState:

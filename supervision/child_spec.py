@@ -5,6 +5,7 @@ children that fail for reasons of their own: virtual machines, browsers, engines
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,7 +75,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         _check("backoff.initial_s", self.initial_s, self.initial_s >= 0, "at least 0")
-        _check("backoff.factor", self.factor, self.factor >= 1, "at least 1")
+        _check("backoff.factor", self.factor, 1 <= self.factor <= 1e6, "from 1 to 1,000,000")
         _check("backoff.max_s", self.max_s, self.max_s >= self.initial_s, "at least initial_s")
         _check("backoff.jitter", self.jitter, 0 <= self.jitter < 1, "in [0, 1)")
         _check("backoff.reset_after_s", self.reset_after_s, self.reset_after_s > 0, "positive")
@@ -150,7 +151,7 @@ class ChildSpec:
     start_deadline_s: float = 30.0
     """Time from the fork to readiness; then it is killed and counts as failed."""
     hang_deadline_s: float = 10.0
-    """Without a beat, or busy in one handler for this long, it counts as hung and is killed."""
+    """Without a beat, or busy in one handler for this long, it is hung and is killed; inf for never."""
     probe_every_s: float = 0.0
     """How often `on_probe` says whether it can take work; 0 for ready once started."""
     preload: bool = False
@@ -164,12 +165,18 @@ class ChildSpec:
     retirement: Retirement = field(default_factory=Retirement)
 
     def __post_init__(self) -> None:
-        _check("id", self.id, 0 < len(self.id.encode()) <= 60 and "~" not in self.id, _NAME)
-        _check("actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
-        _check("shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
-        _check("start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
-        _check("hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
-        _check("probe_every_s", self.probe_every_s, self.probe_every_s >= 0, "at least 0")
+        _check("id", self.id, _NAME.fullmatch(self.id) is not None, _NAME_IN_WORDS)
+        who = f"child {self.id!r}: "
+        _check(f"{who}actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
+        _check(f"{who}shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
+        _check(f"{who}start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
+        _check(f"{who}hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
+        _check(f"{who}probe_every_s", self.probe_every_s, 0 <= self.probe_every_s < math.inf, _FINITE)
+        if self.restart is Restart.TEMPORARY and self.retirement != Retirement():
+            raise InvalidChildSpec(
+                f"child {self.id!r}: a temporary child is never started again, so it cannot be replaced; "
+                "make it permanent or transient, or leave retirement out"
+            )
         if self.significant and self.restart is Restart.PERMANENT:
             raise InvalidChildSpec(
                 f"child {self.id!r}: significant must be false for a permanent child, "
@@ -177,7 +184,9 @@ class ChildSpec:
             )
 
 
-_NAME = "a name of at most 60 bytes without '~'"
+_NAME = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_@+.:-]{0,59}")
+_NAME_IN_WORDS = "a name of at most 60 letters, digits and _ @ + - . : (it also names files)"
+_FINITE = "at least 0 and finite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

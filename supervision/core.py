@@ -214,7 +214,7 @@ class SupervisorCore:
             child.spent[kind], holds = add_restart(
                 child.spent.get(kind, ()), now_s, max_restarts=own.max_restarts, max_seconds=own.max_seconds
             )
-            if holds:
+            if holds and not _is_on_probation(child, ran_s):
                 return []
             why = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
             if policy is None:
@@ -323,10 +323,12 @@ class SupervisorCore:
         return actions
 
     def _forget_the_gone(self) -> list[Action]:
-        gone = [id_ for id_, child in self.children.items() if child.is_forgotten and child.is_gone]
-        for id_ in gone:
-            del self.children[id_]
-        return [Forget(id_) for id_ in gone]
+        gone = [child for child in self.children.values() if child.is_forgotten and child.is_gone]
+        actions: list[Action] = []
+        for child in gone:
+            del self.children[child.spec.id]
+            actions += [*answer(child, ok=False, reason="it was taken down"), Forget(child.spec.id)]
+        return actions
 
     def _stop_all(self, reason: str, *, normal: bool) -> list[Action]:
         if self.finishing is None:
@@ -401,6 +403,11 @@ def answer(child: Child, *, ok: bool, reason: str = "") -> list[Action]:
         return []
     child.call = None
     return [Answer(child.spec.id, ok, reason)]
+
+
+def _is_on_probation(child: Child, ran_s: float) -> bool:
+    policy = child.spec.breaker
+    return policy is not None and child.circuit.state is CircuitState.HALF_OPEN and ran_s < policy.healthy_s
 
 
 def _kind_of(child: Child, ended: Ended) -> Failure:

@@ -2,6 +2,7 @@
 
 SupervisionError
 ├── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
+├── NameTaken            another supervisor's child bears the name
 └── TreeNotStarted       a tree whose children did not get ready; says which and why
 """
 
@@ -12,6 +13,10 @@ class SupervisionError(Exception):
 
 class InvalidChildSpec(SupervisionError):
     """A child spec or flags field has a value that makes no sense."""
+
+
+class NameTaken(SupervisionError):
+    """Another supervisor's child bears the name."""
 
 
 class TreeNotStarted(SupervisionError):

@@ -84,7 +84,9 @@ class Managed:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhichChildren:
-    """Answered by Children."""
+    """Answered by Children, at most 150 at a time: ask again with a higher offset for the others."""
+
+    offset: int = 0
 
 
 @message
@@ -109,6 +111,7 @@ class Children:
     """Newest first (OTP which_children)."""
 
     children: tuple[ChildInfo, ...]
+    total: int = 0
 
 
 @message

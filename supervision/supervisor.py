@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from actors.actor import Actor, ChildReady, Sender, Stop, receives
-from actors.board import ActorState
+from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
 from actors.errors import ActorError
@@ -40,7 +40,7 @@ from supervision.brood import Brood, state_of
 from supervision.changes import changed, parse
 from supervision.child_spec import ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
-from supervision.errors import InvalidChildSpec
+from supervision.errors import SupervisionError
 from supervision.messages import (
     ChildCounts,
     ChildInfo,
@@ -67,6 +67,11 @@ USES_LOOK_S = 1.0
 SOONEST_LOOK_S = 0.005
 
 LEFTOVER_LOOK_S = 0.02
+
+CHILDREN_PER_ANSWER = 150
+REASON_LETTERS_IN_LIST = 120
+REASON_LETTERS = 4000
+"""Answers travel by mail, which carries 64 KB; the whole reason is in the report."""
 
 ORPHANS_END_S = 5.0
 """Invariant no-orphans: what the kernel has to kill is gone by then."""
@@ -127,7 +132,6 @@ class Supervisor(Actor):
         self._all_up: Completion[None] = Completion()
         self._all_down: Completion[None] = Completion()
         for id_, child in self._core.children.items():
-            self._refuse_taken_name(id_)
             # Numbers go on where an earlier supervisor left them, so that no two processes share one.
             known = self._brood.known(id_)
             child.issued, child.restarts, child.last_reason = known.issued, known.restarts, known.last_reason
@@ -143,27 +147,34 @@ class Supervisor(Actor):
 
     @receives(ChildReady)
     def child_ready(self, word: ChildReady, child: Sender) -> None:
-        self._carry_out(self._core.ready(child.name, word.incarnation, self._now_s()))
+        id_ = child.name.removesuffix(second_row(""))  # a spare is not yet called by the child's name
+        self._carry_out(self._core.ready(id_, word.incarnation, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)
         self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
 
     def _start_once_gone(self, leftovers: set[tuple[int, int]], give_up_s: float) -> None:
-        """The kernel kills an earlier supervisor's children, but after it: never two of one child at once."""
+        """The kernel kills an earlier supervisor's children, but after it: not two of one child at once.
+
+        One it cannot kill (it hangs in the kernel itself) is not waited for for ever.
+        """
         is_any_left = any(is_alive(pid) and start_ticks(pid) == ticks for pid, ticks in leftovers)
         if is_any_left and self._now_s() < give_up_s:
             self.after(LEFTOVER_LOOK_S, lambda: self._start_once_gone(leftovers, give_up_s))
             return
+        if is_any_left:
+            self.log.error("leftovers_not_gone", processes=sorted(leftovers), after_s=ORPHANS_END_S)
         self._look()
 
     def _look(self) -> None:
         """Time passed: who hangs, who got ready unheard, what is due; and when to look again."""
         self._look_at_s = math.inf
         for id_, child in list(self._core.children.items()):
-            if child.status is Status.STARTING and self._brood.is_ready(id_, child.incarnation):
-                self._carry_out(self._core.ready(id_, child.incarnation, self._now_s()))
-            elif child.status is Status.RUNNING:
+            for incarnation in _starting(child):
+                if self._brood.is_ready(id_, incarnation):
+                    self._carry_out(self._core.ready(id_, incarnation, self._now_s()))
+            if child.status is Status.RUNNING:
                 self._look_at_running(id_, child)
         self._carry_out(self._core.tick(self._now_s()))
 
@@ -181,7 +192,7 @@ class Supervisor(Actor):
     async def start_child(self, call: StartChild, _: Sender) -> Managed:
         def act() -> management.Outcome:
             spec = parse(call.spec, ChildSpec)
-            self._refuse_taken_name(spec.id)
+            self._brood.refuse_taken(spec.id)
             return management.start_child(
                 self._core, spec, self._now_s(), issued=lambda: self._brood.known(spec.id).issued
             )
@@ -230,8 +241,10 @@ class Supervisor(Actor):
         return await self._manage("", act, self._when_started)
 
     @receives(WhichChildren)
-    def which_children(self, _: WhichChildren, __: Sender) -> Children:
-        return Children(children=tuple(self._info(c) for c in reversed(self._core.children.values())))
+    def which_children(self, call: WhichChildren, _: Sender) -> Children:
+        newest_first = list(reversed(self._core.children.values()))
+        page = newest_first[call.offset : call.offset + CHILDREN_PER_ANSWER]
+        return Children(children=tuple(self._info(child) for child in page), total=len(newest_first))
 
     @receives(CountChildren)
     def count_children(self, _: CountChildren, __: Sender) -> ChildCounts:
@@ -255,8 +268,8 @@ class Supervisor(Actor):
         """Do it, and answer when it is done; what makes no sense is an answer too, never a crash."""
         try:
             actions, refusal = act()
-        except (InvalidChildSpec, ActorError) as error:
-            return Managed(ok=False, reason=str(error))
+        except (SupervisionError, ActorError) as error:
+            return Managed(ok=False, reason=str(error)[:REASON_LETTERS])
         if refusal is not management.WAITS:
             self._carry_out(actions)
             self._publish()  # whoever hears that it is done finds it done on the board
@@ -276,15 +289,8 @@ class Supervisor(Actor):
     def _managed(self, id_: str, *, ok: bool, reason: str) -> Managed:
         child = self._core.children.get(id_)
         is_up = child is not None and child.status is not Status.DOWN
-        return Managed(ok=ok, reason=reason, incarnation=child.incarnation if child and is_up else 0)
-
-    def _refuse_taken_name(self, id_: str) -> None:
-        bearer = self._brood.other_bearer(id_)
-        if bearer:
-            raise InvalidChildSpec(
-                f"already_started: the name {id_!r} belongs to a child of {bearer!r}; "
-                "names are unique in the whole tree"
-            )
+        incarnation = child.incarnation if child is not None and is_up else 0
+        return Managed(ok=ok, reason=reason[:REASON_LETTERS], incarnation=incarnation)
 
     def _info(self, child: Child) -> ChildInfo:
         return ChildInfo(
@@ -295,7 +301,7 @@ class Supervisor(Actor):
             pid=self._brood.pid(child.spec.id, child.incarnation),
             incarnation=child.incarnation,
             restarts=child.restarts,
-            last_reason=child.last_reason,
+            last_reason=child.last_reason[:REASON_LETTERS_IN_LIST],
         )
 
     # ---- what is done about it ----
@@ -308,6 +314,7 @@ class Supervisor(Actor):
                 case SpawnSpare(id_, incarnation):
                     self._spawn(id_, incarnation, is_spare=True)
                 case Promote(id_, incarnation):
+                    self._deaths.pop(id_, None)
                     self._brood.promote(id_, incarnation)
                 case AskToStop(id_, incarnation, finish):
                     self._brood.told_to_stop(id_, incarnation)
@@ -327,6 +334,7 @@ class Supervisor(Actor):
 
     def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
         """No process to be had, or no room on the board, is a start that failed: the others run on."""
+        self._deaths.pop(id_, None)
         self.beat()  # hundreds of starts in one turn are work, not a hang
         try:
             self._brood.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
@@ -452,6 +460,12 @@ class Supervisor(Actor):
 
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
+
+
+def _starting(child: Child) -> list[int]:
+    """Incarnations of a child that are not ready yet."""
+    own = [child.incarnation] if child.status is Status.STARTING else []
+    return own if child.spare is None else [*own, child.spare.incarnation]
 
 
 def _is_where_it_should_be(child: Child) -> bool:

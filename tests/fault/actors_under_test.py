@@ -113,6 +113,13 @@ class Curious(Actor):
         self.used()
 
 
+class SlowStarter(Actor):
+    """Asks `args["whom"]` before it is ready."""
+
+    async def on_start(self) -> None:
+        await self.ask(self.args["whom"], Echo(), deadline_s=PATIENCE_S)
+
+
 class Forker(Actor):
     """Stays in Thespian's loop, as supervisors do, until it is told to leave it."""
 
@@ -190,6 +197,11 @@ class Running:
     def is_up(self, name: str) -> bool:
         slot = self.system.board.find(name)
         return slot is not None and self.row(name).state is ActorState.RUNNING and self.row(name).ready
+
+    def await_known(self, *names: str) -> None:
+        """On the board, whether they run or not."""
+        find = self.system.board.find
+        eventually(lambda: all(find(name) is not None for name in names), f"{names} are known")
 
     def await_up(self, *names: str) -> None:
         eventually(lambda: all(self.is_up(name) for name in names), f"{names} are up", self.explain)

@@ -55,20 +55,22 @@ ENDS = (
 def specs(draw: st.DrawFn, id_: str) -> ChildSpec:
     initial_s = draw(st.sampled_from([0.0, 0.5]))
     kinds = draw(st.sets(st.sampled_from(Failure), max_size=2))
+    restart = draw(st.sampled_from(Restart))
+    retirement = Retirement(
+        max_age_s=draw(st.sampled_from([math.inf, 10.0])),
+        max_uses=draw(st.sampled_from([0, 3])),
+        warm_spare=draw(st.booleans()),
+    )
     return ChildSpec(
         id=id_,
         actor="module:Class",
-        restart=draw(st.sampled_from(Restart)),
+        restart=restart,
         shutdown_s=draw(st.sampled_from([0.0, 2.0])),
         start_deadline_s=3.0,
         backoff=Backoff(initial_s=initial_s, max_s=2.0),
         budgets={kind: Budget(max_restarts=draw(st.integers(0, 2)), max_seconds=20.0) for kind in kinds},
         breaker=Breaker(max_failures=draw(st.integers(0, 2)), within_s=20.0, open_s=7.0, healthy_s=4.0),
-        retirement=Retirement(
-            max_age_s=draw(st.sampled_from([math.inf, 10.0])),
-            max_uses=draw(st.sampled_from([0, 3])),
-            warm_spare=draw(st.booleans()),
-        ),
+        retirement=Retirement() if restart is Restart.TEMPORARY else retirement,
     )
 
 

@@ -1,5 +1,6 @@
 """What a child spec may say, the wait before a restart, and the restart budget."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from actors.codec import from_plain, to_plain
 from supervision.backoff import backoff_s
 from supervision.budget import add_restart
-from supervision.child_spec import Backoff, ChildSpec, Restart, Strategy, SupervisorFlags, check_unique_ids
+from supervision.child_spec import (
+    Backoff,
+    ChildSpec,
+    Restart,
+    Retirement,
+    Strategy,
+    SupervisorFlags,
+    check_unique_ids,
+)
 from supervision.errors import InvalidChildSpec
 from supervision.supervisor import supervisor_args, supervisor_spec
 
@@ -19,8 +28,15 @@ def spec(**changes: Any) -> ChildSpec:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"id": ""}, "id must be a name of at most 60 bytes without '~', got ''"),
-        ({"id": "a~"}, "id must be a name of at most 60 bytes without '~', got 'a~'"),
+        ({"id": ""}, "id must be a name of at most 60 letters, digits and _ @ + - . :"),
+        ({"id": "a~"}, "(it also names files), got 'a~'"),
+        ({"id": "../a"}, "(it also names files), got '../a'"),
+        ({"id": "a/b"}, "(it also names files), got 'a/b'"),
+        ({"probe_every_s": math.inf}, "child 'a': probe_every_s must be at least 0 and finite, got inf"),
+        (
+            {"restart": Restart.TEMPORARY, "retirement": Retirement(max_uses=1)},
+            "child 'a': a temporary child is never started again, so it cannot be replaced",
+        ),
         ({"actor": "module.Class"}, "actor must be 'module:Class', got 'module.Class'"),
         ({"actor": "a:b:c"}, "actor must be 'module:Class'"),
         ({"shutdown_s": -1.0}, "shutdown_s must be at least 0, got -1.0"),
@@ -50,7 +66,7 @@ def test_shutdown_0_is_a_brutal_kill_and_allowed() -> None:
     ("fields", "complaint"),
     [
         ({"initial_s": -0.1}, "backoff.initial_s must be at least 0"),
-        ({"factor": 0.5}, "backoff.factor must be at least 1"),
+        ({"factor": 0.5}, "backoff.factor must be from 1 to 1,000,000"),
         ({"initial_s": 5.0, "max_s": 1.0}, "backoff.max_s must be at least initial_s, got 1.0"),
         ({"jitter": 1.0}, "backoff.jitter must be in [0, 1), got 1.0"),
         ({"jitter": -0.1}, "backoff.jitter must be in [0, 1)"),

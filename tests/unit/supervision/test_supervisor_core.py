@@ -4,8 +4,19 @@ from typing import Any
 
 import pytest
 
-from supervision.actions import Action, AskToStop, Ended, Finish, Kill, Report, Spawn
-from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision import management
+from supervision.actions import Action, Answer, AskToStop, Ended, Finish, Kill, Report, Spawn
+from supervision.child_spec import (
+    AutoShutdown,
+    Backoff,
+    Breaker,
+    Budget,
+    ChildSpec,
+    Failure,
+    Restart,
+    Strategy,
+    SupervisorFlags,
+)
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 
@@ -585,3 +596,29 @@ def test_whoever_waits_for_another_does_not_ask_to_be_woken() -> None:
     tree.exit("a")
     tree.exit("b", normal=True)
     assert tree.core.next_wake_s() == tree.now_s + 7.0
+
+
+# ---- beyond OTP ----
+
+
+def test_a_start_that_is_asked_for_is_answered_though_a_sibling_takes_it_down_before_it_began() -> None:
+    tree = Tree(child("a"), strategy=Strategy.ONE_FOR_ALL, max_restarts=10).up()
+    tree.exit("a")
+    spec = child("t", restart=Restart.TEMPORARY)
+    actions, waits = management.start_child(tree.core, spec, tree.now_s)
+    assert waits is management.WAITS
+    tree.take(actions)
+    actions = tree.core.exited("a", tree.alive.pop("a"), Ended("exit code 70"), tree.now_s)
+    assert Answer("t", ok=False, reason="it was taken down") in actions
+
+
+def test_on_probation_a_failure_with_a_budget_of_its_own_opens_the_breaker_as_well() -> None:
+    policy = Breaker(max_failures=0, within_s=60.0, open_s=5.0, healthy_s=60.0)
+    budgets = {Failure.CRASH: Budget(max_restarts=9, max_seconds=60.0)}
+    tree = Tree(child("a", breaker=policy, budgets=budgets)).up()
+    tree.take(tree.core.exited("a", tree.alive.pop("a"), Ended("SIGKILL", by_signal=True), tree.now_s))
+    assert tree.core.children["a"].is_quarantined
+    tree.tick(5.0)
+    tree.ready("a")
+    tree.exit("a")
+    assert tree.core.children["a"].is_quarantined
