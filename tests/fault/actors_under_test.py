@@ -198,11 +198,6 @@ class Running:
         slot = self.system.board.find(name)
         return slot is not None and self.row(name).state is ActorState.RUNNING and self.row(name).ready
 
-    def await_known(self, *names: str) -> None:
-        """On the board, whether they run or not."""
-        find = self.system.board.find
-        eventually(lambda: all(find(name) is not None for name in names), f"{names} are known")
-
     def await_up(self, *names: str) -> None:
         eventually(lambda: all(self.is_up(name) for name in names), f"{names} are up", self.explain)
 
