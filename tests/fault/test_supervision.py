@@ -278,7 +278,11 @@ def test_a_pool_is_up_though_one_of_its_children_is_done_already() -> None:
     job = ChildSpec(id="job", actor=f"{Job.__module__}:Job", restart=Restart.TEMPORARY)
     with running(pool("crowd", job, worker("a"))) as system:
         system.await_up("crowd", "a")
-        eventually(lambda: system.row("job").state is ActorState.STOPPED, "the job is done", system.explain)
+        eventually(
+            lambda: system.row("job").state is ActorState.FREE,
+            "the job is done and forgotten",
+            system.explain,
+        )
 
 
 # ---- stopping ----
