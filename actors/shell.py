@@ -34,7 +34,7 @@ from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
 
 CRASHES_KEPT = 5
-"""Incarnations of a name whose crash files stay."""
+"""Incarnations of a name whose crash files stay, where their numbers are consecutive."""
 
 
 class ChildProcess:
@@ -216,7 +216,7 @@ def _crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path
 
 
 def _forget_crash(identity: Identity) -> None:
-    """Of each name the last CRASHES_KEPT incarnations can be read; the disk holds no more of them."""
+    """Only of the one incarnation that is too old now: looking for others would cost every start a listing."""
     too_old = identity.incarnation - CRASHES_KEPT
     for suffix in ("fault", "txt"):
         _crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
