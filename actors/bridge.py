@@ -23,13 +23,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.actor import Actor, Sender, receives
-from actors.codec import Envelope, Kind, Sealed, message
+import msgspec
+
+from actors.actor import Actor, ChildReady, RefusalReason, Sender, Stop, receives
+from actors.codec import Envelope, Kind, Sealed, message, module_name_of
 from actors.curve import ConnectingWire, ListeningWire, Wire, read_keys
 from actors.directory import Directory
-from actors.errors import LinkNotAllowed, MalformedMessage
+from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import (
     LEASE_S,
+    MAX_COUNT,
     Beat,
     Body,
     Carry,
@@ -47,6 +50,7 @@ from actors.link import (
     next_epoch,
     unpack,
 )
+from actors.monitors import Down, Exit
 
 TICK_S = 0.05
 """How often leases are looked at, and the exported names on the board."""
@@ -149,6 +153,31 @@ class Links:
     malformed: int
 
 
+def _wire_name(cls: type) -> str:
+    return f"{module_name_of(cls)}.{cls.__qualname__}"
+
+
+SAID_ON_ONE_MACHINE = frozenset(
+    _wire_name(cls) for cls in (Stop, ChildReady, Down, Exit, LinkUp, LinkDown, Export)
+)
+"""Whoever may say these is on the same machine as whoever hears them: a supervisor, the bridge."""
+
+_one_value = msgspec.msgpack.Decoder(msgspec.Raw)
+
+
+def why_not_taken(carry: Carry) -> str:
+    """Why mail of another machine is not handed on, whoever it is for; empty when it is. Pure."""
+    if carry.kind == Kind.REFUSAL and carry.message != _wire_name(RefusalReason):
+        return f"a refusal must be a {_wire_name(RefusalReason)}, not {carry.message}"
+    if carry.message in SAID_ON_ONE_MACHINE:
+        return f"{carry.message} is not taken from another machine"
+    try:
+        _one_value.decode(carry.payload)
+    except msgspec.MsgspecError as error:
+        return f"its message is no msgpack: {error}"
+    return ""
+
+
 class Bridge(Actor):
     """What leader and follower have in common. Use `LeaderBridge` and `FollowerBridge`."""
 
@@ -246,7 +275,7 @@ class Bridge(Actor):
             to_incarnation=envelope.to_incarnation,
             sender=self.directory.seen_elsewhere(envelope.sender),
             sender_incarnation=envelope.sender_incarnation,
-            left_ms=max(1, deadline - self._unix_ms()) if deadline else 0,
+            left_ms=min(max(1, deadline - self._unix_ms()), MAX_COUNT) if deadline else 0,
             message=sealed.name,
             payload=sealed.payload,
         )
@@ -269,17 +298,25 @@ class Bridge(Actor):
         )
         host = self.directory.host_of(envelope.to)
         further = self.sessions.get(host)
-        if further is not None and further is not session:
+        why = why_not_taken(carry)
+        if why:
+            session.refused += 1
+            self.refuse(envelope, why)
+        elif further is not None and further is not session:
             self._carry(further, envelope)
         elif host or not self.directory.is_exported(envelope.to):
             session.refused += 1
             self.refuse(envelope, f"host {self.host!r} offers no {envelope.to!r}")
         else:
-            self._hand_over(envelope)
+            self._hand_over(session, envelope)
 
-    def _hand_over(self, envelope: Envelope) -> None:
-        if not self.forward(envelope):
-            self.refuse(envelope, f"{envelope.to!r} on host {self.host!r} is gone, or its mailbox is full")
+    def _hand_over(self, session: Session, envelope: Envelope) -> None:
+        """Its receiver may have ended meanwhile, or take no more: no reason for the bridge to end too."""
+        try:
+            self.forward(envelope)
+        except (ActorDied, MailboxFull, MessageTooLarge) as error:
+            session.refused += 1
+            self.refuse(envelope, f"host {self.host!r}: {error}")
 
     # ---- sessions ----
 

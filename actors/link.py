@@ -36,7 +36,8 @@ MAX_HOST_BYTES = 24
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=400)]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+MAX_COUNT = 2**62 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -90,7 +91,7 @@ class Carry(msgspec.Struct, frozen=True, array_like=True, tag="carry"):
     to_incarnation: Count
     sender: Name
     sender_incarnation: Count
-    left_ms: int
+    left_ms: Count
     """0: no deadline. Clocks of two machines differ; what is left does not."""
     message: Annotated[str, msgspec.Meta(max_length=200)] | None
     payload: bytes

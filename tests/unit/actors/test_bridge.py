@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from actors.actor import Actor, Sender, receives
+from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.bridge import Export, Exported, LeaderBridge, LinkDown, Links, LinkUp, WhichLinks
-from actors.codec import message
-from actors.errors import ActorDied, LinkNotAllowed, MalformedMessage, Refused
+from actors.codec import MAX_MESSAGE_BYTES, Kind, message
+from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, Refused
 from actors.link import Carry, Row, Rows
 from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines
@@ -138,8 +139,8 @@ def test_a_name_nobody_exported_is_refused_with_the_reason(three: Machines) -> N
 
 
 def test_what_is_not_understood_over_there_is_refused_over_there(three: Machines) -> None:
-    with pytest.raises(Refused, match="'there' takes no Export"):
-        three.answer("a", "there@b", Export(name="x"))
+    with pytest.raises(Refused, match="'there' takes no WhichLinks"):
+        three.answer("a", "there@b", WhichLinks())
 
 
 def test_the_death_of_an_actor_over_there_ends_the_asks_for_it_here(three: Machines) -> None:
@@ -388,3 +389,101 @@ def test_bytes_that_are_no_frame_are_counted_and_harm_nothing(three: Machines) -
     three.run(0.2)
     assert links(three).malformed == 1
     assert epoch(three, "b") == before
+
+
+# ---- mail that cannot be handed over, or makes no sense ----
+
+
+def carry_from_b(three: Machines, **changed: Any) -> None:
+    body: dict[str, Any] = {
+        "kind": int(Kind.ASK),
+        "id": 7,
+        "to": "here@a",
+        "to_incarnation": three.benches["a"].row("here").incarnation,
+        "sender": "there@b",
+        "sender_incarnation": three.benches["b"].row("there").incarnation,
+        "left_ms": 5000,
+        "message": "tests.unit.actors.test_bridge.Say",
+        "payload": msgspec.msgpack.encode({"text": "hi"}),
+    }
+    frame_from_b(three, Carry(**(body | changed)))
+
+
+def test_an_answer_to_an_asker_that_has_just_ended_leaves_the_bridge_alive(three: Machines) -> None:
+    three.start("a", Talker, "curious")
+    three.cables["b"].delay_s = 0.2
+    three.ask("a", "curious", Say(text="ask there@b"))
+    three.run(0.1)
+    three.benches["a"].kill("curious")
+    before = three.bridge("a").sessions["b"].refused
+    three.run(1.0)
+    assert three.bridge("a").sessions["b"].refused == before + 1
+    assert three.answer("a", "there@b", Say(text="still")).text == "still"
+
+
+def test_an_ask_for_one_that_has_just_ended_over_there_is_refused_with_the_reason(three: Machines) -> None:
+    three.cables["b"].delay_s = 0.2
+    asked = three.ask("b", "here@a", Say(text="hi"))
+    three.benches["a"].kill("here")
+    three.run(1.3)
+    with pytest.raises((Refused, ActorDied), match="here"):
+        asked.result()
+    assert "b" in three.bridge("a").sessions
+
+
+def test_a_full_mailbox_over_there_refuses_the_ask_and_the_bridge_lives_on(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(envelope: Any) -> int:
+        raise MailboxFull(f"{envelope.to!r} takes no more messages now")
+
+    monkeypatch.setattr(three.bridge("b"), "forward", full)
+    with pytest.raises(Refused, match="host 'b': 'there' takes no more messages now"):
+        three.answer("a", "there@b", Say(text="hi"))
+    monkeypatch.undo()
+    assert three.answer("a", "there@b", Say(text="again")).text == "again"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": int(Kind.REFUSAL), "message": None, "payload": b"\xc0"},
+        {"kind": int(Kind.REFUSAL), "message": "actors.actor.Stop", "payload": b"\x80"},
+        {"payload": b""},
+        {"payload": b"\xc0\xc0"},
+        {"payload": b"\xc1"},
+        {"to_incarnation": 2**61},
+        {"left_ms": 2**62 - 1, "payload": b"\xc1"},
+        {"message": "actors.actor.Stop", "payload": b"\x80"},
+        {"to": "bridge@a", "to_incarnation": 1, "message": "actors.bridge.Export"},
+        {"message": "actors.bridge.LinkDown"},
+        {"payload": msgspec.msgpack.encode({"text": "x" * (MAX_MESSAGE_BYTES - 8)})},
+    ],
+)
+def test_mail_that_makes_no_sense_or_is_not_for_other_machines_is_counted_and_ends_nobody(
+    three: Machines, changed: dict[str, Any]
+) -> None:
+    before = three.bridge("a").sessions["b"].refused
+    carry_from_b(three, **changed)
+    assert three.bridge("a").sessions["b"].refused == before + 1
+    assert three.benches["a"].actor("here").heard == []
+    assert three.answer("b", "here@a", Say(text="unhurt")).text == "unhurt"
+
+
+@pytest.mark.parametrize("changed", [{"kind": 9}, {"left_ms": 2**63}, {"left_ms": -1}])
+def test_mail_that_is_no_frame_is_malformed_and_ends_nobody(three: Machines, changed: dict[str, Any]) -> None:
+    carry_from_b(three, **changed)
+    assert links(three).malformed == 1
+    assert three.answer("b", "here@a", Say(text="unhurt")).text == "unhurt"
+
+
+def test_the_longest_deadline_there_is_crosses(three: Machines) -> None:
+    carry_from_b(three, left_ms=2**62 - 1)
+    assert three.benches["a"].actor("here").heard == ["hi"]
+
+
+def test_nobody_on_another_machine_exports_a_name_or_ends_an_actor(three: Machines) -> None:
+    for order in (Export(name="root"), Stop()):
+        with pytest.raises(Refused, match="is not taken from another machine"):
+            three.answer("b", "bridge@a", order)
+    assert not three.bridge("a").directory.is_exported("root")
