@@ -263,8 +263,10 @@ class Board:
                 slot = self._emptied_slot()
             if slot is None:
                 raise ActorError(f"the board holds {SLOTS} actors and is full; cannot place {name!r}")
-            if self.get(slot, "parent") != parent:
+            is_known = self.get(slot, "name") == name
+            if is_known and self.get(slot, "parent") != parent:
                 check(slot)
+            if not is_known or self.get(slot, "parent") != parent:
                 self.set_state(slot, ActorState.STARTING, name=name, parent=parent, pid=0)
         self._slots[name] = slot
         return slot

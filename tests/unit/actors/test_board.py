@@ -218,3 +218,21 @@ def test_a_pulse_writes_what_everybody_reads(tmp_path: Path) -> None:
     assert board.vitals(slot).busy_s is None
     assert board.vitals(0).beat_age_s is None
     board.close()
+
+
+def test_a_name_without_a_parent_has_a_row_as_well(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board")
+    slot = board.claim("launcher", "")
+    assert board.find("launcher") == slot
+    board.close()
+
+
+def test_a_claim_of_another_parents_name_is_checked_and_its_own_is_not(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board")
+    asked: list[int] = []
+    slot = board.claim("a", "left", check=asked.append)
+    board.claim("a", "left", check=asked.append)
+    assert asked == []
+    assert board.claim("a", "right", check=asked.append) == slot
+    assert asked == [slot]
+    board.close()
