@@ -216,7 +216,7 @@ def _crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path
 
 
 def _forget_crash(identity: Identity) -> None:
-    """Only of the one incarnation that is too old now: looking for others would cost every start a listing."""
+    """Of the one incarnation that is too old now: to look for others would cost every start a listing."""
     too_old = identity.incarnation - CRASHES_KEPT
     for suffix in ("fault", "txt"):
         _crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)

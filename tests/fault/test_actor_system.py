@@ -20,7 +20,7 @@ import pytest
 
 from actors import thespian_base
 from actors.errors import ActorDied, SystemStartFailed
-from actors.process import MANY_FILES
+from actors.process import MANY_FILES, start_ticks
 from actors.system import ActorSystem, RootSpec
 from supervision.child_spec import ChildSpec
 from tests.fault.actors_under_test import (
@@ -278,6 +278,13 @@ def test_the_log_of_an_actor_is_one_json_object_per_line(system: Running) -> Non
     events = [json.loads(line) for line in lines]
     assert events[0]["event"] == "actor_ready"
     assert {"actor", "incarnation", "level", "timestamp"} <= set(events[0])
+
+
+@pytest.mark.parametrize("name", ["root", "crowd", "a", "b"])
+def test_the_board_names_every_process_by_pid_and_start_whoever_wrote_it(system: Running, name: str) -> None:
+    row = system.row(name)
+    assert row.pid > 0
+    assert row.pid_start_ticks == start_ticks(row.pid) > 0
 
 
 def test_the_launcher_can_tell_and_is_told_when_nobody_is_there(system: Running) -> None:
