@@ -335,7 +335,7 @@ class Supervisor(Actor):
     def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
         """No process to be had, or no room on the board, is a start that failed: the others run on."""
         self._deaths.pop(id_, None)
-        self.beat()  # hundreds of starts in one turn are work, not a hang
+        self.still_working()  # hundreds of starts in one turn are work, not a hang
         try:
             self._brood.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
         except (ActorError, OSError) as error:
