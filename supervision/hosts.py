@@ -30,11 +30,12 @@ from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
 from supervision.placement import (
     INCARNATIONS_PER_PLACEMENT,
+    CallOff,
+    Carried,
     PlacedSpec,
     PlacementAction,
     PlacementCore,
     Start,
-    Stop,
 )
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 
@@ -144,11 +145,16 @@ class HostNow:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsNow:
-    """Every living machine, the actors no machine was found for and why, and late news that was ignored."""
+    """Every living machine, the actors no machine was found for and why, and what was not believed.
+
+    late      news of an epoch or a placement that is over
+    refused   orders and news from those who may not give them
+    """
 
     hosts: tuple[HostNow, ...]
     unplaced: dict[str, str]
     late: int
+    refused: int = 0
 
 
 def place_actor(spec: PlacedSpec) -> Place:
@@ -166,6 +172,7 @@ class Hosts(Actor):
 
     def on_start(self) -> None:
         specs = [from_plain(plain, PlacedSpec) for plain in self.args.get("placed", ())]
+        self._refused = 0
         self._own = ""  # the leader's own machine: its `host` is not behind the bridge
         numbers = (_last_number(self.board, spec.name) for spec in specs)
         self._core = PlacementCore(last_number=max(numbers, default=0))
@@ -174,19 +181,27 @@ class Hosts(Actor):
         self.every(RETRY_LOOK_S, lambda: self._carry_out(self._core.tick(self._now_s())))
 
     @receives(LinkUp)
-    def link_up(self, news: LinkUp, sender: Sender) -> None:
+    def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
+        if self._is_refused(news, sender, may=_is_own(self.board, sender, BRIDGE, HOST)):
+            return Managed(ok=False, reason=_not_from(sender, "the bridge and the host of its machine"))
         self._own = news.host if sender.name == HOST else self._own
         self._carry_out(self._core.host_up(news.host, news.epoch, news.capabilities, self._now_s()))
+        return None
 
     @receives(LinkDown)
-    def link_down(self, news: LinkDown, sender: Sender) -> None:
+    def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
+        if self._is_refused(news, sender, may=_is_own(self.board, sender, BRIDGE)):
+            return Managed(ok=False, reason=_not_from(sender, "the bridge of its machine"))
         lost = {name: h.epoch for name, h in self._core.hosts.items() if name != self._own}
         for host, epoch in lost.items() if not news.host else ((news.host, news.epoch),):
             self.log.warning("host_lost", host=host, epoch=epoch, reason=news.reason)
             self._carry_out(self._core.host_down(host, epoch, self._now_s()))
+        return None
 
     @receives(Place)
     def place(self, call: Place, sender: Sender) -> Whereabouts:
+        if self._is_refused(call, sender, may=_is_here(self.board, sender)):
+            return Whereabouts(name="", reason=_not_from(sender, "actors of its machine"))
         try:
             spec = from_plain(call.spec, PlacedSpec)
         except (InvalidChildSpec, MalformedMessage) as error:
@@ -197,6 +212,8 @@ class Hosts(Actor):
 
     @receives(Displace)
     def displace(self, call: Displace, sender: Sender) -> Whereabouts:
+        if self._is_refused(call, sender, may=_is_here(self.board, sender)):
+            return Whereabouts(name=call.name, reason=_not_from(sender, "actors of its machine"))
         self._carry_out(self._core.unwanted(call.name, self._now_s()))
         return self._whereabouts(call.name)
 
@@ -216,7 +233,9 @@ class Hosts(Actor):
             )
             for name, host in sorted(self._core.hosts.items())
         )
-        return HostsNow(hosts=hosts, unplaced=self._core.unplaced, late=self._core.late)
+        return HostsNow(
+            hosts=hosts, unplaced=self._core.unplaced, late=self._core.late, refused=self._refused
+        )
 
     # ---- inside ----
 
@@ -226,8 +245,8 @@ class Hosts(Actor):
                 case Start():
                     self.log.info("placing", name=action.spec.name, host=action.host, number=action.number)
                     self.run(self._start(action))
-                case Stop():
-                    self._stop(action)
+                case CallOff():
+                    self.run(self._call_off(action))
         if actions and self._core.unplaced:
             self.log.warning("not_placed", reasons=self._core.unplaced)
 
@@ -237,19 +256,29 @@ class Hosts(Actor):
         deadline_s = child.start_deadline_s + ANSWER_SLACK_S
         try:
             answer: Carries = await self.ask(self._address(start.host), order, deadline_s=deadline_s)
+        except AskTimeout as error:
+            self.log.warning("placement_unanswered", name=name, host=start.host, reason=str(error))
+            self._carry_out(self._core.unanswered(name, start.number, self._now_s()))
+            return
         except (AskError, MailboxFull) as error:
             answer = Carries(ok=False, reason=str(error))
-            if isinstance(error, AskTimeout):  # it may run after all
-                self._stop(Stop(start.host, start.epoch, start.number, name))
         if answer.ok:
             self._core.started(name, start.number)
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
         self._carry_out(self._core.refused(name, start.number, answer.last_number, self._now_s()))
 
-    def _stop(self, stop: Stop) -> None:
-        order = StopPlaced(epoch=stop.epoch, number=stop.number, name=stop.name)
-        self.tell(self._address(stop.host), order)
+    async def _call_off(self, order: CallOff) -> None:
+        """Again and again, until the host says that it has stopped it, or is lost and stops it by itself."""
+        content = StopPlaced(epoch=order.epoch, number=order.number, name=order.name)
+        while self._core.is_ending(order):
+            try:
+                await self.ask(self._address(order.host), content, deadline_s=ANSWER_SLACK_S)
+            except (AskError, MailboxFull) as error:
+                self.log.warning("not_stopped_yet", name=order.name, host=order.host, reason=str(error))
+                await self.sleep(RETRY_LOOK_S)
+            else:
+                self._carry_out(self._core.ended(order, self._now_s()))
 
     def _address(self, host: str) -> str:
         return HOST if host == self._own else f"{HOST}@{host}"
@@ -257,9 +286,28 @@ class Hosts(Actor):
     def _whereabouts(self, name: str) -> Whereabouts:
         carried = self._core.carried.get(name)
         if carried is not None:
-            return Whereabouts(name=name, host=carried.host, number=carried.number, is_up=carried.is_up)
+            why = self._why_not_up(name, carried)
+            return Whereabouts(name=name, host=carried.host, number=carried.number, is_up=not why, reason=why)
         reason = self._core.unplaced.get(name, f"nobody asked to have {name!r} placed")
         return Whereabouts(name=name, reason=reason)
+
+    def _why_not_up(self, name: str, carried: Carried) -> str:
+        """What this machine's board says of it: its host tells when it ends, and whether for good."""
+        if not carried.is_up:
+            return f"it is being started on {carried.host!r}"
+        slot = self.board.find(name)
+        if slot is None or _last_number(self.board, name) != carried.number:
+            return f"{carried.host!r} has not told of it yet"
+        state = self.board.state(slot)
+        why = str(self.board.get(slot, "last_reason"))
+        return "" if state in LIVING else f"it does not run (state {state}{f': {why}' if why else ''})"
+
+    def _is_refused(self, content: object, sender: Sender, *, may: bool) -> bool:
+        """Whether it came from one who may not say it; then it is counted."""
+        if not may:
+            self._refused += 1
+            self.log.warning("refused", message=type(content).__name__, sender=sender.name)
+        return not may
 
     def _now_s(self) -> float:
         return self.clock.monotonic_s()
@@ -275,6 +323,9 @@ class HostSupervisor(Actor):
 
     async def on_start(self) -> None:
         self._epoch = NO_EPOCH
+        self._refused = 0
+        self._leader = ""
+        """As its bridge says; empty on the leader itself."""
         self._taken: dict[str, int] = {}
         """By name, the highest placement that was ordered; none is taken twice."""
         self._called_off: dict[str, int] = {}
@@ -288,16 +339,25 @@ class HostSupervisor(Actor):
             self.tell(HOSTS, own)
 
     @receives(LinkUp)
-    async def link_up(self, news: LinkUp, sender: Sender) -> None:
+    async def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
+        if not _is_own(self.board, sender, BRIDGE):
+            return Managed(ok=False, reason=self._refusal(news, sender))
+        self._leader = news.host
         if news.epoch != self._epoch:
             await self._enter(news.epoch)
+        return None
 
     @receives(LinkDown)
-    async def link_down(self, news: LinkDown, sender: Sender) -> None:
+    async def link_down(self, news: LinkDown, sender: Sender) -> Managed | None:
+        if not _is_own(self.board, sender, BRIDGE):
+            return Managed(ok=False, reason=self._refusal(news, sender))
         await self._enter(NO_EPOCH)
+        return None
 
     @receives(StartPlaced)
     async def start_placed(self, order: StartPlaced, sender: Sender) -> Carries:
+        if not self._is_of_leader(sender):
+            return Carries(ok=False, reason=self._refusal(order, sender))
         await self._drained
         try:
             spec = parse(order.child, ChildSpec)
@@ -324,6 +384,8 @@ class HostSupervisor(Actor):
     @receives(StopPlaced)
     async def stop_placed(self, order: StopPlaced, sender: Sender) -> Carries:
         """Of this placement or an earlier one; one that is still waiting for its turn is called off."""
+        if not self._is_of_leader(sender):
+            return Carries(ok=False, reason=self._refusal(order, sender))
         if order.epoch != self._epoch or order.number < self._taken.get(order.name, 0):
             return Carries(ok=False, reason=f"placement {order.number} in epoch {order.epoch} is over")
         self._called_off[order.name] = order.number
@@ -331,6 +393,18 @@ class HostSupervisor(Actor):
         return Carries(ok=True)
 
     # ---- inside ----
+
+    def _is_of_leader(self, sender: Sender) -> bool:
+        """The leader's `hosts`: here on the leader itself, else as only the leader's bridge can name it."""
+        if not self.args["follows"]:
+            return _is_own(self.board, sender, HOSTS)
+        return bool(self._leader) and sender.name == f"{HOSTS}@{self._leader}"
+
+    def _refusal(self, content: object, sender: Sender) -> str:
+        self._refused += 1
+        why = _not_from(sender, "its own bridge and the leader's hosts")
+        self.log.warning("refused", message=type(content).__name__, reason=why, refused=self._refused)
+        return why
 
     async def _enter(self, epoch: int) -> None:
         """What an earlier epoch placed here is stopped before anything new is started."""
@@ -376,6 +450,20 @@ def _last_number(board: Board, name: str) -> int:
     """The placement an actor on this board was last seen under."""
     slot = board.find(name)
     return 0 if slot is None else int(board.get(slot, "incarnation")) // INCARNATIONS_PER_PLACEMENT
+
+
+def _is_here(board: Board, sender: Sender) -> bool:
+    """Whether it is an actor of this machine, or its launcher: names from elsewhere have a route."""
+    slot = board.find(sender.name)
+    return "@" not in sender.name and (slot is None or not board.get(slot, "route"))
+
+
+def _is_own(board: Board, sender: Sender, *names: str) -> bool:
+    return sender.name in names and _is_here(board, sender)
+
+
+def _not_from(sender: Sender, who: str) -> str:
+    return f"this is taken from {who} only, not from {sender.name!r}"
 
 
 # ---- the trees ----

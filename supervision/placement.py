@@ -141,8 +141,8 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Have a host stop an actor that is not wanted there any more."""
+class CallOff:
+    """Have a host stop an actor that is not wanted there any more, until it says that it has (`ended`)."""
 
     host: str
     epoch: int
@@ -150,7 +150,7 @@ class Stop:
     name: str
 
 
-PlacementAction = Start | Stop
+PlacementAction = Start | CallOff
 
 
 @dataclass(slots=True)
@@ -182,6 +182,8 @@ class PlacementCore:
     unplaced: dict[str, str] = field(default_factory=dict)
     late: int = 0
     """Answers from an earlier epoch or placement; they changed nothing."""
+    _ending: dict[str, CallOff] = field(default_factory=dict)
+    """Called off, and not known to have ended: started nowhere meanwhile, or there might be two."""
     _barred: dict[tuple[str, str], float] = field(default_factory=dict)
     """(actor, host) that refused, and until when it is not tried again."""
 
@@ -197,8 +199,19 @@ class PlacementCore:
         carried = self.carried.pop(name, None)
         if carried is None:
             return []
-        stop = Stop(carried.host, self.hosts[carried.host].epoch, carried.number, name)
-        return [stop, *self._reconcile(now_s)]
+        return [self._call_off(name, carried), *self._reconcile(now_s)]
+
+    def is_ending(self, order: CallOff) -> bool:
+        """Whether the host still has to say that it stopped the actor."""
+        return self._ending.get(order.name) == order
+
+    def ended(self, order: CallOff, now_s: float) -> list[PlacementAction]:
+        """The host says that the actor does not run there any more."""
+        if not self.is_ending(order):
+            self.late += 1
+            return []
+        del self._ending[order.name]
+        return self._reconcile(now_s)
 
     def host_up(
         self, host: str, epoch: int, capabilities: Mapping[str, int], now_s: float
@@ -244,6 +257,16 @@ class PlacementCore:
         self.last_number = max(self.last_number, last_number)
         return self._reconcile(now_s)
 
+    def unanswered(self, name: str, number: int, now_s: float) -> list[PlacementAction]:
+        """The host said nothing in time: it may run the actor after all, so that is called off first."""
+        carried = self.carried.get(name)
+        if carried is None or carried.number != number:
+            self.late += 1
+            return []
+        del self.carried[name]
+        self._barred[name, carried.host] = now_s + RETRY_S
+        return [self._call_off(name, carried), *self._reconcile(now_s)]
+
     def tick(self, now_s: float) -> list[PlacementAction]:
         """Time passed: hosts that refused are tried again."""
         due = [pair for pair, until_s in self._barred.items() if until_s <= now_s]
@@ -254,13 +277,23 @@ class PlacementCore:
     def _forget(self, host: str) -> None:
         self.hosts.pop(host, None)
         self.carried = {name: c for name, c in self.carried.items() if c.host != host}
+        self._ending = {name: order for name, order in self._ending.items() if order.host != host}
         self._barred = {pair: until_s for pair, until_s in self._barred.items() if pair[1] != host}
+
+    def _call_off(self, name: str, carried: Carried) -> CallOff:
+        order = CallOff(carried.host, self.hosts[carried.host].epoch, carried.number, name)
+        self._ending[name] = order
+        return order
 
     def _reconcile(self, now_s: float) -> list[PlacementAction]:
         capabilities = {name: host.capabilities for name, host in self.hosts.items()}
         at = {name: carried.host for name, carried in self.carried.items()}
-        placement = place(tuple(self.specs.values()), capabilities, at, self._barred)
-        self.unplaced = placement.unplaced
+        ending = {name: order.host for name, order in self._ending.items() if name in self.specs}
+        free = tuple(spec for name, spec in self.specs.items() if name not in ending)
+        placement = place(free, capabilities, at, self._barred)
+        self.unplaced = placement.unplaced | {
+            name: f"it is being stopped on {host!r} first" for name, host in ending.items()
+        }
         return [
             self._start(name, host)
             for name, host in sorted(placement.hosts.items())

@@ -1,13 +1,19 @@
 """`Hosts` and `HostSupervisor` on three machines of memory: placement, loss, return, and late orders."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.actor import Stop
+from actors.bridge import LinkDown, LinkUp
 from actors.codec import to_plain
-from supervision.child_spec import ChildSpec, SupervisorFlags
+from actors.completion import Completion
+from actors.errors import Refused
+from actors.link import Carry
+from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.hosts import (
     Carries,
     Displace,
@@ -21,6 +27,7 @@ from supervision.hosts import (
     WhichHosts,
     place_actor,
 )
+from supervision.messages import Managed
 from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, PlacedSpec
 from supervision.supervisor import Supervisor, supervisor_args
 from tests.unit.actors.machines import Machines
@@ -63,6 +70,16 @@ class Cluster(Machines):
     def hosts(self) -> HostsNow:
         now: HostsNow = self.answer("a", "hosts", WhichHosts())
         return now
+
+    def send_order(self, host: str, order: Any) -> Completion[Any]:
+        """As the leader's `hosts` gives it."""
+        asked: Completion[Any] = self.benches["a"].actor("hosts").ask(f"host@{host}", order)
+        return asked
+
+    def order(self, host: str, order: Any) -> Any:
+        asked = self.send_order(host, order)
+        self.run(2.0)
+        return asked.result()
 
     def carried_by(self, host: str) -> set[str]:
         """Who really runs there, whatever anybody believes."""
@@ -162,17 +179,17 @@ def test_a_machine_where_it_will_not_start_is_left_for_another_and_tried_again_l
 def test_an_order_of_an_epoch_that_is_over_is_refused(three: Cluster) -> None:
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     child = to_plain(traveller().child)
-    late: Carries = three.answer("a", "host@b", StartPlaced(epoch=epoch - 1, number=99, child=child))
+    late: Carries = three.order("b", StartPlaced(epoch=epoch - 1, number=99, child=child))
     assert (late.ok, late.reason) == (False, f"epoch {epoch - 1} is over, {epoch} is now")
-    assert not three.answer("a", "host@b", StopPlaced(epoch=epoch - 1, number=99, name="job")).ok
+    assert not three.order("b", StopPlaced(epoch=epoch - 1, number=99, name="job")).ok
     assert three.carried_by("b") == set()
 
 
 def test_a_placement_number_is_taken_once_and_only_if_it_is_the_highest(three: Cluster) -> None:
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     order = StartPlaced(epoch=epoch, number=7, child=to_plain(traveller().child))
-    assert three.answer("a", "host@b", order).ok
-    again: Carries = three.answer("a", "host@b", order)
+    assert three.order("b", order).ok
+    again: Carries = three.order("b", order)
     assert (again.ok, again.last_number) == (False, 7)
     assert again.reason == "placement 7 of 'job' is late: 7 was here"
     assert three.benches["b"].row("job").incarnation == 7 * INCARNATIONS_PER_PLACEMENT + 1
@@ -180,7 +197,7 @@ def test_a_placement_number_is_taken_once_and_only_if_it_is_the_highest(three: C
 
 def test_an_order_that_is_not_understood_is_an_answer_and_no_crash(three: Cluster) -> None:
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
-    answer = three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child={"id": 7}))
+    answer = three.order("b", StartPlaced(epoch=epoch, number=1, child={"id": 7}))
     assert not answer.ok
     assert three.place(traveller(gpu=1)).host == "b", "unhurt"
 
@@ -190,10 +207,10 @@ def test_a_placement_that_is_called_off_while_it_waits_for_its_predecessors_end_
 ) -> None:
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     child = to_plain(PlacedSpec(child=ChildSpec(id="job", actor=f"{TRAVELLERS}:Lingerer")).child)
-    assert three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child=child)).ok
-    waiting = three.ask("a", "host@b", StartPlaced(epoch=epoch, number=2, child=child))
+    assert three.order("b", StartPlaced(epoch=epoch, number=1, child=child)).ok
+    waiting = three.send_order("b", StartPlaced(epoch=epoch, number=2, child=child))
     three.run(0.3)
-    stopping = three.ask("a", "host@b", StopPlaced(epoch=epoch, number=2, name="job"))
+    stopping = three.send_order("b", StopPlaced(epoch=epoch, number=2, name="job"))
     three.run(3.0)
     assert (waiting.result().ok, stopping.result().ok) == (False, True)
     assert waiting.result().reason == "placement 2 of 'job' was called off meanwhile"
@@ -204,7 +221,7 @@ def test_the_name_of_an_actor_that_was_not_placed_is_not_taken_from_it(three: Cl
     epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
     three.start("b", HostSupervisor, "other", host="b", capabilities={}, follows=True)
     child = ChildSpec(id="other", actor="tests.unit.supervision.travellers:Traveller")
-    refused: Carries = three.answer("a", "host@b", StartPlaced(epoch=epoch, number=1, child=to_plain(child)))
+    refused: Carries = three.order("b", StartPlaced(epoch=epoch, number=1, child=to_plain(child)))
     assert (refused.ok, refused.reason) == (False, "'other' is an actor of this machine that was not placed")
 
 
@@ -237,3 +254,78 @@ def test_a_spec_that_makes_no_sense_is_an_answer_and_no_crash(three: Cluster) ->
     answer: Whereabouts = three.answer("a", "hosts", type(call)(spec=plain))
     assert "needs.gpu must be at least 0, got -1" in answer.reason
     assert three.hosts().hosts
+
+
+# ---- who may say what ----
+
+
+def test_a_listed_machine_cannot_say_that_another_one_is_lost_or_there(three: Cluster) -> None:
+    three.place(traveller(gpu=1))
+    before = three.hosts()
+    epoch = next(h.epoch for h in before.hosts if h.host == "b")
+    for news in (
+        LinkDown(host="b", epoch=epoch, reason="so they say"),
+        LinkUp(host="b", epoch=epoch + 9, capabilities={}),
+    ):
+        with pytest.raises(Refused, match="is not taken from another machine"):
+            three.answer("c", "hosts@a", news)
+        told: Managed = three.answer("a", "hosts", news)
+        assert (told.ok, "not from 'asker'" in told.reason) == (False, True), "nor can anybody at home"
+        assert not three.answer("b", "host", news).ok
+    assert three.hosts().hosts == before.hosts
+    assert three.hosts().refused == 2
+    assert three.carried_by("b") == {"job"}
+
+
+def test_a_listed_machine_cannot_have_anything_placed_started_or_stopped(three: Cluster) -> None:
+    place = three.place(traveller(gpu=1))
+    epoch = next(h.epoch for h in three.hosts().hosts if h.host == "b")
+    for call in (place_actor(traveller("mine")), Displace(name="job")):
+        answer: Whereabouts = three.answer("c", "hosts@a", call)
+        assert answer.reason == "this is taken from actors of its machine only, not from 'asker@c'"
+    assert three.hosts().refused == 2
+    start = StartPlaced(epoch=epoch, number=place.number + 1, child=to_plain(traveller("mine").child))
+    stop = StopPlaced(epoch=epoch, number=place.number, name="job")
+    for order in (start, stop):
+        for asks, to in (("c", "host@b"), ("a", "host@b"), ("b", "host")):
+            refused: Carries = three.answer(asks, to, order)
+            assert not refused.ok
+            assert "its own bridge and the leader's hosts only" in refused.reason
+    assert three.carried_by("b") == {"job"}
+
+
+# ---- what ends ----
+
+
+def test_an_actor_that_is_displaced_while_the_link_is_full_is_stopped_later_and_never_two_run(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three.place(traveller(gpu=1))
+    bridge = three.bridge("a")
+    say = bridge.say
+    monkeypatch.setattr(
+        bridge, "say", lambda session, body: not isinstance(body, Carry) and say(session, body)
+    )
+    three.answer("a", "hosts", Displace(name="job"))
+    three.answer("a", "hosts", place_actor(traveller(gpu=1)))
+    three.run(2.0)
+    assert three.where().reason == "it is being stopped on 'b' first"
+    assert (three.carried_by("b"), three.carried_by("c")) == ({"job"}, set())
+    monkeypatch.undo()
+    three.run(3.0)
+    assert three.where().is_up
+    assert sum("job" in three.carried_by(host) for host in "abc") == 1
+
+
+@pytest.mark.parametrize("restart", [Restart.TRANSIENT, Restart.TEMPORARY])
+def test_a_placed_actor_that_has_ended_for_good_is_not_said_to_be_up(
+    three: Cluster, restart: Restart
+) -> None:
+    spec = traveller(gpu=1)
+    spec = replace(spec, child=replace(spec.child, restart=restart))
+    assert three.place(spec).is_up
+    three.benches["b"].tell("job", Stop())
+    three.run(1.0)
+    place = three.where()
+    assert (place.host, place.is_up) == ("b", False)
+    assert "it does not run" in place.reason

@@ -8,11 +8,11 @@ from supervision.child_spec import ChildSpec
 from supervision.errors import InvalidChildSpec
 from supervision.placement import (
     RETRY_S,
+    CallOff,
     CarryingHost,
     PlacedSpec,
     PlacementCore,
     Start,
-    Stop,
     place,
 )
 
@@ -194,5 +194,41 @@ def test_what_is_not_wanted_any_more_is_stopped_and_makes_room() -> None:
     core.wanted(spec("one", gpu=1), 0.0)
     core.started("one", 1)
     assert core.wanted(spec("two", gpu=1), 0.0) == []
-    assert core.unwanted("one", 1.0) == [Stop("b", 1, 1, "one"), Start("b", 1, 2, spec("two", gpu=1))]
+    assert core.unwanted("one", 1.0) == [CallOff("b", 1, 1, "one"), Start("b", 1, 2, spec("two", gpu=1))]
     assert core.unwanted("one", 1.0) == []
+
+
+def test_what_was_called_off_is_started_nowhere_until_its_host_says_that_it_has_ended() -> None:
+    core = PlacementCore()
+    core.host_up("b", 1, PLAIN, 0.0)
+    core.host_up("c", 1, PLAIN, 0.0)
+    core.wanted(spec("one"), 0.0)
+    order = CallOff("b", 1, 1, "one")
+    assert core.unwanted("one", 1.0) == [order]
+    assert core.wanted(spec("one"), 2.0) == []
+    assert core.unplaced == {"one": "it is being stopped on 'b' first"}
+    assert core.is_ending(order)
+    assert core.ended(order, 3.0) == [Start("b", 1, 2, spec("one"))]
+    assert not core.is_ending(order)
+    assert core.ended(order, 3.0) == []
+
+
+def test_what_was_called_off_on_a_host_that_is_lost_then_is_started_elsewhere() -> None:
+    core = PlacementCore()
+    core.host_up("b", 1, PLAIN, 0.0)
+    core.host_up("c", 1, PLAIN, 0.0)
+    core.wanted(spec("one"), 0.0)
+    core.unwanted("one", 1.0)
+    core.wanted(spec("one"), 2.0)
+    assert core.host_down("b", 1, 3.0) == [Start("c", 1, 2, spec("one"))]
+
+
+def test_a_start_that_nobody_answered_is_called_off_before_another_host_is_tried() -> None:
+    core = PlacementCore()
+    core.host_up("b", 1, PLAIN, 0.0)
+    core.host_up("c", 1, PLAIN, 0.0)
+    core.wanted(spec("one"), 0.0)
+    order = CallOff("b", 1, 1, "one")
+    assert core.unanswered("one", 1, 1.0) == [order]
+    assert core.unanswered("one", 1, 1.0) == []
+    assert core.ended(order, 2.0) == [Start("c", 1, 2, spec("one"))]
