@@ -61,8 +61,8 @@ FRAMES_PER_TURN = 256
 ROWS_PER_FRAME = 64
 """A frame of rows stays below the limit of the wire."""
 
-ATTEMPT_LEASES = 4
-"""A follower that is not welcome within so many leases connects anew."""
+ATTEMPT_LEASES = 2
+"""A follower that is not welcome within so many leases connects anew; over a slow link that takes a while."""
 
 RECONNECT_S = 0.2
 """A follower that lost its session waits this long before it says Hello again."""
@@ -380,8 +380,10 @@ class Bridge(Actor):
         if isinstance(frame.body, Gone):
             self._heard_gone(session, frame.body)
         elif session is None or isinstance(frame.body, Hello | Welcome):
+            self.wire.settle(host)
             self.heard_outside(host, frame)
         elif session.hear(frame, self.clock.monotonic_s()):
+            self.wire.settle(host)
             self._heard(session, frame.body)
         else:
             self.late += 1
@@ -517,6 +519,8 @@ class FollowerBridge(Bridge):
 
     def _connect_anew(self) -> None:
         """What still waits in the old connection belongs to a session that is over."""
+        if self.sessions:  # it was welcome meanwhile
+            return
         for fd in self.wire.fds:
             self.runtime.unwatch(fd)
         refused = self.wire.strangers

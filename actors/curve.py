@@ -103,6 +103,9 @@ class Wire(Protocol):
     def receive(self) -> tuple[str, bytes] | None:
         """The next frame and the host whose key it came under; None when there is none."""
 
+    def settle(self, host: str) -> None:
+        """Answer that host where the frame received last came from: it belongs to what is going on now."""
+
     def close(self, linger_ms: int = 0) -> None:
         """End every connection; what was not sent is dropped, unless it is given a moment."""
 
@@ -133,6 +136,7 @@ class ListeningWire:
             self._context.destroy(linger=0)
             raise LinkNotAllowed(f"cannot listen on {address!r}: {error.strerror}") from error
         self._routes: dict[str, bytes] = {}
+        self._came_from = b""
         self.strangers = 0
         self.fds = tuple(int(s.getsockopt(zmq.FD)) for s in (self._socket, self._zap, self._monitor))
 
@@ -158,8 +162,12 @@ class ListeningWire:
                 return None
             if len(parts) == 2:
                 host = str(parts[1].get("User-Id"))
-                self._routes[host] = parts[0].bytes  # a host that connected anew is answered where it is now
+                self._came_from = parts[0].bytes
                 return host, parts[1].bytes
+
+    def settle(self, host: str) -> None:
+        """What a closed connection still brings must not turn the answers away from the open one."""
+        self._routes[host] = self._came_from
 
     def close(self, linger_ms: int = 0) -> None:
         self._socket.disable_monitor()
@@ -212,6 +220,9 @@ class ConnectingWire:
             return "", self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
+
+    def settle(self, host: str) -> None:
+        """There is one connection."""
 
     def close(self, linger_ms: int = 0) -> None:
         self._socket.disable_monitor()

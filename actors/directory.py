@@ -119,7 +119,7 @@ class Directory:
             return f"{row.name!r} is not for host {host!r} to announce"
         if not speaks_for_others and self._is_over_share(host, row.name):
             return f"host {host!r} announced {MAX_NAMES_PER_HOST} names and may announce no more"
-        if self._is_alive_here(row.name):
+        if self._is_alive_here(row.name) or (not speaks_for_others and self._is_kept_here(row.name)):
             return f"{row.name!r} is an actor of this machine"
         slot = self._board.find(row.name)
         if slot is None or at:
@@ -144,6 +144,13 @@ class Directory:
     def _is_alive_here(self, name: str) -> bool:
         slot = self._board.find(name)
         return slot is not None and not self._board.get(slot, "route") and self._board.state(slot) in LIVING
+
+    def _is_kept_here(self, name: str) -> bool:
+        """It does not live, but its supervisor here will have it live again."""
+        slot = self._board.find(name)
+        if slot is None or self._board.get(slot, "route"):
+            return False
+        return self._board.state(slot) in (ActorState.BACKOFF, ActorState.QUARANTINED)
 
     def _is_on_this_board(self, name: str) -> bool:
         slot = self._board.find(name)

@@ -210,8 +210,17 @@ class Session:
         return now_s - self.said_s >= self.lease_s / BEATS_PER_LEASE
 
     def changes(self, rows: dict[str, Row]) -> tuple[Row, ...]:
-        """What the other side does not know yet; `announced` is to be told once it was sent."""
-        return tuple(row for name, row in rows.items() if self.announced.get(name) != row)
+        """What the other side does not know yet; `announced` is to be told once it was sent.
+
+        A name that was announced and is not among the rows any more was forgotten by its supervisor: it lives
+        no more, and the other side must not wait for it.
+        """
+        gone = (
+            Row(name, row.incarnation, False, False, "it has ended and was forgotten")
+            for name, row in self.announced.items()
+            if name not in rows and row.is_living
+        )
+        return (*(row for name, row in rows.items() if self.announced.get(name) != row), *gone)
 
 
 def next_epoch(*seen: int) -> int:

@@ -44,6 +44,7 @@ class LeaderEnd:
 
     def __init__(self, cables: dict[str, Cable]) -> None:
         self._cables = cables
+        self._came_from = 0
 
     def send(self, host: str, frame: bytes) -> bool:
         cable = self._cables.get(host)
@@ -56,9 +57,12 @@ class LeaderEnd:
     def receive(self) -> tuple[str, bytes] | None:
         for host, cable in self._cables.items():
             if cable.up and cable.up[0][0] <= cable.now_s() and not cable.is_held:
-                _, cable.route, frame = cable.up.popleft()
+                _, self._came_from, frame = cable.up.popleft()
                 return host, frame
         return None
+
+    def settle(self, host: str) -> None:
+        self._cables[host].route = self._came_from
 
     def close(self, linger_ms: int = 0) -> None:
         """Nothing to close."""
@@ -84,6 +88,9 @@ class FollowerEnd:
     def receive(self) -> tuple[str, bytes] | None:
         mine = self._cable.down[self._connection]
         return ("", mine.popleft()[1]) if mine and mine[0][0] <= self._cable.now_s() else None
+
+    def settle(self, host: str) -> None:
+        """There is one connection."""
 
     def close(self, linger_ms: int = 0) -> None:
         """Nothing to close."""

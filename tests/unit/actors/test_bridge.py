@@ -13,7 +13,7 @@ from actors.board import ActorState
 from actors.bridge import Export, Exported, LeaderBridge, LinkDown, Links, LinkUp, WhichLinks
 from actors.codec import MAX_MESSAGE_BYTES, Kind, message
 from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, Refused
-from actors.link import Carry, Row, Rows
+from actors.link import Beat, Carry, Row, Rows
 from actors.monitors import Down, Exit
 from tests.unit.actors.machines import Machines, machines
 
@@ -487,3 +487,58 @@ def test_nobody_on_another_machine_exports_a_name_or_ends_an_actor(three: Machin
         with pytest.raises(Refused, match="is not taken from another machine"):
             three.answer("b", "bridge@a", order)
     assert not three.bridge("a").directory.is_exported("root")
+
+
+def test_what_a_closed_connection_still_brings_does_not_turn_answers_away_from_the_open_one(
+    three: Machines,
+) -> None:
+    cable = three.cables["b"]
+    old_route, old_frame = cable.route, three.bridge("b").session_of("").say(Beat(), 0.0)
+    cable.cut()
+    three.run(BOUND_S)
+    cable.heal()
+    three.run(5 * LEASE_S)
+    assert cable.route != old_route
+    asked = three.ask("a", "there@b", Say(text="first"))
+    cable.up.append((0.0, old_route, old_frame))
+    three.run(0.05)
+    after = three.ask("a", "there@b", Say(text="second"))
+    three.run(0.5)
+    assert (asked.result().text, after.result().text) == ("first", "second")
+
+
+def test_a_follower_that_is_not_answered_connects_anew_within_two_leases(three: Machines) -> None:
+    cable = three.cables["b"]
+    cable.loses_down = True
+    three.run(LEASE_S + 1.0)
+    before = cable.connections
+    three.run(2 * LEASE_S + 0.5)
+    assert cable.connections > before
+    cable.heal()
+    three.run(2 * LEASE_S + 0.5)
+    assert three.answer("a", "there@b", Say(text="hi")).text == "hi"
+
+
+def test_a_name_whose_supervisor_forgot_it_is_not_held_for_living_elsewhere(three: Machines) -> None:
+    bench = three.benches["b"]
+    bench.kill("there")
+    slot = bench.row("there").slot
+    bench.board.set_state(slot, ActorState.STOPPED)
+    bench.board.set(slot, name="")
+    bench.board._slots.clear()
+    three.run(0.3)
+    for host in ("a", "c"):
+        row = three.benches[host].row("there@b")
+        assert (row.state, row.ready) == (ActorState.STOPPED, False), host
+    assert three.answer("a", "yonder@c", Say(text="unhurt")).text == "unhurt"
+
+
+@pytest.mark.parametrize("state", [ActorState.BACKOFF, ActorState.QUARANTINED])
+def test_a_name_that_waits_for_its_restart_is_not_taken_by_another_machine(
+    three: Machines, state: ActorState
+) -> None:
+    bench = three.benches["a"]
+    bench.kill("here")
+    bench.board.set_state(bench.row("here").slot, state)
+    frame_from_b(three, Rows((Row("here", 9 << 20, True, True, ""),)))
+    assert (bench.row("here").route, bench.row("here").state) == (0, state)
