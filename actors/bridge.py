@@ -181,6 +181,9 @@ def why_not_taken(carry: Carry) -> str:
 class Bridge(Actor):
     """What leader and follower have in common. Use `LeaderBridge` and `FollowerBridge`."""
 
+    traps_exits = True
+    """Other machines may link to whatever is exported; that must not end those who join the machines."""
+
     speaks_for_others = False
     """Whether the other side may announce names of third machines."""
 
@@ -215,6 +218,10 @@ class Bridge(Actor):
         raise NotImplementedError
 
     # ---- mail ----
+
+    @receives(Exit)
+    def ignore_exit(self, news: Exit, sender: Sender) -> None:
+        """Who linked to this one has ended."""
 
     @receives(Export)
     def export(self, call: Export, sender: Sender) -> Exported:

@@ -24,6 +24,7 @@ from actors.codec import from_plain, message, to_plain
 from actors.completion import Completion
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
 from actors.link import LEASE_S
+from actors.monitors import Exit
 from supervision.changes import parse
 from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
@@ -170,6 +171,9 @@ class Hosts(Actor):
     On restart every machine's session is opened anew, and everything is placed again under higher numbers
     """
 
+    traps_exits = True
+    """Other machines may link to it; that must not end it."""
+
     def on_start(self) -> None:
         specs = [from_plain(plain, PlacedSpec) for plain in self.args.get("placed", ())]
         self._refused = 0
@@ -179,6 +183,10 @@ class Hosts(Actor):
         for spec in specs:
             self._carry_out(self._core.wanted(spec, self._now_s()))
         self.every(RETRY_LOOK_S, lambda: self._carry_out(self._core.tick(self._now_s())))
+
+    @receives(Exit)
+    def ignore_exit(self, news: Exit, sender: Sender) -> None:
+        """Who linked to this one has ended."""
 
     @receives(LinkUp)
     def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:
@@ -321,6 +329,9 @@ class HostSupervisor(Actor):
     On restart whatever was placed here is stopped, and the link is opened anew
     """
 
+    traps_exits = True
+    """Other machines may link to it; that must not end it."""
+
     async def on_start(self) -> None:
         self._epoch = NO_EPOCH
         self._refused = 0
@@ -337,6 +348,10 @@ class HostSupervisor(Actor):
             self._epoch = self.identity.incarnation
             own = LinkUp(host=self.args["host"], epoch=self._epoch, capabilities=self.args["capabilities"])
             self.tell(HOSTS, own)
+
+    @receives(Exit)
+    def ignore_exit(self, news: Exit, sender: Sender) -> None:
+        """Who linked to this one has ended."""
 
     @receives(LinkUp)
     async def link_up(self, news: LinkUp, sender: Sender) -> Managed | None:

@@ -329,3 +329,14 @@ def test_a_placed_actor_that_has_ended_for_good_is_not_said_to_be_up(
     place = three.where()
     assert (place.host, place.is_up) == ("b", False)
     assert "it does not run" in place.reason
+
+
+@pytest.mark.parametrize("to", ["hosts@a", "bridge@a"])
+def test_whoever_links_to_those_who_join_the_machines_and_is_lost_does_not_end_them(
+    three: Cluster, to: str
+) -> None:
+    three.benches["c"].actor("host").link(to)
+    three.run(0.5)
+    three.cables["c"].cut()
+    three.run(LEASE_S + 1.0)
+    assert {host.host for host in three.hosts().hosts} == {"a", "b"}
