@@ -76,6 +76,7 @@ def test_both_ends_talk_and_the_follower_is_known_by_its_key(
     follower = connect(port, follower_keys)
     assert follower.send("", b"up")
     assert received(listening) == ("b", b"up")
+    listening.settle("b")
     assert listening.send("b", b"down")
     assert received(follower, listening) == ("", b"down")
     assert not listening.send("c", b"nobody")
@@ -85,11 +86,15 @@ def test_both_ends_talk_and_the_follower_is_known_by_its_key(
 def test_a_host_that_connects_anew_is_answered_where_it_is_now(
     listening: ListeningWire, connect: Callable[..., ConnectingWire], port: int, follower_keys: LinkKeys
 ) -> None:
-    connect(port, follower_keys).send("", b"one")
+    before = connect(port, follower_keys)
+    before.send("", b"one")
     assert received(listening) == ("b", b"one")
     again = connect(port, follower_keys)
     again.send("", b"two")
     assert received(listening) == ("b", b"two")
+    listening.settle("b")
+    before.send("", b"late")
+    assert received(listening) == ("b", b"late"), "and it moves nothing"
     listening.send("b", b"here")
     assert received(again, listening) == ("", b"here")
 
