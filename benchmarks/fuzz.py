@@ -546,7 +546,9 @@ def fuzz(frames: int, seed: int) -> Report:
             attacked.send(frames // 10)
             await_true(lambda: attacked.refused() >= _sent(attacked, " mail"))
             uss = attacked.uss_bytes()
-            attacked.send(frames - frames // 10)
+            for tenth in range(2, 11):
+                attacked.send(frames * tenth // 10 - frames * (tenth - 1) // 10)
+                print(f"{tenth * 10} % of {frames} frames sent", file=sys.stderr)
             await_true(lambda: attacked.refused() >= _sent(attacked, " mail"))
             grown = {who: bytes_ - uss[who] for who, bytes_ in attacked.uss_bytes().items()}
             asked = json.loads(waits.read_text())

@@ -101,6 +101,11 @@ class Soak:
         self.await_all(before)
         self.restarts += len(self._names)
 
+    def go_on_until(self, restarts: float) -> None:
+        while self.restarts < restarts:
+            self.kill_all()
+        print(f"{self.restarts} restarts", file=sys.stderr)
+
     def await_all(self, before: dict[str, int]) -> None:
         await_true(lambda: not self._missing(before), lambda: f"not up again: {self._missing(before)}")
 
@@ -184,11 +189,10 @@ def soak(restarts: int, children: int = CHILDREN) -> Report:
         (folder / "mail").mkdir(mode=0o700)
         with ActorSystem(folder, folder / "mail", root_spec(children)) as system:
             run = Soak(system, folder / "mail", children)
-            while run.restarts < restarts / 5:
-                run.kill_all()
+            run.go_on_until(restarts / 5)
             counted_after, before = run.restarts, run.count()
-            while run.restarts < restarts:
-                run.kill_all()
+            for tenth in range(3, 11):
+                run.go_on_until(restarts * tenth / 10)
             return Report(
                 restarts=run.restarts,
                 children=children,
