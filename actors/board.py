@@ -4,10 +4,18 @@ It is the registry (name -> incarnation, pid, readiness) and the vitals (beat,
 busy since, current handler, counters) at once, because both must be readable
 by anyone with the run's rights while every actor hangs.
 
-Who writes what: the supervisor writes identity and state of its child; the
-actor writes its own vitals. No field has two writers. Each field is at most a
-cache line away from its neighbours and is read without a lock: a reader may
-see a vitals row half a microsecond old, never a crash.
+Who writes what: the supervisor writes the first group of fields. The actor
+writes the second while it lives; before a start and after an end its supervisor
+does. The root writes its own pid, its launcher the rest of its row. Rows below
+a dead supervisor are written by whoever outlived it, rows of other machines by
+the bridge. So there is one writer at a time, and a row changes hands when its
+last writer has ended.
+
+Nothing is locked for reading. A number is one aligned store and never torn;
+`struct.pack_into` is not used, because it zeroes a field before it fills it,
+and a reader would take a healthy actor for one that never beat. Text may be a
+mix of old and new for an instant, and two fields of a row need not be of the
+same moment.
 """
 
 import fcntl
@@ -23,6 +31,7 @@ from typing import Any
 
 from actors.errors import ActorError
 
+WORD_BYTES = 8
 SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
@@ -62,7 +71,9 @@ LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING
 @dataclass(frozen=True, slots=True)
 class _Field:
     offset: int
-    format: str
+    kind: str
+    """q: a whole number, d: a float, s: text"""
+    bytes: int
 
 
 _LAYOUT: dict[str, _Field] = {}
@@ -98,8 +109,11 @@ for _name, _format in (
     ("uses", "q"),
     ("last_error", "120s"),
 ):
-    _LAYOUT[_name] = _Field(_cursor, "<" + _format)
-    _cursor += struct.calcsize("<" + _format)
+    _size = struct.calcsize(_format)
+    if _size % WORD_BYTES:
+        raise AssertionError(f"field {_name!r} has {_size} bytes: numbers after it would not be aligned")
+    _LAYOUT[_name] = _Field(_cursor, _format[-1], _size)
+    _cursor += _size
 if _cursor > SLOT_BYTES:
     raise AssertionError(f"a slot needs {_cursor} bytes, SLOT_BYTES is {SLOT_BYTES}")
 
@@ -140,31 +154,37 @@ class Vitals:
     last_error: str
 
 
-_BEAT = struct.Struct("<q")
-_IDLE = struct.Struct("<qq")
-_BUSY = struct.Struct("<qq64s")
-"""beat_ns, busy_since_ns and handler lie side by side, so one write says all three."""
+_STAYS = frozenset({"name", "incarnation"})
+"""Of a row that gets a new bearer: a row without a name would end every search for those after it."""
 
 
 class Pulse:
-    """What an actor says of itself with every message: that it runs, and what it handles. Below 1 us."""
+    """What an actor says of itself with every message: that it runs, and what it handles. About 1 us."""
 
     def __init__(self, board: "Board", slot: int) -> None:
         self._board = board
-        self._at = slot * SLOT_BYTES + _LAYOUT["beat_ns"].offset
+        self._beat = (slot * SLOT_BYTES + _LAYOUT["beat_ns"].offset) // WORD_BYTES
+        self._busy = (slot * SLOT_BYTES + _LAYOUT["busy_since_ns"].offset) // WORD_BYTES
+        handler = _LAYOUT["handler"]
+        begins_at = slot * SLOT_BYTES + handler.offset
+        self._handler = slice(begins_at, begins_at + handler.bytes)
+        self._handler_bytes = handler.bytes
 
     def beat(self) -> None:
         """It runs."""
-        _BEAT.pack_into(self._board.memory, self._at, self._board.now_ns())
+        self._board.whole[self._beat] = self._board.now_ns()
 
     def busy(self, what: str) -> None:
         """It runs, and from now on it is in this handler."""
-        now_ns = self._board.now_ns()
-        _BUSY.pack_into(self._board.memory, self._at, now_ns, now_ns, what.encode())
+        size, now_ns = self._handler_bytes, self._board.now_ns()
+        self._board.memory[self._handler] = what.encode()[:size].ljust(size, b"\0")
+        self._board.whole[self._busy] = now_ns
+        self._board.whole[self._beat] = now_ns
 
     def idle(self) -> None:
         """It runs, and waits for something to do."""
-        _IDLE.pack_into(self._board.memory, self._at, self._board.now_ns(), 0)
+        self._board.whole[self._beat] = self._board.now_ns()
+        self._board.whole[self._busy] = 0
 
 
 class Board:
@@ -174,6 +194,8 @@ class Board:
         self.path = path
         self._file = path.open("r+b")
         self.memory = mmap.mmap(self._file.fileno(), 0)
+        self.whole = memoryview(self.memory).cast("q")
+        self._floats = memoryview(self.memory).cast("d")
         self._slots: dict[str, int] = {}
         self.now_ns: Callable[[], int] = time.monotonic_ns
         """The clock of every `_ns` field; tests put their own."""
@@ -188,22 +210,34 @@ class Board:
         return cls(path)
 
     def close(self) -> None:
+        self.whole.release()
+        self._floats.release()
         self.memory.close()
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
         """One raw field; strings decoded, without the half letter a cut may have left at the end."""
         layout = _LAYOUT[field]
-        value = struct.unpack_from(layout.format, self.memory, slot * SLOT_BYTES + layout.offset)[0]
-        return value.rstrip(b"\0").decode("utf-8", "ignore") if isinstance(value, bytes) else value
+        begins_at = slot * SLOT_BYTES + layout.offset
+        if layout.kind == "q":
+            return self.whole[begins_at // WORD_BYTES]
+        if layout.kind == "d":
+            return self._floats[begins_at // WORD_BYTES]
+        text = self.memory[begins_at : begins_at + layout.bytes]
+        return text.rstrip(b"\0").decode("utf-8", "ignore")
 
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; a string too long for its place is cut."""
         for name, value in fields.items():
             layout = _LAYOUT[name]
-            if isinstance(value, str):
-                value = value.encode()[: struct.calcsize(layout.format)]
-            struct.pack_into(layout.format, self.memory, slot * SLOT_BYTES + layout.offset, value)
+            begins_at = slot * SLOT_BYTES + layout.offset
+            if layout.kind == "q":
+                self.whole[begins_at // WORD_BYTES] = int(value)
+            elif layout.kind == "d":
+                self._floats[begins_at // WORD_BYTES] = float(value)
+            else:
+                text = value.encode("utf-8", "backslashreplace")[: layout.bytes]
+                self.memory[begins_at : begins_at + layout.bytes] = text.ljust(layout.bytes, b"\0")
 
     def set_state(self, slot: int, state: ActorState, **fields: Any) -> None:
         """The supervisor's write."""
@@ -275,9 +309,9 @@ class Board:
         """One whose bearer ended and was forgotten, wiped but for its incarnation."""
         for slot in range(SLOTS):
             if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
-                incarnation = self.get(slot, "incarnation")
-                self.memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES] = bytes(SLOT_BYTES)
-                self.set(slot, incarnation=incarnation)
+                blank = {"q": 0, "d": 0.0, "s": ""}
+                wiped = {name: blank[field.kind] for name, field in _LAYOUT.items() if name not in _STAYS}
+                self.set(slot, **wiped)
                 return slot
         return None
 
