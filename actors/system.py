@@ -227,14 +227,22 @@ class ActorSystem:
 
     def _start(self, mail_dir: Path, deadline_s: float) -> None:
         from thespian.actors import ActorSystem as ThespianSystem
+        from thespian.actors import InvalidActorAddress
 
         give_up = time.monotonic() + deadline_s
-        self._thespian = ThespianSystem(
-            "multiprocTCPBase",
-            capabilities={"Admin Port": self.port},
-            logDefs={"version": 1, "disable_existing_loggers": False},
-            transientUnique=True,
-        )
+        try:
+            self._thespian = ThespianSystem(
+                "multiprocTCPBase",
+                capabilities={"Admin Port": self.port},
+                logDefs={"version": 1, "disable_existing_loggers": False},
+                transientUnique=True,
+            )
+        except InvalidActorAddress as error:
+            raise SystemStartFailed(
+                f"Thespian's admin did not answer on port {self.port} within "
+                f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; see what else the machine does, "
+                "or name another port"
+            ) from error
         address = self._thespian.createActor(Shell)
         boot = {
             "name": self.root.name,

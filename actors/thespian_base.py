@@ -35,6 +35,9 @@ LENGTH_BYTES = 20
 UNFINISHED_CONNECTIONS = 128
 """Connections whose frame is not whole yet; one more ends the one that was silent longest."""
 
+ADMIN_DEADLINE = timedelta(seconds=30)
+"""From a start until Thespian's admin answers."""
+
 FRAME_DEADLINE = timedelta(seconds=10)
 """A sender that takes longer for one frame is hung up on (stock: seven minutes)."""
 
@@ -46,6 +49,7 @@ os.environ.setdefault("THESPLOG_FILE", os.devnull)
 
 import thespian.system.addressManager as _addresses  # noqa: E402
 import thespian.system.multiprocCommon as _common  # noqa: E402
+import thespian.system.systemBase as _system  # noqa: E402
 import thespian.system.transport.IPBase as _ip  # noqa: E402
 import thespian.system.transport.TCPTransport as _tcp  # noqa: E402
 from thespian.system.transport import ReceiveEnvelope  # noqa: E402
@@ -111,6 +115,8 @@ def _assert_pinned() -> None:
         (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
         (_common, "uncatchable_signals"),
         (_common, "MultiProcAdmin"),
+        (_common, "MAX_ADMIN_STARTUP_DELAY"),
+        (_system, "MAX_ADMIN_STATUS_REQ_DELAY"),
         (_common.MultiProcManager, "run"),
         (_addresses.ActorAddressManager, "createLocalAddress"),
         (_tcp, "serializer"),
@@ -357,6 +363,8 @@ def _repair() -> None:
     _tcp.serializer = SignedFrames
     ReceiveBuffer.addMore = _add_more
     _tcp.MAX_INCOMING_SOCKET_PERIOD = FRAME_DEADLINE
+    # Two and five seconds: on a machine with too much to do a healthy admin was taken for none.
+    _common.MAX_ADMIN_STARTUP_DELAY = _system.MAX_ADMIN_STATUS_REQ_DELAY = ADMIN_DEADLINE
     _tcp.TCPTransport._acceptNewIncoming = _accept
     _tcp.TCPTransport._handleReadableIncoming = _read
     _addresses.ActorAddressManager.__init__ = _init_address_manager
