@@ -1,6 +1,6 @@
 """A training run while its processes are killed: does it reach its goal, is anything lost or left behind?
 
-    python benchmarks/faults.py configs/laptop.toml --run-dir runs/faults --set run.seed=1
+    python -m benchmarks.faults configs/laptop.toml --run-dir runs/faults --set run.seed=1
 
 Starts `dartrl train` and, once training has begun, SIGKILLs one environment every `--period` seconds, and
 once each a rollout actor, the curator, the store and the trainer, and SIGSTOPs one environment. At the end it
