@@ -766,6 +766,8 @@ class Actor:
 
     def __describe_death(self, pending: _PendingAsk) -> str:
         slot, incarnation = pending.address
+        if self.board.get(slot, "ended_incarnation") == incarnation:
+            return f"{pending.to!r} ended before it answered: {self.board.get(slot, 'ended_reason')}"
         if self.board.get(slot, "incarnation") != incarnation:
             return f"{pending.to!r} was restarted before it answered"
         state, why = self.board.state(slot), self.board.get(slot, "last_reason")

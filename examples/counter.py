@@ -49,9 +49,9 @@ def main() -> None:
         print(system.ask("counter", DivideBy(number=4)))
         try:
             system.ask("counter", DivideBy(number=0))
-        except ActorDied as death:
-            print("died:", death)
-        system.await_ready("counter")
+        except ActorDied:
+            print("it died")
+        system.await_ready("counter", incarnation=2)
         print(system.ask("counter", Add(number=1)))
         print("why:", system.vitals("counter").last_reason)
 

@@ -52,19 +52,17 @@ def lead(address: str, keys: Path) -> None:
     make_keys(keys / "a")
     painter = PlacedSpec(child=worker("painter", Painter), needs={"gpu": 1})
     followers = {"b": make_keys(keys / "b").public.decode()}
-    machine = leader_spec(
-        host="a", listen=address, keys=keys / "a", followers=followers, placed=(painter,), lease_s=1.0
-    )
+    machine = leader_spec(host="a", listen=address, keys=keys / "a", followers=followers, placed=(painter,))
     with supervised(machine) as system:
         print("alone:", system.ask("hosts", WhereIs(name="painter")).reason)
         machine_b = start_b(address, keys)
         print("carried by:", await_painter(system).host)
-        print(system.ask("painter", Paint(what="a pipe")))
+        print(system.ask("painter", Paint(what="a pipe"), deadline_s=60.0))
         machine_b.kill()
         print("died:", outlive_painter(system))
         machine_b = start_b(address, keys)
         print("carried by:", await_painter(system).host)
-        print(system.ask("painter", Paint(what="a hat")))
+        print(system.ask("painter", Paint(what="a hat"), deadline_s=60.0))
         machine_b.kill()
 
 
@@ -85,7 +83,7 @@ def await_painter(system: ActorSystem) -> Whereabouts:
 def outlive_painter(system: ActorSystem) -> ActorDied:
     while True:
         try:
-            system.ask("painter", Paint(what="a hat"))
+            system.ask("painter", Paint(what="a hat"), deadline_s=60.0)
         except Refused:  # its link is down already, and it is not yet given up
             time.sleep(0.05)
         except ActorDied as death:
