@@ -79,11 +79,64 @@ class Tasks(Section):
     """Task ids, `miniwob/<page>`."""
 
 
+class Latency(Section):
+    """Heavy-tailed waits added to an environment, to measure with the latencies of virtual machines.
+
+    Each wait is lognormal: `median * exp(sigma * z)`, cut at the maximum, times `scale`."""
+
+    enabled: bool = False
+    """Whether waits are added."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """Every wait is multiplied by this."""
+    reset_median_s: Annotated[float, Field(ge=0)] = 10.0
+    """Median of a reset."""
+    reset_sigma: Annotated[float, Field(ge=0)] = 0.5
+    """Spread of resets."""
+    reset_max_s: Seconds = 30.0
+    """No reset waits longer."""
+    step_median_s: Annotated[float, Field(ge=0)] = 2.0
+    """Median of a step."""
+    step_sigma: Annotated[float, Field(ge=0)] = 0.4
+    """Spread of steps."""
+    step_max_s: Seconds = 4.0
+    """No step waits longer."""
+
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+
+
+class Faults(Section):
+    """Faults injected into environments, to see that the run outlives them. Never on by itself."""
+
+    enabled: bool = False
+    """Whether faults are injected."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the plan: the same environment has the same faults at the same operations."""
+    crash: Rate = 0.02
+    """Share of episodes in which the environment dies."""
+    hang: Rate = 0.01
+    """Share of episodes in which it stops answering."""
+    lost_action: Rate = 0.01
+    """Share of episodes in which an action never arrives."""
+    doubled_action: Rate = 0.01
+    """Share of episodes in which an action arrives twice."""
+    frozen_frame: Rate = 0.01
+    """Share of episodes in which the screenshot stops changing."""
+    failed_reset: Rate = 0.02
+    """Share of resets that fail."""
+    bad_evaluation: Rate = 0.01
+    """Share of episodes whose score is not a number."""
+
+
 class Environments(Section):
     """The browsers and how long each of their answers may take."""
 
     count: Count = 8
     """Environment actors, each with a browser of its own."""
+    kind: Literal["miniwob", "modelled"] = "miniwob"
+    """What an environment is: a page in a browser, or a model of one (`[modelled]`) for measurements."""
+    park_after_s: Seconds = 1.0
+    """An episode that waits this long for an answer is parked: the clock of its page stands still."""
     executable: str = ""
     """Path of a Chromium headless shell; empty for Debian's."""
     reset_deadline_s: Seconds = 20.0
@@ -94,6 +147,10 @@ class Environments(Section):
     """Longest one action may take, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
     """Longest the score of an episode may take."""
+    latency: Latency = Latency()
+    """Waits added to every environment."""
+    faults: Faults = Faults()
+    """Faults injected into every environment."""
 
 
 class Rollout(Section):
@@ -101,8 +158,13 @@ class Rollout(Section):
 
     count: Count = 1
     """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers"] = "transformers"
-    """Library that runs the policy."""
+    engine: Literal["transformers", "modelled"] = "transformers"
+    """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`)."""
+    sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
+    """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
+    weight_update: Literal["swap", "drain"] = "swap"
+    """swap: weights change between two batches of an engine, waiting requests are answered by the new ones;
+    drain: an engine takes no requests and answers those it has before its weights change."""
     max_batch: Count = 8
     """Most requests an engine answers in one forward pass."""
     threads: Count = 1
@@ -111,19 +173,109 @@ class Rollout(Section):
     """Sampling temperature while training."""
 
 
+class RolloutNumber(Section):
+    """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
+
+    enabled: bool = False
+    """Whether the number follows the task's success; else every group has rollouts_per_group."""
+    minimum: Annotated[int, Field(ge=2)] = 2
+    """Fewest rollouts of a group."""
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Below this success over its latest rollouts a task has rollouts_per_group."""
+
+
+class TrajectoryLength(Section):
+    """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
+
+    enabled: bool = False
+    """Whether the cap follows the task; else every episode has step_cap."""
+    slack: Annotated[int, Field(ge=0)] = 1
+    """Steps added to the longest success."""
+    probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of groups that run at step_cap all the same, so that longer successes can still be found."""
+
+
+class ExperiencePool(Section):
+    """Successes from elsewhere, for groups in which every rollout failed (DART section 3.2)."""
+
+    enabled: bool = False
+    """Whether groups that failed get a demonstration."""
+    folders: Annotated[tuple[Path, ...], Field(strict=False)] = ()
+    """Folders with a demonstrations.jsonl, imported when the run starts; each only once."""
+    max_uses: Annotated[int, Field(ge=0)] = 16
+    """How often one demonstration may be used; 0 for no limit."""
+
+
+class HighEntropySteps(Section):
+    """Training on the steps at which the policy was least certain (DART section 3.3)."""
+
+    enabled: bool = False
+    """Whether the steps of lowest entropy are left out of the loss."""
+    quantile: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Steps below this quantile of their group's step entropies are left out."""
+
+
+class TruncatedImportance(Section):
+    """Weights that make up for the difference between engine and trainer (DART section 3.4)."""
+
+    enabled: bool = True
+    """Whether the policy term is weighted; else every weight is 1."""
+    cap: Annotated[float, Field(gt=0)] = 1.0
+    """C: no weight is larger."""
+
+
+class TaskQuarantine(Section):
+    """Tasks that cost rollouts and teach nothing are left alone for a while, with a reason."""
+
+    enabled: bool = True
+    """Whether tasks are quarantined."""
+    fruitless_groups: Annotated[int, Field(ge=0)] = 0
+    """Groups in a row without a single success, the pool included, after which it rests; 0: never."""
+    failed_attempts: Count = 20
+    """Attempts in a row that ended by a fault after which a task rests."""
+    lost_environments: Count = 5
+    """Environments that died or hung in a row while playing a task after which it rests."""
+    rest_s: Seconds = 300.0
+    """How long a task rests before one group of it is tried; each time in a row twice as long."""
+
+
 class Curation(Section):
     """Which rollouts are played, and what becomes of them."""
 
     rollouts_per_group: Annotated[int, Field(ge=2)] = 8
-    """Rollouts of one (task, seed); GRPO compares within them."""
+    """Rollouts of one (task, seed); GRPO compares within them. The largest number where it is dynamic."""
     step_cap: Count = 10
-    """Most environment steps of one episode."""
+    """Most environment steps of one episode. The largest cap where it is dynamic."""
     staleness: Annotated[int, Field(ge=0)] = 2
     """K: no step is trained whose policy version is older than this many versions."""
+    over_provision: Annotated[float, Field(ge=0)] = 0.0
+    """APRIL's alpha: groups in flight or ready are at most this many times groups_per_update; what is not
+    done when a batch closes is carried on, never thrown away. 0: only the staleness bound limits them."""
+    scheduling: Literal["rollout", "task", "batch"] = "rollout"
+    """What an idle environment waits for: nothing; the other rollouts of its group; the whole batch. The last
+    two are the coupled ways, kept for comparison."""
+    rollout_number: RolloutNumber = RolloutNumber()
+    """How many rollouts a group has."""
+    trajectory_length: TrajectoryLength = TrajectoryLength()
+    """How long an episode may be."""
+    experience_pool: ExperiencePool = ExperiencePool()
+    """What is done for groups in which every rollout failed."""
+    high_entropy: HighEntropySteps = HighEntropySteps()
+    """Which steps are trained."""
+    importance: TruncatedImportance = TruncatedImportance()
+    """How steps of another version or another engine are weighted."""
+    quarantine: TaskQuarantine = TaskQuarantine()
+    """Which tasks rest."""
+    starved_after_s: Seconds = 60.0
+    """A trainer without a batch, or environments without work, for this long is told with its cause."""
     lease_s: Seconds = 120.0
     """How long an environment may hold a rollout before it is given to another."""
+    batch_lease_s: Seconds = 600.0
+    """How long the trainer may hold a batch before that is told as a fault."""
     max_attempts: Count = 5
     """Infrastructure failures a rollout may meet before it is dropped."""
+    max_resumes: Annotated[int, Field(ge=0)] = 8
+    """How often an episode may be parked and taken up again before it is played anew."""
 
 
 class Training(Section):
@@ -143,8 +295,6 @@ class Training(Section):
     """The probability ratio is clipped below at 1 - clip_low."""
     clip_high: Annotated[float, Field(gt=0)] = 0.28
     """The probability ratio is clipped above at 1 + clip_high."""
-    tis_cap: Annotated[float, Field(gt=0)] = 1.0
-    """C: cap of the truncated importance weight between trainer and engine."""
     kl_beta: Annotated[float, Field(ge=0)] = 0.1
     """Weight of the KL divergence to the policy training started from."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -157,6 +307,8 @@ class Training(Section):
     """Step samples in one forward and backward pass."""
     threads: Count = 1
     """CPU threads of the trainer."""
+    learner: Literal["grpo", "modelled"] = "grpo"
+    """What makes an update; `modelled` only waits as long as one would (`[modelled]`)."""
     checkpoints_kept: Count = 3
     """Newest checkpoints that stay on disk."""
 
@@ -172,6 +324,39 @@ class Evaluation(Section):
     """Measure the policy before training."""
     after: bool = True
     """Measure the policy after training."""
+
+
+class Modelled(Section):
+    """Models of an environment, an engine and a trainer, for measurements of everything around them.
+
+    An episode has a lognormal number of steps; a batch of r requests keeps an engine busy for
+    `generate_base_s + r * generate_each_s`; an update takes `update_base_s + samples * update_each_s`."""
+
+    steps_median: Annotated[float, Field(gt=0)] = 8.0
+    """Median number of steps of an episode."""
+    steps_sigma: Annotated[float, Field(ge=0)] = 0.6
+    """Spread of the number of steps."""
+    success: Rate = 0.5
+    """Share of episodes that succeed."""
+    tokens_median: Count = 80
+    """Tokens of an answer."""
+    generate_base_s: Annotated[float, Field(ge=0)] = 0.1
+    """Service time of any batch of requests."""
+    generate_each_s: Annotated[float, Field(ge=0)] = 0.01
+    """Service time for each request of a batch."""
+    load_s: Annotated[float, Field(ge=0)] = 1.0
+    """Time to load a policy version."""
+    update_base_s: Annotated[float, Field(ge=0)] = 1.0
+    """Time of any update."""
+    update_each_s: Annotated[float, Field(ge=0)] = 0.01
+    """Time for each step sample of an update."""
+
+
+class Observe(Section):
+    """What is measured while a run goes on."""
+
+    load_every_s: Seconds = 5.0
+    """How often each actor records how busy it was."""
 
 
 class Backoff(Section):
@@ -320,6 +505,9 @@ def _over(limits: Child, different: Mapping[str, Any]) -> Mapping[str, Any]:
     return merged
 
 
+MODELLED = "modelled/"
+"""Tasks of modelled environments are called this and anything: `modelled/0`."""
+
 POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
 """Which pool's limits hold for a child, by the pattern of its id."""
 
@@ -334,6 +522,8 @@ class Config(Section):
     curation: Curation = Curation()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
+    observe: Observe = Observe()
+    modelled: Modelled = Modelled()
     supervision: Supervision = Supervision()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
@@ -453,7 +643,7 @@ def _task_problems(tasks: Sequence[str]) -> Iterator[Contradiction]:
     for task, times in Counter(tasks).items():
         if times > 1:
             yield ("tasks.train",), f"names {task!r} {times} times; name it once"
-        if known and task not in known:
+        if known and not task.startswith(MODELLED) and task not in known:
             yield ("tasks.train",), f"names {task!r}, which is not a task{did_you_mean(near(task, known))}"
 
 

@@ -2,20 +2,22 @@
 
 environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationStored, EvaluationFailed
 environment -> rollout   Generate
-environment -> store     FinishRollout, RecordEvaluation
-curator     -> store     OpenGroup … LeaseBatch
+environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordEvaluation
+curator     -> store     OpenGroup … LeaseBatch, RecordDecisions, InjectDemonstration
 trainer     -> curator   BatchRequest, UpdateCommitted
 trainer     -> store     CommitUpdate
 trainer     -> weight_sync   VersionPublished
-weight_sync -> rollout   LoadVersion
+weight_sync -> rollout   LoadVersion, Serve
+anyone      -> store     RecordEvents
+store       -> asker     Paused, when the disk refuses
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.codec import message
-from dart.store.records import Evaluation
-from dart.types import FaultKind, GenerateRequest, Generation, RolloutLease, Trajectory
+from dart.store.records import Evaluation, TaskDecision
+from dart.types import FaultKind, GenerateRequest, Generation, RolloutLease, Step, Trajectory
 
 message(RolloutLease)
 message(Generation)
@@ -74,6 +76,14 @@ class RolloutFailed:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutParked:
+    """A leased rollout was interrupted at a step boundary; its steps are in the record."""
+
+    rollout_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationStored:
     """An evaluation episode is in the record."""
 
@@ -105,10 +115,21 @@ class Generate:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadVersion:
-    """Serve this policy version from now on; answered by VersionLoaded once a generate proved it."""
+    """Serve this policy version from now on; answered by VersionLoaded once a generate proved it.
+
+    With `hold` the engine answers nothing from the moment it hears this until `Serve` (the coupled way)."""
 
     version: int
     folder: str
+    hold: bool = False
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serve:
+    """Every engine has loaded the version: go on. No answer."""
+
+    version: int
 
 
 @message
@@ -144,6 +165,8 @@ class BatchLease:
 
     batch_id: int
     group_ids: tuple[int, ...]
+    fence: int
+    """Repeated in CommitUpdate; a later lease of the same batch voids it."""
 
 
 @message
@@ -173,6 +196,7 @@ class OpenGroup:
     rollouts_wanted: int
     step_cap: int
     policy_version: int
+    probes_length: bool = False
 
 
 @message
@@ -219,6 +243,72 @@ class FinishRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParkRollout:
+    """Keep what was played of an episode that must be interrupted; answered by Verdict (of Park)."""
+
+    rollout_id: int
+    fence: int
+    steps: tuple[Step, ...]
+    reason: str
+    max_resumes: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetParked:
+    """The parked steps of a rollout could not be replayed and it is played anew; answered by Verdict."""
+
+    rollout_id: int
+    fence: int
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectDemonstration:
+    """Add a demonstration to a group in which every rollout failed; answered by Verdict."""
+
+    group_id: int
+    pool_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDecisions:
+    """Answered by Number (how many)."""
+
+    decisions: tuple[TaskDecision, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventDraft:
+    """Something that happened, before it is in the record."""
+
+    kind: str
+    subject: str
+    data: Mapping[str, str | int | float | bool | None]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEvents:
+    """Told, not asked: an event that gets lost changes nothing. Answered by Number when asked."""
+
+    events: tuple[EventDraft, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The disk refuses writes. Nothing of this one was kept: ask again later."""
+
+    reason: str
+    retry_after_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropGroup:
     """Answered by Number (rollouts dropped)."""
 
@@ -232,6 +322,16 @@ class LeaseBatch:
     """Answered by Number (the batch's id)."""
 
     group_ids: tuple[int, ...]
+    deadline_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReletBatch:
+    """Lease the open batch again, to a trainer that was started again; answered by BatchLease."""
+
+    batch_id: int
+    deadline_unix_s: float
 
 
 @message
@@ -240,6 +340,7 @@ class CommitUpdate:
     """Answered by Verdict, after it is durable."""
 
     batch_id: int
+    fence: int
     version: int
     checkpoint: str
     metrics: Mapping[str, float]

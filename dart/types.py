@@ -33,6 +33,8 @@ class Outcome(StrEnum):
     """The step cap was reached; not an act of the policy."""
     PARSE_ERROR = "parse_error"
     """The policy's answer was not an action of the grammar; reward 0."""
+    INFEASIBLE = "infeasible"
+    """The policy declared that the task cannot be done; pays only where that is the right answer."""
 
 
 class RolloutState(StrEnum):
@@ -59,11 +61,17 @@ class RolloutLease:
     fence: int
     """Fencing token: grows with every lease of this rollout; a report with an older one is ignored."""
     deadline_unix_s: float
+    parked_steps: int = 0
+    """Steps played before the episode was parked: in the record, to be replayed before it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One environment step exactly as it was sampled (train-what-was-sampled)."""
+    """One environment step exactly as it was sampled (train-what-was-sampled).
+
+    A step that was imported into the experience pool has no behaviour log-probs and no entropies: both are
+    empty, and training gives it the importance weight 1.
+    """
 
     screenshot_sha256: str
     prompt_ids: tuple[int, ...]
@@ -80,6 +88,27 @@ class Step:
     observe_ms: float
     generate_ms: float
     act_ms: float
+
+    @property
+    def has_behaviour(self) -> bool:
+        """Whether the log-probs of the policy that sampled it are known."""
+        return bool(self.logprobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """One success of the experience pool: played by an oracle or another policy, not by this run."""
+
+    pool_id: int
+    """Its key in the record; 0 before it is there."""
+    task_id: str
+    seed: int
+    origin: str
+    """Who played it: `oracle`, or what its importer called it."""
+    instruction: str
+    reward: float
+    """In (0, 1]."""
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +138,8 @@ class Group:
     task_id: str
     seed: int
     trajectories: tuple[Trajectory, ...]
+    injected: tuple[Demonstration, ...] = ()
+    """From the experience pool, when every rollout of the group failed (DART section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ class CuratorActor(Actor):
             decision = await self._desk.batch()
         if isinstance(decision, NoBatch):
             return m.Wait(retry_after_s=decision.retry_after_s, reason=decision.reason)
-        return m.BatchLease(batch_id=decision.batch_id, group_ids=decision.group_ids)
+        return m.BatchLease(batch_id=decision.batch_id, group_ids=decision.group_ids, fence=decision.fence)
 
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:

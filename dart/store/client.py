@@ -70,7 +70,7 @@ class RecordClient:
         return number.value
 
     async def lease_batch(self, group_ids: tuple[int, ...]) -> int:
-        number: m.Number = await write(self._actor, m.LeaseBatch(group_ids=group_ids))
+        number: m.Number = await write(self._actor, m.LeaseBatch(group_ids=group_ids, deadline_unix_s=0.0))
         return number.value
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:

@@ -1,7 +1,7 @@
 """What the store answers with: plain frozen data, no SQL and no I/O."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dart.types import RolloutState
@@ -47,6 +47,32 @@ class Commit(StrEnum):
     COMMITTED = "committed"
     DUPLICATE = "duplicate"
     """The very same update was committed before."""
+    FENCED = "fenced"
+    """Another trainer holds a newer lease of the batch; the update is ignored and counted."""
+
+
+class Park(StrEnum):
+    """What became of an episode that was interrupted at a step boundary."""
+
+    PARKED = "parked"
+    """Its steps are in the record; somebody will take it up. No attempt is spent."""
+    REFUSED = "refused"
+    """It was parked too often: the steps are forgotten, the attempt is spent."""
+    DUPLICATE = "duplicate"
+    """This lease had parked it before."""
+    FENCED = "fenced"
+    """The lease was taken away; the report is ignored and counted."""
+
+
+class DecisionKind(StrEnum):
+    """What about a task was decided."""
+
+    ROLLOUTS = "rollouts"
+    """N of its next groups."""
+    STEP_CAP = "step_cap"
+    """Steps an episode of it may have."""
+    QUARANTINE = "quarantine"
+    """It rests; `after` is the unix time until which, empty when it is released."""
 
 
 class GroupState(StrEnum):
@@ -113,7 +139,13 @@ class RolloutRecord:
     reward: float | None
     """None until it is stored."""
     oldest_version: int | None
-    """Least policy version among its steps; None until it is stored."""
+    """Least policy version among its steps, parked ones included; None until there are any."""
+    num_steps: int | None = None
+    """Environment steps of its trajectory; None until it is stored."""
+    parked_steps: int = 0
+    """Steps kept of an episode that was parked and awaits being taken up."""
+    resumes: int = 0
+    """How often it was parked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +161,10 @@ class GroupRecord:
     """Oldest version any engine served when the group was opened: no step of it is older."""
     batch_id: int | None
     rollouts: tuple[RolloutRecord, ...]
+    probes_length: bool = False
+    """It runs at the global step cap to see whether longer successes exist."""
+    injected: tuple[int, ...] = ()
+    """Demonstrations of the experience pool that were added to it (their pool_ids)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +173,9 @@ class Batch:
 
     batch_id: int
     group_ids: tuple[int, ...]
+    fence: int = 1
+    """Fencing token: grows with every lease of this batch; a commit with an older one is ignored."""
+    deadline_unix_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +200,39 @@ class TaskStatistics:
     """Newest last."""
     longest_success_steps: int | None
     """None before the first success."""
+    decided: Mapping[DecisionKind, "TaskDecision"] = field(default_factory=dict)
+    """The newest decision of each kind."""
+    demonstrations: tuple["DemonstrationSummary", ...] = ()
+    """What the experience pool holds for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDecision:
+    """Something the curator decided about a task, and why."""
+
+    task_id: str
+    kind: DecisionKind
+    before: str
+    after: str
+    reason: str
+    """In words with figures: `success 0.80 over the last 8`."""
+    policy_version: int
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemonstrationSummary:
+    """One demonstration of the experience pool, without its steps."""
+
+    pool_id: int
+    task_id: str
+    seed: int
+    origin: str
+    num_steps: int
+    uses: int
+    """How many groups it was added to."""
+    dropped: bool
+    """Taken out of use; groups that have it keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,7 @@ class TrainerActor(Actor):
             self,
             m.CommitUpdate(
                 batch_id=batch.batch_id,
+                fence=batch.fence,
                 version=self._learner.version,
                 checkpoint=str(folder),
                 metrics=metrics,

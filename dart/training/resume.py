@@ -37,7 +37,7 @@ def learner_config(config: Config) -> LearnerConfig:
         weight_decay=training.weight_decay,
         clip_low=training.clip_low,
         clip_high=training.clip_high,
-        tis_cap=training.tis_cap,
+        tis_cap=config.curation.importance.cap,
         kl_beta=training.kl_beta,
         max_grad_norm=training.max_grad_norm,
         temperature=config.rollout.temperature,

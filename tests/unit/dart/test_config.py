@@ -39,7 +39,7 @@ def test_the_file_wins_over_defaults_and_overrides_win_over_the_file(tmp_path: P
     assert (resolved.config.training.lr, resolved.config.training.threads) == (2e-5, 2)
     assert resolved.origins["training.lr"] == "--set"
     assert resolved.origins["training.threads"] == str(path)
-    assert resolved.origins["training.tis_cap"] == "default"
+    assert resolved.origins["training.clip_low"] == "default"
 
 
 def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("training.threads=1.5", "must be a whole number"),
         ("training.lr='fast'", "must be a number"),
         ("run.minutes=nan", "must be a finite number"),
-        ("rollout.engine=tgi", "must be 'transformers'"),
+        ("rollout.engine=tgi", "must be 'transformers' or 'modelled'"),
         ("tasks.train=[]", "must have at least 1 entries"),
         ("tasks.train=[3]", "must be a string"),
         ("training=3", "must be a section (a TOML table)"),
@@ -178,7 +178,7 @@ def test_shown_values_carry_their_origin() -> None:
     text = resolve(None, ["training.lr=1e-9"]).to_toml()
 
     assert "lr = 1e-09  # --set\n" in text
-    assert "tis_cap = 1.0  # default\n" in text
+    assert "clip_low = 0.2  # default\n" in text
 
 
 @pytest.mark.parametrize("name", ["laptop", "smoke"])
