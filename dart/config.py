@@ -608,6 +608,33 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _backoff_problems(config.supervision)
     yield from _children_problems(config)
     yield from _breaker_problems(config.supervision)
+    yield from _curation_problems(config.curation)
+    yield from _modelled_problems(config)
+
+
+def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
+    fewest, most = curation.rollout_number.minimum, curation.rollouts_per_group
+    if curation.rollout_number.enabled and fewest > most:
+        yield (
+            ("curation.rollout_number.minimum", "curation.rollouts_per_group"),
+            f"must be at most rollouts_per_group ({most}), got {fewest}",
+        )
+    if 0 < curation.over_provision < 1:
+        yield (
+            ("curation.over_provision",),
+            f"must be 0 for no limit of its own, or at least 1, got {curation.over_provision:g}",
+        )
+
+
+def _modelled_problems(config: Config) -> Iterator[Contradiction]:
+    """A modelled environment plays modelled tasks only, and nothing else plays them."""
+    is_modelled = config.environments.kind == "modelled"
+    for task in config.tasks.train:
+        if task.startswith(MODELLED) != is_modelled:
+            yield (
+                ("tasks.train", "environments.kind"),
+                f"names {task!r}, which environments of kind {config.environments.kind!r} do not play",
+            )
 
 
 def _breaker_problems(supervision: Supervision) -> Iterator[Contradiction]:

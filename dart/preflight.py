@@ -31,6 +31,8 @@ def missing_packages(_: Config) -> Iterator[str]:
 
 def missing_browser(config: Config) -> Iterator[str]:
     """The browser and the pages it shows."""
+    if config.environments.kind != "miniwob":
+        return
     executable = config.environments.executable or CHROMIUM
     if not os.access(executable, os.X_OK):
         yield f"{BrowserMissing(executable)} with --set environments.executable=PATH"
@@ -42,6 +44,8 @@ def missing_browser(config: Config) -> Iterator[str]:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """The checkpoint to start from, whole."""
+    if config.rollout.engine == "modelled" and config.training.learner == "modelled":
+        return
     folder = config.training.policy
     remedy = "make one with 'dartrl pretrain', or name another one with --set training.policy=FOLDER"
     if not (folder / "config.json").is_file():

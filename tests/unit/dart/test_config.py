@@ -269,3 +269,24 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
     assert plain["breaker"] is not None
     assert plain["retirement"] == Retirement()
     assert special["retirement"] == Retirement(max_uses=50, warm_spare=True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "text"),
+    [
+        (
+            ["curation.rollout_number.enabled=true", "curation.rollout_number.minimum=9"],
+            "curation.rollout_number.minimum",
+            "must be at most rollouts_per_group (8), got 9",
+        ),
+        (["curation.over_provision=0.5"], "curation.over_provision", "or at least 1, got 0.5"),
+        (["tasks.train=['modelled/0']"], "tasks.train", "kind 'miniwob' do not play"),
+        (["environments.kind=modelled"], "tasks.train", "kind 'modelled' do not play"),
+    ],
+)
+def test_settings_of_curation_that_do_not_go_together_are_refused(
+    overrides: list[str], key: str, text: str
+) -> None:
+    problems = problems_of(None, *overrides)
+
+    assert any(key in problem and text in problem for problem in problems), problems

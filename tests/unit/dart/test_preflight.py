@@ -87,3 +87,16 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         require_installation(config, checks=(missing_browser, missing_policy))
 
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_modelled_run_needs_neither_browser_nor_policy(tmp_path: Path) -> None:
+    modelled = config_with(
+        "environments.kind=modelled",
+        "tasks.train=['modelled/0']",
+        "environments.executable=/no/browser",
+        "rollout.engine=modelled",
+        "training.learner=modelled",
+        f"training.policy={tmp_path}",
+    )
+
+    assert [*missing_browser(modelled), *missing_policy(modelled)] == []
