@@ -1,0 +1,208 @@
+"""How well a run used its environments, engines and trainer, and what came of it. Pure.
+
+The sources are the load events (`dart.observe.load`: totals since an actor started, every few seconds) and
+the record: which trajectories were stored when, and which update trained them. A window cuts off the
+warm-up; inside a reporting interval an actor counts as evenly busy.
+
+Definitions, of slots by time:
+
+    env_util           time inside an episode / (environments * wall); strict: resets, steps and the like
+    rollout_util       time with at least one request in flight / (engines * wall)
+    rollout_weighted   the same, weighted by requests in flight / capacity, at most 1
+    trainer_util       time in updates / wall; starved: waiting for a batch; blocked: for anything else
+    actions_per_min    environment steps that entered an update, per minute; raw: answers sampled by engines
+    goodput            actions that entered an update / answers sampled
+    staleness          the trainer's version when it trained a step, less the version that sampled it
+    tokens_per_s       answer tokens that entered an update, per second; raw: tokens sampled by engines
+
+An environment that is down is a slot like any other: its time counts as unused.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The part of a run that is measured, in unix seconds."""
+
+    begins_unix_s: float
+    ends_unix_s: float
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise ValueError(
+                f"a window must end after it begins, got {self.begins_unix_s} to {self.ends_unix_s}: "
+                "the run made too few updates after its warm-up"
+            )
+
+    @property
+    def seconds(self) -> float:
+        return self.ends_unix_s - self.begins_unix_s
+
+    def holds(self, unix_s: float | None) -> bool:
+        """Whether a moment lies in it; its begin does not, so that windows in a row count nothing twice."""
+        return unix_s is not None and self.begins_unix_s < unix_s <= self.ends_unix_s
+
+    def share(self, begins_unix_s: float, ends_unix_s: float) -> float:
+        """Which share of an interval lies in it."""
+        if ends_unix_s <= begins_unix_s:
+            return float(self.holds(ends_unix_s))
+        begins, ends = max(begins_unix_s, self.begins_unix_s), min(ends_unix_s, self.ends_unix_s)
+        return max(0.0, ends - begins) / (ends_unix_s - begins_unix_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """What one actor had counted at one moment since it started; `wall_s` among it."""
+
+    actor: str
+    unix_s: float
+    totals: Mapping[str, float]
+
+    @property
+    def started_unix_s(self) -> float:
+        return self.unix_s - self.totals["wall_s"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """One stored trajectory."""
+
+    step_versions: tuple[int, ...]
+    """The policy version that sampled each step."""
+    tokens: int
+    """Of all its answers."""
+    stored_unix_s: float
+    trained_unix_s: float | None = None
+    """When the update that trained it was committed; None if none did."""
+    trained_version: int | None = None
+    """The version that update made."""
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.step_versions)
+
+    def staleness(self) -> Iterator[int]:
+        """Of each step, in versions; the trainer was one below the version it made. Nothing if untrained."""
+        if self.trained_version is not None:
+            yield from (self.trained_version - 1 - version for version in self.step_versions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """The figures of one window; the module's docstring defines them. None where nothing was counted."""
+
+    seconds: float
+    env_util: float
+    env_util_strict: float
+    env_engine_wait: float
+    """Share of the environments' time spent in an episode, waiting for an answer."""
+    rollout_util: float
+    rollout_weighted: float
+    trainer_util: float
+    trainer_starved: float
+    trainer_blocked: float
+    actions_per_min: float
+    raw_actions_per_min: float
+    goodput: float | None
+    staleness_p50: float | None
+    staleness_p95: float | None
+    staleness_max: float | None
+    tokens_per_s: float
+    raw_tokens_per_s: float
+    trained_length: float | None
+    """Mean steps of the trajectories trained in the window."""
+    sampled_length: float | None
+    """Mean steps of the trajectories stored in the window, trained or not."""
+
+
+def spent(points: Iterable[LoadPoint], window: Window) -> dict[str, dict[str, float]]:
+    """What each actor counted within the window: actor to name to amount, over all its incarnations."""
+    found: dict[str, dict[str, float]] = {}
+    in_order = sorted(points, key=lambda point: (point.actor, point.unix_s))
+    for actor, own in groupby(in_order, key=lambda point: point.actor):
+        amounts: defaultdict[str, float] = defaultdict(float)
+        before: LoadPoint | None = None
+        for point in own:
+            earlier = before if before is not None and _is_same_life(before, point) else None
+            _add_interval(amounts, earlier, point, window)
+            before = point
+        found[actor] = dict(amounts)
+    return found
+
+
+def _is_same_life(before: LoadPoint, point: LoadPoint) -> bool:
+    """A new incarnation counts from zero, and started after the last word of the one before."""
+    return point.totals["wall_s"] >= before.totals["wall_s"] and point.started_unix_s < before.unix_s
+
+
+def _add_interval(
+    amounts: defaultdict[str, float], earlier: LoadPoint | None, point: LoadPoint, window: Window
+) -> None:
+    begins = point.started_unix_s if earlier is None else earlier.unix_s
+    share = window.share(begins, point.unix_s)
+    for name, total in point.totals.items():
+        amounts[name] += share * (total - (0.0 if earlier is None else earlier.totals.get(name, 0.0)))
+
+
+def utilisation(
+    points: Iterable[LoadPoint],
+    finished: Iterable[Finished],
+    window: Window,
+    *,
+    environments: int,
+    engines: int,
+    trainer: str = "trainer",
+) -> Utilisation:
+    """The figures of one window.
+
+    environments, engines   how many there are to be used; actors `env-*` and `rollout-*`
+    """
+    counted = spent(points, window)
+    episodes = list(finished)
+    trained = [episode for episode in episodes if window.holds(episode.trained_unix_s)]
+    stored = [episode for episode in episodes if window.holds(episode.stored_unix_s)]
+    staleness = sorted(value for episode in trained for value in episode.staleness())
+    actions = sum(episode.num_steps for episode in trained)
+    answers = _total(counted, "rollout-", "requests")
+    env_s, engine_s = environments * window.seconds, engines * window.seconds
+    return Utilisation(
+        seconds=window.seconds,
+        env_util=_total(counted, "env-", "in_episode_s") / env_s,
+        env_util_strict=_total(counted, "env-", "strict_s") / env_s,
+        env_engine_wait=_total(counted, "env-", "engine_wait_s") / env_s,
+        rollout_util=_total(counted, "rollout-", "busy_s") / engine_s,
+        rollout_weighted=_total(counted, "rollout-", "weighted_s") / engine_s,
+        trainer_util=_total(counted, trainer, "update_s") / window.seconds,
+        trainer_starved=_total(counted, trainer, "starved_s") / window.seconds,
+        trainer_blocked=_total(counted, trainer, "blocked_s") / window.seconds,
+        actions_per_min=60.0 * actions / window.seconds,
+        raw_actions_per_min=60.0 * answers / window.seconds,
+        goodput=actions / answers if answers else None,
+        staleness_p50=quantile(staleness, 0.5),
+        staleness_p95=quantile(staleness, 0.95),
+        staleness_max=quantile(staleness, 1.0),
+        tokens_per_s=sum(episode.tokens for episode in trained) / window.seconds,
+        raw_tokens_per_s=_total(counted, "rollout-", "tokens") / window.seconds,
+        trained_length=_mean_length(trained),
+        sampled_length=_mean_length(stored),
+    )
+
+
+def _total(counted: Mapping[str, Mapping[str, float]], actors: str, name: str) -> float:
+    return sum(amounts.get(name, 0.0) for actor, amounts in counted.items() if actor.startswith(actors))
+
+
+def _mean_length(episodes: Sequence[Finished]) -> float | None:
+    return sum(episode.num_steps for episode in episodes) / len(episodes) if episodes else None
+
+
+def quantile(in_order: Sequence[float], share: float) -> float | None:
+    """The nearest rank of values in ascending order; None of none."""
+    if not in_order:
+        return None
+    return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])
