@@ -287,6 +287,8 @@ class Training(Section):
     """Groups with spread in their rewards that make one batch."""
     updates: Annotated[int, Field(ge=0)] = 0
     """Most optimizer updates; 0 for no limit but the time budget."""
+    actions: Annotated[int, Field(ge=0)] = 0
+    """Most environment steps played for training (what is in flight then is finished); 0 for no limit."""
     lr: Annotated[float, Field(gt=0)] = 3e-4
     """Learning rate of AdamW."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

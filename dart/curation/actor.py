@@ -58,6 +58,7 @@ class CuratorActor(Actor):
         }
         self._evaluating: dict[tuple[str, int], EvaluationLease] = {}
         self._failures: dict[tuple[str, int], int] = {}
+        self._actions_known, self._actions_known_until_s = 0, 0.0
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
 
     # ---- environments ----
@@ -170,10 +171,19 @@ class CuratorActor(Actor):
         return phase_now(
             self._plan,
             updates=self._desk.curator.trainer_version or 0,
+            actions=self._actions(),
             now_unix_s=self.clock.unix_s(),
             missing_before=len(missing(self._plan, self._evaluated[Phase.BEFORE])),
             missing_after=len(missing(self._plan, self._evaluated[Phase.AFTER])),
         )
+
+    def _actions(self) -> int:
+        """Environment steps played for training; looked up only where they are limited."""
+        now_s = self.clock.monotonic_s()
+        if self._plan.max_actions and now_s >= self._actions_known_until_s:
+            self._actions_known_until_s = now_s + RETRY_S
+            self._actions_known = self._reader.totals().steps
+        return self._actions_known
 
     def _evaluation_phase(self) -> Phase:
         return Phase.BEFORE if self._phase() is RunPhase.BEFORE else Phase.AFTER
@@ -218,5 +228,6 @@ def plan_of(config: Config, training_ends_unix_s: float) -> Plan:
         before=config.evaluation.before,
         after=config.evaluation.after,
         max_updates=config.training.updates,
+        max_actions=config.training.actions,
         training_ends_unix_s=training_ends_unix_s,
     )

@@ -28,6 +28,8 @@ class Plan:
     after: bool
     max_updates: int
     """0 for no limit."""
+    max_actions: int = 0
+    """Environment steps of stored training episodes; 0 for no limit."""
     training_ends_unix_s: float
     """Infinite for no limit; the final evaluation comes after."""
 
@@ -43,13 +45,13 @@ def missing(plan: Plan, done: Iterable[tuple[str, int]]) -> list[tuple[str, int]
 
 
 def phase_now(
-    plan: Plan, *, updates: int, now_unix_s: float, missing_before: int, missing_after: int
+    plan: Plan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
     """The phase that follows from the record."""
     if plan.before and missing_before and updates == 0:
         return RunPhase.BEFORE
-    out_of_updates = 0 < plan.max_updates <= updates
-    if not out_of_updates and now_unix_s < plan.training_ends_unix_s:
+    is_spent = 0 < plan.max_updates <= updates or 0 < plan.max_actions <= actions
+    if not is_spent and now_unix_s < plan.training_ends_unix_s:
         return RunPhase.TRAINING
     if plan.after and missing_after:
         return RunPhase.AFTER

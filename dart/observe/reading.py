@@ -61,7 +61,7 @@ class SnapshotReader:
         vitals = self._board.rows()
         totals = self.store.totals(last=RECENT)
         newest = self.store.latest_version()
-        phase, done, total = self._progress(session, 0 if newest is None else newest.version)
+        phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
         metrics = newest.metrics if newest is not None else {}
         return RunSnapshot(
             run_dir=str(self.paths.root),
@@ -90,7 +90,7 @@ class SnapshotReader:
             actors=tuple(_actor_row(row) for row in vitals if _is_shown(row)),
         )
 
-    def _progress(self, session: dict[str, Any], updates: int) -> tuple[Phase, int, int]:
+    def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[Phase, int, int]:
         """The phase, and how far its evaluation is."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
         left = {
@@ -100,6 +100,7 @@ class SnapshotReader:
         now = phase_now(
             plan,
             updates=updates,
+            actions=actions,
             now_unix_s=time.time(),
             missing_before=len(left[records.Phase.BEFORE]),
             missing_after=len(left[records.Phase.AFTER]),

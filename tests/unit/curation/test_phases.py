@@ -32,6 +32,8 @@ def plan(**changes: object) -> Plan:
         ({"after": False}, 7, 100.0, 0, 4, RunPhase.OVER),
         ({"max_updates": 7}, 6, 0.0, 0, 4, RunPhase.TRAINING),
         ({"max_updates": 7}, 7, 0.0, 0, 4, RunPhase.AFTER),
+        ({"max_actions": 5001}, 7, 0.0, 0, 4, RunPhase.TRAINING),
+        ({"max_actions": 5000}, 7, 0.0, 0, 4, RunPhase.AFTER),
         ({"training_ends_unix_s": math.inf}, 999, 1e12, 0, 4, RunPhase.TRAINING),
     ],
 )
@@ -46,6 +48,7 @@ def test_the_phase_follows_from_record_and_clock(
     found = phase_now(
         plan(**changes),
         updates=updates,
+        actions=5000,
         now_unix_s=now,
         missing_before=missing_before,
         missing_after=missing_after,
