@@ -7,7 +7,9 @@ curator     -> store     OpenGroup … LeaseBatch, RecordDecisions, InjectDemons
 trainer     -> curator   BatchRequest, UpdateCommitted
 trainer     -> store     CommitUpdate
 trainer     -> weight_sync   VersionPublished
-weight_sync -> rollout   LoadVersion, Serve
+weight_sync -> rollout   LoadVersion, Serve, Probe
+environment -> weight_sync   EngineSuspect
+anyone      -> weight_sync   WhichWorkers
 anyone      -> store     RecordEvents
 store       -> asker     Paused, when the disk refuses
 """
@@ -138,6 +140,61 @@ class VersionLoaded:
     """What the engine serves now, as read back from a real answer."""
 
     version: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailed:
+    """The version could not be taken over; the engine still serves the one it had."""
+
+    version: int
+    """What it serves."""
+    reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Prove by a real generate that this engine answers; answered by VersionLoaded."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSuspect:
+    """An ask of this rollout actor ended without an answer. No answer; it is probed before it is used."""
+
+    worker: str
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhichWorkers:
+    """Ask weight_sync who serves what; answered by Workers."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """One rollout actor as weight_sync sees it."""
+
+    worker: str
+    state: str
+    """HEALTHY, UPDATING, STALE, SUSPECT or DEAD (`dart.rollout.health.WorkerState`), in lower case."""
+    version: int
+    """What it serves; -1 while it does not run."""
+    reason: str
+    """Why it is not healthy; empty when it is."""
+    since_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """All rollout actors, and the version they should serve."""
+
+    version: int
+    workers: tuple[WorkerReport, ...]
 
 
 @message
