@@ -6,7 +6,6 @@ Dies when  a generate or a load overruns its deadline, or the engine fails
 On restart it serves the newest committed version (invariant stale-gate); requests it held are asked again
 """
 
-import importlib
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from actors.completion import Completion, Lock
 from dart import messages as m
 from dart.config import Config
 from dart.rollout.probe import probe_request
+from dart.rollout.protocol import Engine
 from dart.store.reader import StoreReader
 from dart.types import GenerateRequest, Generation
 
@@ -95,13 +95,15 @@ class RolloutActor(Actor):
     def _publish(self) -> None:
         self.set_gauges(version=self._engine.version, in_flight=len(self._queue) + int(self._is_serving))
 
-    def _make_engine(self, folder: Path, version: int) -> Any:
-        module = importlib.import_module("dart.rollout.engine")
-        return module.TransformersEngine(
-            folder,
-            version,
-            threads=self._config.rollout.threads,
-            seed=zlib.crc32(
-                f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
-            ),
+    def _make_engine(self, folder: Path, version: int) -> Engine:
+        """Only the library that is chosen is imported."""
+        seed = zlib.crc32(
+            f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
         )
+        if self._config.rollout.engine == "modelled":
+            from dart.modelled.engine import ModelledEngine
+
+            return ModelledEngine(folder, version, modelled=self._config.modelled, seed=seed)
+        from dart.rollout.engine import TransformersEngine
+
+        return TransformersEngine(folder, version, threads=self._config.rollout.threads, seed=seed)

@@ -1,15 +1,13 @@
-"""Inference engines: screenshots and instructions in, sampled answers with their log-probs out.
+"""The engine that runs a checkpoint in this process on the CPU (`dart.rollout.protocol.Engine`).
 
-`Engine` is what the rollout actor needs of one; `TransformersEngine` runs a checkpoint in this
-process on the CPU. What it returns is the record training uses: token ids are never made again
-from text.
+Screenshots and instructions in, sampled answers with their log-probs out. What it returns is the record
+training uses: token ids are never made again from text.
 """
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,28 +15,12 @@ from torch import Tensor
 from dart.policy.checkpoint import load_policy
 from dart.policy.codec import load_pixels
 from dart.policy.sampling import MAX_ANSWER_TOKENS, sample
+from dart.rollout.verify import verify_policy
 from dart.types import GenerateRequest, Generation
 
 
 class EngineError(RuntimeError):
     """The engine cannot answer a request; the message names the request's screenshot and the remedy."""
-
-
-class Engine(Protocol):
-    """One copy of the policy that answers batches of requests."""
-
-    @property
-    def version(self) -> int:
-        """The policy version it answers with."""
-        ...
-
-    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One answer per request, in order, all of the same policy version."""
-        ...
-
-    def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on. On an error the old policy stays."""
-        ...
 
 
 class TransformersEngine:
@@ -62,8 +44,7 @@ class TransformersEngine:
         self._generator = torch.Generator().manual_seed(seed)
         self._max_answer_tokens = max_answer_tokens
         self._screens = ScreenCache(cached_screenshots)
-        self._version = version
-        self._model, self._codec = load_policy(folder)
+        self.load(folder, version)
 
     @property
     def version(self) -> int:
@@ -71,7 +52,11 @@ class TransformersEngine:
         return self._version
 
     def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on. Raises CheckpointError; then the old policy stays."""
+        """Answer with this checkpoint from now on, once every file of it is proven by its hash.
+
+        Raises CorruptCheckpoint or CheckpointError; then the old policy stays.
+        """
+        verify_policy(folder, version)
         self._model, self._codec = load_policy(folder)
         self._version = version
 

@@ -1,15 +1,18 @@
-"""A learner that goes on exactly where the record says the run is."""
+"""A learner that goes on exactly where the record says the run is. Only the chosen one is imported."""
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dart.config import Config
 from dart.store.records import Version
 from dart.training.checkpoint import checkpoint_name, list_checkpoints, load_checkpoint, remove_leftovers
-from dart.training.learner import Learner, LearnerConfig
+
+if TYPE_CHECKING:
+    from dart.training.learner import LearnerConfig
 
 
-def learner_at(config: Config, newest: Version, checkpoints: Path) -> Learner:
+def learner_at(config: Config, newest: Version, checkpoints: Path) -> Any:
     """The learner of the newest committed version.
 
     A checkpoint newer than that was written by an update that was never committed:
@@ -18,6 +21,12 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> Learner:
     """
     remove_uncommitted(checkpoints, newest.version)
     resume = load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None
+    if config.training.learner == "modelled":
+        from dart.modelled.learner import ModelledLearner
+
+        return ModelledLearner(config.modelled, resume=resume)
+    from dart.training.learner import Learner
+
     return Learner(config.training.policy, learner_config(config), resume=resume)
 
 
@@ -29,8 +38,10 @@ def remove_uncommitted(checkpoints: Path, committed_version: int) -> None:
             shutil.rmtree(folder)
 
 
-def learner_config(config: Config) -> LearnerConfig:
+def learner_config(config: Config) -> "LearnerConfig":
     """The learner's settings from the configuration."""
+    from dart.training.learner import LearnerConfig
+
     training = config.training
     return LearnerConfig(
         lr=training.lr,

@@ -1,5 +1,6 @@
 import hashlib
 import io
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dart.policy.modeling import new_policy
 from dart.policy.sampling import answer_logprobs
 from dart.policy.tokenizer import train_tokenizer
 from dart.rollout.engine import EngineError, ScreenCache, TransformersEngine
+from dart.training.checkpoint import CheckpointState, CorruptCheckpoint, write_checkpoint
 from dart.types import GenerateRequest
 
 INSTRUCTION = "Click the button."
@@ -22,7 +24,7 @@ INSTRUCTION = "Click the button."
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two policies of a few thousand parameters."""
+    """Two policies of a few thousand parameters, as the checkpoints of versions 0 and 1."""
     tokenizer = train_tokenizer([INSTRUCTION])
     config = GuiPolicyConfig(
         vocab_size=len(tokenizer),
@@ -33,10 +35,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         stem_channels=(4, 4, 4, 8),
         pointer_size=8,
     )
-    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    save_policy(new_policy(config, seed=0), tokenizer, first)
-    save_policy(new_policy(config, seed=1), tokenizer, second)
-    return first, second
+    parent = tmp_path_factory.mktemp("checkpoints")
+
+    def checkpoint(version: int) -> Path:
+        state = CheckpointState(version=version, learner={})
+        policy = new_policy(config, seed=version)
+        return write_checkpoint(parent, state, lambda folder: save_policy(policy, tokenizer, folder))
+
+    return checkpoint(0), checkpoint(1)
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +73,10 @@ def request(
 def test_what_an_engine_records_is_what_the_trainer_computes(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = TransformersEngine(folders[0], 3, seed=5)
+    engine = TransformersEngine(folders[1], 1, seed=5)
     requests = [request(tmp_path, 0), request(tmp_path, 1, history=("click(start_box='(5,5)')",))]
     generations = engine.generate(requests)
-    model, codec = load_policy(folders[0])
+    model, codec = load_policy(folders[1])
     for asked, made in zip(requests, generations, strict=True):
         assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, asked.history)
         pixels = torch.from_numpy(load_pixels(asked.screenshot_path)).unsqueeze(0)
@@ -78,7 +84,7 @@ def test_what_an_engine_records_is_what_the_trainer_computes(
             scores = answer_logprobs(model, [made.prompt_ids], [made.token_ids], pixels, 1.0)
         assert made.logprobs == pytest.approx(scores.logprobs[0].tolist(), abs=1e-4)
         assert made.entropies == pytest.approx(scores.entropies[0].tolist(), abs=1e-4)
-        assert made.policy_version == 3
+        assert made.policy_version == 1
         assert made.answer == codec.decode_answer(made.token_ids, INSTRUCTION)
 
 
@@ -111,11 +117,33 @@ def test_a_loaded_version_answers_from_then_on(folders: tuple[Path, Path], tmp_p
 def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = TransformersEngine(folders[0], 4)
+    engine = TransformersEngine(folders[1], 1)
+    asked = [request(tmp_path, temperature=0.0)]
+    before = engine.generate(asked)
+    damaged = tmp_path / "v000001"
+    shutil.copytree(folders[1], damaged)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptCheckpoint, match="nothing"):
+        engine.load(tmp_path / "nowhere", 2)
+    with pytest.raises(CorruptCheckpoint, match=r"model.safetensors.*sha256"):
+        engine.load(damaged, 1)
+    with pytest.raises(CorruptCheckpoint, match="version 2"):
+        engine.load(folders[1], 2)
+    assert engine.version == 1
+    assert engine.generate(asked) == before
+
+
+def test_training_may_start_from_a_plain_policy_folder_and_from_a_checkpoint_of_another_run(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plain = tmp_path / "base-policy"
+    shutil.copytree(folders[1], plain)
+    assert TransformersEngine(plain, 0).version == 0
+    (plain / "state.json").unlink()
+    assert TransformersEngine(plain, 0).version == 0
     with pytest.raises(CheckpointError):
-        engine.load(tmp_path / "nowhere", 5)
-    assert engine.version == 4
-    assert len(engine.generate([request(tmp_path)])) == 1
+        TransformersEngine(tmp_path / "nowhere", 0)
 
 
 def test_no_requests_give_no_answers(folders: tuple[Path, Path]) -> None:
