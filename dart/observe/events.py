@@ -1,0 +1,58 @@
+"""Every kind of event a run records, and what its fields say: the one place where they are declared.
+
+Written into docs/reference/events.md. A test compares it with what the code records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dart.observe.load import LOAD
+
+STARVED = "starved"
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind of event."""
+
+    about: str
+    """When it is recorded."""
+    subject: str
+    """What its subject names."""
+    fields: Mapping[str, str]
+    """Name to meaning, units included."""
+
+
+KINDS: Mapping[str, EventKind] = {
+    LOAD: EventKind(
+        about="Every `observe.load_every_s`, and when an actor stops: how busy it was since it started.",
+        subject="the actor",
+        fields={
+            "wall_s": "time since the actor started",
+            "in_episode_s": "environments: from the first moment of an episode to its last",
+            "strict_s": "environments: in reset, step, observe and evaluate only",
+            "engine_wait_s": "environments: waiting for an answer of the policy",
+            "idle_s": "environments: without work",
+            "busy_s": "engines: at least one request in flight",
+            "weighted_s": "engines: requests in flight by `rollout.max_batch`, at most 1, over time",
+            "requests": "engines: answers given",
+            "tokens": "engines: tokens answered",
+            "load_s": "engines: loading a policy version",
+            "update_s": "trainer: in an update",
+            "starved_s": "trainer: waiting for a batch",
+            "blocked_s": "trainer: waiting for anything else",
+        },
+    ),
+    STARVED: EventKind(
+        about="Somebody has waited for longer than `curation.starved_after_s`: when that begins, again after "
+        "intervals that double (at most an hour), and when it ends.",
+        subject="who waits: `trainer`, `episodes` or `environments`",
+        fields={
+            "stage": "`began`, `lasts` or `ended`",
+            "link": "the link of the chain that is to blame: `environments`, `engines`, `curator`, `store`, "
+            "`trainer` or `weight_sync`",
+            "text": "the whole message",
+            "lasted_s": "time since it began to be told",
+        },
+    ),
+}
