@@ -3,7 +3,8 @@
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
 Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
-Dies when  an update overruns its deadline, is not finite, or the disk refuses a checkpoint
+Dies when  an update overruns its deadline, is not finite, or the record refuses its commit: another trainer
+           holds the batch by now
 On restart it goes on from the newest committed version; a checkpoint without a commit is removed,
            its batch is still leased and is trained again from where it was: no trajectory trains twice
 """
@@ -16,14 +17,26 @@ from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
+from dart.observe.load import LOAD, LoadMeter
 from dart.store.client import write
 from dart.store.reader import StoreReader
-from dart.training.staleness import staleness_of
+from dart.store.records import Commit
+from dart.training.staleness import staleness_figures, staleness_of
 from dart.types import Group
 
 UPDATE_DEADLINE_S = 300.0
 CHECKPOINT_DEADLINE_S = 120.0
 PAUSE_S = 0.2
+
+
+class BatchTaken(RuntimeError):
+    """An update came too late: its batch was leased to another trainer. Nothing of it is in the record."""
+
+    def __init__(self, batch_id: int, fence: int, version: int) -> None:
+        super().__init__(
+            f"the update that made version {version} from batch {batch_id} (lease {fence}) is dropped: "
+            "another trainer holds a newer lease of the batch; this one starts again from the record"
+        )
 
 
 class TrainerActor(Actor):
@@ -39,9 +52,24 @@ class TrainerActor(Actor):
         assert newest is not None, "version 0 is recorded before the tree starts"
         self._learner = learner_at(self._config, newest, self._checkpoints)
         self._publish()
+        self._load = LoadMeter(self.clock.monotonic_s)
+        self.every(self._config.observe.load_every_s, self._tell_load)
         self.after(0.0, self._train_until_over)
 
+    def on_stop(self) -> None:
+        self._tell_load()
+
     async def _train_until_over(self) -> None:
+        while True:
+            with self._load.during("starved_s"):
+                batch = await self._next_batch()
+            if batch is None:
+                self.stop()
+                return
+            await self._update(batch)
+
+    async def _next_batch(self) -> m.BatchLease | None:
+        """Wait for the next batch; None when the run is over."""
         while True:
             try:
                 answer = await self.ask("curator", m.BatchRequest(), deadline_s=20.0)
@@ -51,41 +79,49 @@ class TrainerActor(Actor):
                 continue
             match answer:
                 case m.RunOver():
-                    self.stop()
-                    return
+                    return None
                 case m.Wait():
                     await self.sleep(answer.retry_after_s)
                 case m.BatchLease():
-                    await self._update(answer)
+                    return answer
 
     async def _update(self, batch: m.BatchLease) -> None:
         groups = self._reader.groups_to_trajectories(batch.group_ids)
         staleness = staleness_of(groups, self._learner.version)
         self._assert_fresh(staleness, batch.batch_id)
-        report = await self.in_thread(
-            lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
-            name="update",
-            deadline_s=UPDATE_DEADLINE_S,
-        )
-        folder: Path = await self.in_thread(
-            lambda: self._learner.save(self._checkpoints), name="checkpoint", deadline_s=CHECKPOINT_DEADLINE_S
-        )
+        with self._load.during("update_s"):
+            report = await self.in_thread(
+                lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
+                name="update",
+                deadline_s=UPDATE_DEADLINE_S,
+            )
         metrics = _metrics(report, staleness, groups)
-        await write(
-            self,
-            m.CommitUpdate(
-                batch_id=batch.batch_id,
-                fence=batch.fence,
-                version=self._learner.version,
-                checkpoint=str(folder),
-                metrics=metrics,
-            ),
-        )
+        with self._load.during("blocked_s"):
+            folder: Path = await self.in_thread(
+                lambda: self._learner.save(self._checkpoints),
+                name="checkpoint",
+                deadline_s=CHECKPOINT_DEADLINE_S,
+            )
+            await self._commit(batch, folder, metrics)
         self.log.info("update_committed", **metrics)
         self._publish()
         self.tell("weight_sync", m.VersionPublished(version=self._learner.version, folder=str(folder)))
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
+
+    async def _commit(self, batch: m.BatchLease, folder: Path, metrics: dict[str, float]) -> None:
+        """Durable when this returns. Raises BatchTaken."""
+        version = self._learner.version
+        call = m.CommitUpdate(
+            batch_id=batch.batch_id,
+            fence=batch.fence,
+            version=version,
+            checkpoint=str(folder),
+            metrics=metrics,
+        )
+        verdict: m.Verdict = await write(self, call)
+        if verdict.value == Commit.FENCED.value:
+            raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:
         """Invariant fresh, asserted at consumption."""
@@ -105,10 +141,13 @@ class TrainerActor(Actor):
     def _publish(self) -> None:
         self.set_gauges(version=self._learner.version)
 
+    def _tell_load(self) -> None:
+        event = m.EventDraft(kind=LOAD, subject=self.identity.name, data=dict(self._load.totals()))
+        self.tell("store", m.RecordEvents(events=(event,)))
+
 
 def _metrics(report: Any, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
-    figures = {name: float(value) for name, value in asdict(report).items()}
-    figures["staleness_mean"] = sum(staleness) / len(staleness)
-    figures["staleness_max"] = float(max(staleness))
-    figures["trajectories"] = float(sum(len(group.trajectories) for group in groups))
-    return figures
+    """The figures of an update as they are kept with its version; what it could not know is left out."""
+    figures = {name: float(value) for name, value in asdict(report).items() if value is not None}
+    trajectories = float(sum(len(group.trajectories) for group in groups))
+    return {**figures, **staleness_figures(staleness), "trajectories": trajectories}

@@ -5,26 +5,32 @@ trajectory's reward, so long trajectories weigh more in the mean and the deviati
 
     A_ij = (R_i - mean_D R) / (std_D R + eps)        D = all step samples of the group
 
+Demonstrations of the experience pool that were added to a group are members of it like its own trajectories.
 Pure arithmetic: no torch, no I/O.
 """
 
 import math
 
-from dart.types import Group
+from dart.types import Demonstration, Group, Trajectory
 
 MIN_SPREAD = 1e-9
 """A standard deviation of rewards below this is no spread: nothing can be compared."""
 
 
+def members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
+    """Everything the group compares: its trajectories, then its demonstrations."""
+    return *group.trajectories, *group.injected
+
+
 def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | None:
-    """One advantage per trajectory of `group`, shared by all its steps.
+    """One advantage per member of `group`, shared by all its steps.
 
     Rewards are weighted by the number of steps of their trajectory; the deviation is the
     population one. None when the group has no spread (all rewards equal, or no steps at
     all): such a group teaches nothing and the caller drops and counts it.
     """
-    rewards = [trajectory.reward for trajectory in group.trajectories]
-    lengths = [len(trajectory.steps) for trajectory in group.trajectories]
+    rewards = [member.reward for member in members(group)]
+    lengths = [len(member.steps) for member in members(group)]
     return weighted_advantages(rewards, lengths, eps=eps)
 
 

@@ -2,10 +2,11 @@
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
-tokenised again.
+tokenised again. Steps of demonstrations have no behaviour log-probs.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,7 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from dart.training.advantage import step_advantages
+from dart.training.advantage import members, step_advantages
+from dart.training.entropy import entropy_threshold, is_kept
 from dart.types import Group, Step
 
 T = TypeVar("T")
@@ -37,30 +39,60 @@ class PaddedAnswers:
 
     token_ids: Tensor
     behaviour: Tensor
+    has_behaviour: Tensor
+    """(samples,), bool."""
     mask: Tensor
     advantage: Tensor
     """(samples,)"""
 
 
-def step_samples(groups: Sequence[Group]) -> tuple[list[StepSample], int]:
-    """All step samples of the groups that have spread, and how many groups had none."""
-    samples: list[StepSample] = []
-    without_spread = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The step samples of some groups."""
+
+    kept: tuple[StepSample, ...]
+    """Those the loss is computed on."""
+    steps: int
+    """All samples of D, those left out too: what the loss is a mean over."""
+    low_entropy: int
+    """Left out for their low entropy."""
+    groups_without_spread: int
+
+
+def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None) -> Samples:
+    """The step samples of the groups that have spread.
+
+    With an `entropy_quantile` steps below it within their group are left out. A step with an empty answer has
+    nothing to compute and is left out too. Raises MalformedStep.
+    """
+    kept: list[StepSample] = []
+    steps = low_entropy = without_spread = 0
     for group in groups:
         advantages = step_advantages(group)
         if advantages is None:
             without_spread += 1
             continue
-        for trajectory, advantage in zip(group.trajectories, advantages, strict=True):
-            samples += [StepSample(step=_checked(step), advantage=advantage) for step in trajectory.steps]
-    return samples, without_spread
+        threshold = -math.inf if entropy_quantile is None else entropy_threshold(group, entropy_quantile)
+        for member, advantage in zip(members(group), advantages, strict=True):
+            is_in_loss = [is_kept(_checked(step), threshold) for step in member.steps]
+            steps += len(is_in_loss)
+            low_entropy += is_in_loss.count(False)
+            kept += [
+                StepSample(step=step, advantage=advantage)
+                for step, is_in in zip(member.steps, is_in_loss, strict=True)
+                if is_in and step.token_ids
+            ]
+    return Samples(
+        kept=tuple(kept), steps=steps, low_entropy=low_entropy, groups_without_spread=without_spread
+    )
 
 
 def _checked(step: Step) -> Step:
-    if not step.token_ids or len(step.token_ids) != len(step.logprobs):
+    tokens, logprobs, entropies = len(step.token_ids), len(step.logprobs), len(step.entropies)
+    if logprobs not in (0, tokens) or entropies not in (0, tokens):
         raise MalformedStep(
             f"step with answer {step.answer!r} (policy version {step.policy_version}) has "
-            f"{len(step.token_ids)} token ids and {len(step.logprobs)} log-probs; "
+            f"{tokens} token ids, {logprobs} log-probs and {entropies} entropies; "
             "it was not recorded by an engine of this system"
         )
     return step
@@ -75,10 +107,18 @@ def pad_answers(samples: Sequence[StepSample]) -> PaddedAnswers:
     for row, sample in enumerate(samples):
         length = len(sample.step.token_ids)
         token_ids[row, :length] = torch.tensor(sample.step.token_ids)
-        behaviour[row, :length] = torch.tensor(sample.step.logprobs)
+        if sample.step.has_behaviour:
+            behaviour[row, :length] = torch.tensor(sample.step.logprobs)
         mask[row, :length] = True
     advantage = torch.tensor([sample.advantage for sample in samples])
-    return PaddedAnswers(token_ids=token_ids, behaviour=behaviour, mask=mask, advantage=advantage)
+    has_behaviour = torch.tensor([sample.step.has_behaviour for sample in samples])
+    return PaddedAnswers(
+        token_ids=token_ids,
+        behaviour=behaviour,
+        has_behaviour=has_behaviour,
+        mask=mask,
+        advantage=advantage,
+    )
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -25,7 +25,8 @@ from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.store.blobs import BlobStore
 from dart.training.batch import StepSample, chunks, pad_answers, split_evenly, step_samples
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
-from dart.training.loss import LossConfig, LossTerms, TokenBatch, dart_loss, sequence_mean_token_mean
+from dart.training.loss import LossConfig, TokenBatch, dart_loss, sequence_mean_token_mean
+from dart.training.mismatch import MismatchTally
 from dart.training.scoring import prefix_of, score_steps
 from dart.types import Group
 
@@ -57,7 +58,10 @@ class LearnerConfig:
     """Updates over which the learning rate rises linearly to `lr`."""
     clip_low: float = 0.2
     clip_high: float = 0.28
-    tis_cap: float = 1.0
+    tis_cap: float | None = 1.0
+    """None: every importance weight is 1."""
+    entropy_quantile: float | None = None
+    """Steps below this quantile of their group's entropies are left out of the loss; None: none are."""
     kl_beta: float = 0.1
     max_grad_norm: float = 1.0
     temperature: float = 1.0
@@ -79,11 +83,12 @@ class LearnerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """What one update did. Means are over step samples unless said otherwise."""
+    """What one update did. Means are over the step samples in the loss unless said otherwise."""
 
     version: int
     """Of the policy the update made."""
     loss: float
+    """What was minimised is this times samples / steps: steps left out count as 0 (DART section 2.6)."""
     policy_loss: float
     kl: float
     """k3 estimate to the base policy, per token; 0 when kl_beta is 0 (it is not computed)."""
@@ -94,13 +99,28 @@ class UpdateReport:
     grad_norm: float
     """Before clipping, mean over optimizer steps."""
     samples: int
+    """Steps in the loss."""
+    steps: int
+    """Steps of all groups with spread."""
+    steps_masked: int
+    """Left out for their low entropy."""
+    without_behaviour: int
+    """Steps in the loss whose weight is 1 because nobody recorded their log-probs (demonstrations)."""
+    mismatch_engine: float | None
+    """Mean |old - behaviour| per token in nats over steps of the trainer's own version; None without any."""
+    mismatch_stale: float | None
+    """The same over steps of older versions."""
+    tis_truncated: float | None
+    """Share of the tokens with known log-probs whose weight was cut; None without any."""
+    injected: int
+    """Demonstrations of the experience pool among the groups."""
     tokens: int
     prefixes: int
     """Distinct (prompt, screenshot) among the samples: each is computed once per pass."""
     groups: int
     groups_without_spread: int
     mean_reward: float
-    """Over all trajectories given, also those of groups without spread."""
+    """Over all trajectories given, also those of groups without spread; demonstrations apart."""
     optimizer_steps: int
     seconds: float
 
@@ -143,22 +163,32 @@ class Learner:
         policy, the optimizer and the version are as before.
         """
         started = time.perf_counter()
-        samples, without_spread = step_samples(groups)
-        if not samples:
-            raise NothingToLearn(f"none of {len(groups)} groups has rewards that differ; collect more")
-        pixels = _read_pixels(samples, blobs_dir)
-        terms, grad_norms = self._optimize(self._scored(samples, pixels), pixels)
+        samples = step_samples(groups, self.config.entropy_quantile)
+        kept = samples.kept
+        if not kept:
+            raise NothingToLearn(
+                f"none of {len(groups)} groups has rewards that differ and a step to train on; collect more"
+            )
+        pixels = _read_pixels(kept, blobs_dir)
+        mismatch = MismatchTally(self.config.tis_cap)
+        scored = self._scored(kept, pixels)
+        terms, grad_norms = self._optimize(scored, pixels, len(kept) / samples.steps, mismatch)
+        figures: dict[str, Any] = {**terms, **mismatch.figures()}
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
         return UpdateReport(
             version=self.version,
-            **terms,
+            **figures,
             grad_norm=math.fsum(grad_norms) / len(grad_norms),
-            samples=len(samples),
-            tokens=sum(len(sample.step.token_ids) for sample in samples),
-            prefixes=len({prefix_of(sample.step) for sample in samples}),
+            samples=len(kept),
+            steps=samples.steps,
+            steps_masked=samples.low_entropy,
+            without_behaviour=sum(not sample.step.has_behaviour for sample in kept),
+            injected=sum(len(group.injected) for group in groups),
+            tokens=sum(len(sample.step.token_ids) for sample in kept),
+            prefixes=len({prefix_of(sample.step) for sample in kept}),
             groups=len(groups),
-            groups_without_spread=without_spread,
+            groups_without_spread=samples.groups_without_spread,
             mean_reward=math.fsum(rewards) / len(rewards),
             optimizer_steps=len(grad_norms),
             seconds=time.perf_counter() - started,
@@ -206,9 +236,12 @@ class Learner:
         return rows
 
     def _optimize(
-        self, scored: list[_Scored], pixels: Mapping[str, Tensor]
+        self, scored: list[_Scored], pixels: Mapping[str, Tensor], share: float, mismatch: MismatchTally
     ) -> tuple[dict[str, float], list[float]]:
-        """All optimizer steps of an update, or none of them."""
+        """All optimizer steps of an update, or none of them.
+
+        `share` of the steps are in the loss; it scales the mean over them to one over all steps.
+        """
         before = self._snapshot() if self.config.minibatches > 1 else None
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
         shuffled = [scored[i] for i in torch.randperm(len(scored), generator=order).tolist()]
@@ -216,7 +249,11 @@ class Learner:
         grad_norms: list[float] = []
         try:
             for minibatch in split_evenly(shuffled, self.config.minibatches):
-                grad_norms.append(self._step(minibatch, pixels, len(scored), sums))
+                chosen = sorted(minibatch, key=lambda item: prefix_of(item.sample.step))
+                for chunk in chunks(chosen, self.config.micro_batch):
+                    terms = self._backward(chunk, pixels, share * len(chunk) / len(minibatch), mismatch)
+                    _add_means(sums, terms, len(chunk) / len(scored))
+                grad_norms.append(self._step())
         except NonFiniteUpdate:
             if before is not None:
                 self._restore(before)
@@ -225,24 +262,32 @@ class Learner:
             self._optimizer.zero_grad(set_to_none=True)
         return sums, grad_norms
 
-    def _step(
-        self, minibatch: Sequence[_Scored], pixels: Mapping[str, Tensor], total: int, sums: dict[str, float]
-    ) -> float:
-        """One optimizer step; adds the minibatch's diagnostics to `sums`; returns the gradient norm."""
-        self._optimizer.zero_grad(set_to_none=True)
-        together = sorted(minibatch, key=lambda item: prefix_of(item.sample.step))
-        for chunk in chunks(together, self.config.micro_batch):
-            terms, entropy = self._terms(chunk, pixels)
-            self._refuse_non_finite("loss", terms.loss)
-            (terms.loss * (len(chunk) / len(minibatch))).backward()  # type: ignore[no-untyped-call]
-            _add_means(sums, terms, entropy, len(chunk) / total)
+    def _backward(
+        self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor], weight: float, mismatch: MismatchTally
+    ) -> dict[str, float]:
+        """Adds `weight` times the loss's gradient over a micro-batch to what is there; the diagnostics."""
+        batch, entropies = self._token_batch(chunk, pixels)
+        terms = dart_loss(batch, self.config.loss)
+        self._refuse_non_finite("loss", terms.loss)
+        (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
+        mismatch.add(batch, torch.tensor([i.sample.step.policy_version < self.version for i in chunk]))
+        values = {field.name: getattr(terms, field.name) for field in fields(terms)}
+        values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
+        return {name: float(value.detach()) for name, value in values.items()}
+
+    def _step(self) -> float:
+        """One optimizer step with the gradient that was added up; returns its norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self.config.max_grad_norm)
         self._refuse_non_finite("gradient norm", norm)
         self._set_learning_rate()
         self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
         return float(norm)
 
-    def _terms(self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor]) -> tuple[LossTerms, Tensor]:
+    def _token_batch(
+        self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor]
+    ) -> tuple[TokenBatch, Tensor]:
+        """What the objective needs of a micro-batch, and the policy's entropies without gradient."""
         samples = [item.sample for item in chunk]
         steps = [sample.step for sample in samples]
         scores = score_steps(self._model, steps, pixels, self.config.temperature)
@@ -251,14 +296,14 @@ class Learner:
             logp=scores.logprobs,
             old=_padded([item.old for item in chunk], scores.logprobs),
             behaviour=answers.behaviour,
+            has_behaviour=answers.has_behaviour,
             reference=None
             if self._reference is None
             else _padded([i.reference for i in chunk], scores.logprobs),
             advantage=answers.advantage,
             mask=answers.mask,
         )
-        entropy = sequence_mean_token_mean(scores.entropies.detach(), answers.mask)
-        return dart_loss(batch, self.config.loss), entropy
+        return batch, scores.entropies.detach()
 
     def _refuse_non_finite(self, what: str, value: Tensor) -> None:
         if not bool(torch.isfinite(value)):
@@ -293,7 +338,6 @@ def _padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
     return padded
 
 
-def _add_means(sums: dict[str, float], terms: LossTerms, entropy: Tensor, weight: float) -> None:
-    values = {field.name: getattr(terms, field.name) for field in fields(terms)} | {"entropy": entropy}
+def _add_means(sums: dict[str, float], values: Mapping[str, float], weight: float) -> None:
     for name, value in values.items():
-        sums[name] = sums.get(name, 0.0) + weight * float(value.detach())
+        sums[name] = sums.get(name, 0.0) + weight * value

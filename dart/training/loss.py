@@ -9,7 +9,8 @@ behaviour the engine that sampled, and ref the frozen base policy, per answer to
 
 The asymmetric clip is DAPO's (Yu et al. 2025, arXiv 2503.14476, section 3.1), the truncated
 weight is that of Yao et al. 2025 ("Your efficient RL framework secretly brings you
-off-policy RL training"): it multiplies the policy term only and carries no gradient.
+off-policy RL training"): it multiplies the policy term only and carries no gradient. Where
+the behaviour is not known (demonstrations), or the weights are switched off, w is 1.
 
 Every tensor is (samples, answer tokens); `mask` is True at tokens that were sampled, the
 rest is padding and may hold any finite number.
@@ -27,7 +28,8 @@ class LossConfig:
 
     clip_low: float = 0.2
     clip_high: float = 0.28
-    tis_cap: float = 1.0
+    tis_cap: float | None = 1.0
+    """C; None: every weight is 1."""
     kl_beta: float = 0.1
 
 
@@ -40,7 +42,9 @@ class TokenBatch:
     old: Tensor
     """Of the trainer's policy at the start of the update."""
     behaviour: Tensor
-    """As recorded by the engine at sampling time."""
+    """As recorded by the engine at sampling time; any finite number where it was not."""
+    has_behaviour: Tensor
+    """(samples,), bool: whether the engine recorded it."""
     reference: Tensor | None
     """Of the frozen base policy; None when kl_beta is 0 and nobody computed it."""
     advantage: Tensor
@@ -72,6 +76,15 @@ def truncated_weight(old: Tensor, behaviour: Tensor, cap: float) -> Tensor:
     return torch.exp((old - behaviour).detach()).clamp(max=cap)
 
 
+def importance_weight(batch: TokenBatch, cap: float | None) -> Tensor:
+    """Per-token weight of the policy term: truncated, or 1 where there is nothing to weigh with."""
+    ones = torch.ones_like(batch.old)
+    if cap is None:
+        return ones
+    weight = truncated_weight(batch.old, batch.behaviour, cap)
+    return torch.where(batch.has_behaviour.unsqueeze(-1), weight, ones)
+
+
 def k3_kl(logp: Tensor, reference: Tensor) -> Tensor:
     """Per-token estimate of KL(theta || ref) from samples of theta, never negative.
 
@@ -99,7 +112,7 @@ def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
     padded = ~mask
     advantage = batch.advantage.unsqueeze(-1)
     ratio = torch.exp((batch.logp - batch.old).masked_fill(padded, 0.0))
-    weight = truncated_weight(batch.old, batch.behaviour, config.tis_cap)
+    weight = importance_weight(batch, config.tis_cap)
     policy = weight * clipped_policy_loss(ratio, advantage, config.clip_low, config.clip_high)
     policy_loss = sequence_mean_token_mean(policy, mask)
     kl = _mean_kl(batch, padded)

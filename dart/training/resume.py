@@ -1,18 +1,38 @@
-"""A learner that goes on exactly where the record says the run is. Only the chosen one is imported."""
+"""A learner that goes on exactly where the record says the run is."""
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dart.config import Config
 from dart.store.records import Version
-from dart.training.checkpoint import checkpoint_name, list_checkpoints, load_checkpoint, remove_leftovers
+from dart.training.checkpoint import (
+    Checkpoint,
+    checkpoint_name,
+    list_checkpoints,
+    load_checkpoint,
+    remove_leftovers,
+)
+from dart.types import Group
 
 if TYPE_CHECKING:
     from dart.training.learner import LearnerConfig
 
 
-def learner_at(config: Config, newest: Version, checkpoints: Path) -> Any:
+class AnyLearner(Protocol):
+    """What the trainer needs of whatever makes updates; one thread calls it."""
+
+    version: int
+
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> Any:
+        """Make the next version; what it did, as a dataclass of figures. On an error nothing changed."""
+
+    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+        """Write the present version as a checkpoint under `parent`."""
+
+
+def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner:
     """The learner of the newest committed version.
 
     A checkpoint newer than that was written by an update that was never committed:
@@ -20,7 +40,10 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> Any:
     Raises CorruptCheckpoint when the committed one is not what was written.
     """
     remove_uncommitted(checkpoints, newest.version)
-    resume = load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None
+    return _learner(config, load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None)
+
+
+def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
     if config.training.learner == "modelled":
         from dart.modelled.learner import ModelledLearner
 
@@ -42,13 +65,14 @@ def learner_config(config: Config) -> "LearnerConfig":
     """The learner's settings from the configuration."""
     from dart.training.learner import LearnerConfig
 
-    training = config.training
+    training, curation = config.training, config.curation
     return LearnerConfig(
         lr=training.lr,
         weight_decay=training.weight_decay,
         clip_low=training.clip_low,
         clip_high=training.clip_high,
-        tis_cap=config.curation.importance.cap,
+        tis_cap=curation.importance.cap if curation.importance.enabled else None,
+        entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
         kl_beta=training.kl_beta,
         max_grad_norm=training.max_grad_norm,
         temperature=config.rollout.temperature,

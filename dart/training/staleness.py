@@ -1,6 +1,10 @@
-"""How old the steps of a batch are, in policy versions. Pure."""
+"""How old the steps of a batch are, in policy versions. Pure.
 
-from collections.abc import Iterable
+Demonstrations of the experience pool were sampled by no version of this run and have no age.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from dart.types import Group
 
@@ -13,3 +17,19 @@ def staleness_of(groups: Iterable[Group], trainer_version: int) -> list[int]:
         for trajectory in group.trajectories
         for step in trajectory.steps
     ]
+
+
+def staleness_figures(staleness: Sequence[int]) -> Mapping[str, float]:
+    """Mean, median, 95th percentile and maximum over steps, in versions; at least one step."""
+    ordered = sorted(staleness)
+    return {
+        "staleness_mean": sum(ordered) / len(ordered),
+        "staleness_p50": float(_percentile(ordered, 0.50)),
+        "staleness_p95": float(_percentile(ordered, 0.95)),
+        "staleness_max": float(ordered[-1]),
+    }
+
+
+def _percentile(ordered: Sequence[int], share: float) -> int:
+    """The least value that at least this share of the steps does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dart.types import Group, Outcome, Step, Trajectory
+from dart.types import Demonstration, Group, Outcome, Step, Trajectory
 
 
 def step_of(sha256: str = "0" * 64, token_ids: tuple[int, ...] = (1, 2, 3), **changes: object) -> Step:
@@ -51,3 +51,22 @@ def _group(rewards: list[float], lengths: list[int], **step_changes: object) -> 
 def group_of() -> Callable[..., Group]:
     """`group_of(rewards=[...], lengths=[...])`: a group whose trajectory i has lengths[i] equal steps."""
     return _group
+
+
+def _demonstration(steps: int, reward: float = 1.0, **step_changes: object) -> Demonstration:
+    played = step_of(**(step_changes | {"logprobs": (), "entropies": ()}))  # type: ignore[arg-type]
+    return Demonstration(
+        pool_id=1,
+        task_id="click-test",
+        seed=3,
+        origin="oracle",
+        instruction="Click the button.",
+        reward=reward,
+        steps=(played,) * steps,
+    )
+
+
+@pytest.fixture
+def demonstration_of() -> Callable[..., Demonstration]:
+    """`demonstration_of(steps=2)`: a success of two equal steps without log-probs and entropies."""
+    return _demonstration

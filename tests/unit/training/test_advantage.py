@@ -1,10 +1,11 @@
+import dataclasses
 import math
 from collections.abc import Callable
 
 import pytest
 
 from dart.training.advantage import step_advantages, weighted_advantages
-from dart.types import Group
+from dart.types import Demonstration, Group
 
 
 def test_every_step_counts_once_in_mean_and_deviation() -> None:
@@ -43,3 +44,12 @@ def test_a_groups_advantages_follow_its_trajectories(group_of: Callable[..., Gro
     group = group_of(rewards=[1.0, 0.0, 1.0], lengths=[1, 2, 1])
     got = step_advantages(group, eps=0.0)
     assert got == pytest.approx((1.0, -1.0, 1.0))
+
+
+def test_a_demonstration_gives_a_group_of_failures_something_to_compare_with(
+    group_of: Callable[..., Group], demonstration_of: Callable[..., Demonstration]
+) -> None:
+    failed = group_of(rewards=[0.0, 0.0], lengths=[3, 3])
+    assert step_advantages(failed) is None
+    helped = dataclasses.replace(failed, injected=(demonstration_of(steps=2),))
+    assert step_advantages(helped) == weighted_advantages([0.0, 0.0, 1.0], [3, 3, 2])

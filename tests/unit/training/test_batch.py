@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -9,33 +10,33 @@ from dart.training.batch import (
     split_evenly,
     step_samples,
 )
-from dart.types import Group
+from dart.types import Demonstration, Group, Step
 
 
 def test_every_step_becomes_a_sample_with_its_trajectorys_advantage(group_of: Callable[..., Group]) -> None:
-    samples, without_spread = step_samples([group_of(rewards=[1.0, 0.0], lengths=[2, 2])])
-    assert [round(sample.advantage, 3) for sample in samples] == [1.0, 1.0, -1.0, -1.0]
-    assert without_spread == 0
+    samples = step_samples([group_of(rewards=[1.0, 0.0], lengths=[2, 2])])
+    assert [round(sample.advantage, 3) for sample in samples.kept] == [1.0, 1.0, -1.0, -1.0]
+    assert (samples.steps, samples.low_entropy, samples.groups_without_spread) == (4, 0, 0)
 
 
 def test_groups_without_spread_give_no_samples_and_are_counted(group_of: Callable[..., Group]) -> None:
     groups = [group_of(rewards=[1.0, 1.0], lengths=[1, 1]), group_of(rewards=[1.0, 0.0], lengths=[1, 1])]
-    samples, without_spread = step_samples(groups)
-    assert (len(samples), without_spread) == (2, 1)
+    samples = step_samples(groups)
+    assert (len(samples.kept), samples.groups_without_spread) == (2, 1)
 
 
 def test_a_step_whose_log_probs_do_not_fit_its_tokens_is_refused(group_of: Callable[..., Group]) -> None:
     group = group_of(rewards=[1.0, 0.0], lengths=[1, 1], logprobs=(-0.1,))
-    with pytest.raises(MalformedStep, match="3 token ids and 1 log-probs"):
+    with pytest.raises(MalformedStep, match="3 token ids, 1 log-probs and 3 entropies"):
         step_samples([group])
 
 
 def test_answers_are_padded_on_the_right_and_masked(group_of: Callable[..., Group]) -> None:
-    one, _ = step_samples([group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(7, 8, 9))])
-    two, _ = step_samples(
+    one = step_samples([group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(7, 8, 9))])
+    two = step_samples(
         [group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(4,), logprobs=(-2.0,), entropies=(0.1,))]
     )
-    padded = pad_answers([one[0], two[0]])
+    padded = pad_answers([one.kept[0], two.kept[0]])
     assert padded.token_ids.tolist() == [[7, 8, 9], [4, 0, 0]]
     assert padded.mask.tolist() == [[True, True, True], [True, False, False]]
     assert padded.behaviour.tolist() == [[-0.5, -0.5, -0.5], [-2.0, 0.0, 0.0]]
@@ -51,3 +52,53 @@ def test_minibatches_are_as_even_as_can_be(items: int, parts: int, sizes: list[i
     got = split_evenly(range(items), parts)
     assert [len(part) for part in got] == sizes
     assert [item for part in got for item in part] == list(range(items))
+
+
+def with_entropies(group: Group, *entropies: float) -> Group:
+    """The group whose steps, in order, have these mean entropies."""
+    given = iter(entropies)
+
+    def changed(step: Step) -> Step:
+        return dataclasses.replace(step, entropies=(next(given),) * len(step.token_ids))
+
+    return dataclasses.replace(
+        group,
+        trajectories=tuple(
+            dataclasses.replace(one, steps=tuple(changed(step) for step in one.steps))
+            for one in group.trajectories
+        ),
+    )
+
+
+def test_steps_of_low_entropy_are_left_out_and_advantages_are_those_of_all_steps(
+    group_of: Callable[..., Group],
+) -> None:
+    group = with_entropies(group_of(rewards=[1.0, 0.0], lengths=[2, 4]), 0.1, 0.9, 0.2, 0.8, 0.7, 0.6)
+    every, some = step_samples([group]), step_samples([group], 0.4)
+    assert [sample.step.entropies[0] for sample in some.kept] == [0.9, 0.8, 0.7, 0.6]
+    assert (some.steps, some.low_entropy) == (6, 2)
+    assert {sample.advantage for sample in some.kept} == {sample.advantage for sample in every.kept}
+
+
+def test_each_group_has_its_own_threshold(group_of: Callable[..., Group]) -> None:
+    certain = with_entropies(group_of(rewards=[1.0, 0.0], lengths=[2, 2]), 0.1, 0.2, 0.3, 0.4)
+    unsure = with_entropies(group_of(rewards=[1.0, 0.0], lengths=[2, 2]), 5.1, 5.2, 5.3, 5.4)
+    kept = step_samples([certain, unsure], 0.5).kept
+    assert [sample.step.entropies[0] for sample in kept] == [0.3, 0.4, 5.3, 5.4]
+
+
+def test_demonstrations_are_kept_and_have_no_behaviour(
+    group_of: Callable[..., Group], demonstration_of: Callable[..., Demonstration]
+) -> None:
+    group = with_entropies(group_of(rewards=[0.0, 0.0], lengths=[1, 1]), 0.1, 0.2)
+    samples = step_samples([dataclasses.replace(group, injected=(demonstration_of(steps=3),))], 0.5)
+    assert [sample.step.has_behaviour for sample in samples.kept] == [True, False, False, False]
+    padded = pad_answers(samples.kept)
+    assert padded.has_behaviour.tolist() == [True, False, False, False]
+    assert padded.behaviour[1].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_empty_answers_count_as_steps_and_are_not_computed(group_of: Callable[..., Group]) -> None:
+    empty: dict[str, object] = {"token_ids": (), "logprobs": (), "entropies": ()}
+    samples = step_samples([group_of(rewards=[1.0, 0.0], lengths=[2, 1], **empty)], 0.2)
+    assert (samples.kept, samples.steps, samples.low_entropy) == ((), 3, 0)

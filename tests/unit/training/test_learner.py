@@ -22,7 +22,7 @@ from dart.store.errors import BlobMissing
 from dart.training.checkpoint import latest_good, load_checkpoint
 from dart.training.learner import Learner, LearnerConfig, NonFiniteUpdate, NothingToLearn
 from dart.training.scoring import score_steps
-from dart.types import Group, Step
+from dart.types import Demonstration, Group, Step
 
 INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
 
@@ -302,3 +302,101 @@ def test_the_learning_rate_rises_over_the_warm_up(
         moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
     assert moved[0] == pytest.approx(1e-3, rel=0.05)
     assert moved[1] == pytest.approx(1e-4, rel=0.05)
+
+
+def with_step_changes(group: Group, *changes: dict[str, object]) -> Group:
+    """The group of one-step trajectories whose i-th step is changed."""
+    trajectories = tuple(
+        dataclasses.replace(one, steps=(dataclasses.replace(one.steps[0], **change),))  # type: ignore[arg-type]
+        for one, change in zip(group.trajectories, changes, strict=True)
+    )
+    return dataclasses.replace(group, trajectories=trajectories)
+
+
+def test_steps_of_low_entropy_change_no_weight_and_still_count_in_the_mean(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    """With the gradient clip far away, half the steps left out leaves their half of the gradient."""
+    group = sampled_group(base, blobs, group_of)
+    entropies = [
+        {"entropies": (h,) * len(s.token_ids)}
+        for h, s in zip((0.1, 0.9, 0.2, 0.8), steps_of([group]), strict=True)
+    ]
+    group = with_step_changes(group, *entropies)  # type: ignore[arg-type]
+    config = LearnerConfig(kl_beta=0.1, max_grad_norm=1e9, entropy_quantile=0.5)
+    report = Learner(base, config).update([group], blobs.root)
+    assert (report.samples, report.steps, report.steps_masked) == (2, 4, 2)
+
+    kept = dataclasses.replace(group, trajectories=(group.trajectories[1], group.trajectories[3]))
+    alone = Learner(base, dataclasses.replace(config, entropy_quantile=None)).update([kept], blobs.root)
+    assert report.grad_norm == pytest.approx(alone.grad_norm / 2, rel=1e-4)
+    assert report.loss == pytest.approx(alone.loss, abs=1e-6)
+
+
+def test_masked_screens_are_not_even_read(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    first = steps_of([group])[0]
+    unseen: dict[str, object] = {"entropies": (0.0,) * len(first.token_ids), "screenshot_sha256": "f" * 64}
+    group = with_step_changes(group, unseen, {}, {}, {})
+    assert Learner(base, LearnerConfig(entropy_quantile=0.2)).update([group], blobs.root).steps_masked == 1
+
+
+def test_groups_whose_answers_are_all_empty_are_nothing_to_learn_from(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    empty: dict[str, object] = {"token_ids": (), "logprobs": (), "entropies": ()}
+    learner = Learner(base, LearnerConfig(entropy_quantile=0.2))
+    with pytest.raises(NothingToLearn):
+        learner.update([group_of(rewards=[1.0, 0.0], lengths=[1, 1], **empty)], blobs.root)
+    group = sampled_group(base, blobs, group_of)
+    report = learner.update([with_step_changes(group, {}, empty, {}, {})], blobs.root)
+    assert (report.samples, report.steps, report.steps_masked) == (2, 4, 1)
+    assert math.isfinite(report.loss)
+    assert math.isfinite(report.grad_norm)
+
+
+def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
+    base: Path,
+    blobs: BlobStore,
+    group_of: Callable[..., Group],
+    demonstration_of: Callable[..., Demonstration],
+    tmp_path: Path,
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    failed = dataclasses.replace(
+        group, trajectories=tuple(dataclasses.replace(one, reward=0.0) for one in group.trajectories)
+    )
+    seen = steps_of([group])[0]
+    shown = demonstration_of(
+        steps=1,
+        screenshot_sha256=seen.screenshot_sha256,
+        prompt_ids=seen.prompt_ids,
+        token_ids=(9, 40, 70, 1),
+    )
+    learner = Learner(base, LearnerConfig(lr=1e-3, kl_beta=0.0))
+    report = learner.update([dataclasses.replace(failed, injected=(shown,))], blobs.root)
+    assert (report.injected, report.without_behaviour, report.samples) == (1, 1, 5)
+    assert report.tis_weight == pytest.approx(1.0, abs=1e-4)
+    assert report.mean_reward == 0.0
+    before = log_likelihoods(base, list(shown.steps), blobs)
+    after = log_likelihoods(learner.save(tmp_path / "checkpoints"), list(shown.steps), blobs)
+    assert after[0] > before[0]
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_the_difference_to_the_engine_and_the_age_of_steps_are_reported_apart(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    shifted = [{"logprobs": tuple(p - 0.5 for p in step.logprobs)} for step in steps_of([group])]
+    learner = Learner(base, LearnerConfig(minibatches=minibatches))
+    report = learner.update([with_step_changes(group, shifted[0], {}, {}, {})], blobs.root)
+    tokens = [len(step.token_ids) for step in steps_of([group])]
+    assert report.mismatch_engine == pytest.approx(0.5 * tokens[0] / sum(tokens), abs=1e-3)
+    assert report.mismatch_stale is None
+    assert report.tis_truncated == pytest.approx(tokens[0] / sum(tokens), abs=1e-6)
+    later = learner.update([with_step_changes(group, {"policy_version": 1}, {}, {}, {})], blobs.root)
+    assert later.mismatch_stale is not None
+    assert later.mismatch_engine is not None

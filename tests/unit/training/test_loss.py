@@ -1,6 +1,7 @@
 """Each term of the objective against a loop that a reader can check by hand, and by gradient check."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from dart.training.loss import (
     TokenBatch,
     clipped_policy_loss,
     dart_loss,
+    importance_weight,
     k3_kl,
     sequence_mean_token_mean,
     truncated_weight,
@@ -31,6 +33,7 @@ def batch(seed: int = 0, *, spread: float = 0.4, reference: bool = True) -> Toke
         logp=logp.clone().requires_grad_(),
         old=logp + spread * normal(*shape),
         behaviour=logp + spread * normal(*shape),
+        has_behaviour=torch.ones(len(LENGTHS), dtype=torch.bool),
         reference=logp + spread * normal(*shape) if reference else None,
         advantage=normal(len(LENGTHS)),
         mask=torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1),
@@ -49,7 +52,9 @@ def naive_loss(b: TokenBatch, config: LossConfig) -> float:
             logp, old, behaviour = (float(x[row, t].detach()) for x in (b.logp, b.old, b.behaviour))
             rho = math.exp(logp - old)
             clipped = min(max(rho, 1 - config.clip_low), 1 + config.clip_high)
-            weight = min(math.exp(old - behaviour), config.tis_cap)
+            weight = 1.0
+            if config.tis_cap is not None and bool(b.has_behaviour[row]):
+                weight = min(math.exp(old - behaviour), config.tis_cap)
             term = -weight * min(rho * advantage, clipped * advantage)
             if b.reference is not None and config.kl_beta > 0:
                 d = float(b.reference[row, t]) - logp
@@ -68,6 +73,24 @@ def test_the_objective_equals_its_formula_token_by_token(seed: int, kl_beta: flo
     )
 
 
+@pytest.mark.parametrize("cap", [None, 0.7, 1.0, 2.0])
+def test_weights_that_are_off_or_unknown_are_1_in_the_formula_too(cap: float | None) -> None:
+    b, config = batch(4), LossConfig(tis_cap=cap)
+    b = replace(b, has_behaviour=torch.tensor([True, False, True, False]))
+    assert float(dart_loss(b, config).loss.detach()) == pytest.approx(naive_loss(b, config), rel=1e-9)
+
+
+def test_a_weight_is_1_without_behaviour_whatever_the_numbers_in_its_place() -> None:
+    b = batch(0)
+    wild = replace(
+        b,
+        behaviour=torch.full_like(b.behaviour, -1e4),
+        has_behaviour=torch.zeros(len(LENGTHS), dtype=torch.bool),
+    )
+    assert (importance_weight(wild, 1.0) == 1).all()
+    assert (importance_weight(b, None) == 1).all()
+
+
 @pytest.mark.parametrize("kl_beta", [0.0, 0.1])
 def test_the_objectives_gradient_is_right(kl_beta: float) -> None:
     b = batch(3)
@@ -77,6 +100,7 @@ def test_the_objectives_gradient_is_right(kl_beta: float) -> None:
             logp=logp,
             old=b.old,
             behaviour=b.behaviour,
+            has_behaviour=b.has_behaviour,
             reference=b.reference,
             advantage=b.advantage,
             mask=b.mask,
@@ -114,6 +138,7 @@ def test_the_importance_weight_leaves_the_kl_term_alone() -> None:
         logp=b.logp,
         old=b.old,
         behaviour=b.behaviour + 5.0,
+        has_behaviour=b.has_behaviour,
         reference=b.reference,
         advantage=b.advantage,
         mask=b.mask,
@@ -147,6 +172,7 @@ def test_a_batch_of_empty_answers_gives_zero_and_no_nan() -> None:
         logp=b.logp,
         old=b.old,
         behaviour=b.behaviour,
+        has_behaviour=b.has_behaviour,
         reference=b.reference,
         advantage=b.advantage,
         mask=torch.zeros_like(b.mask),
@@ -165,7 +191,7 @@ def test_padding_never_reaches_loss_or_gradient() -> None:
         for name, sign in (("logp", -1), ("old", 1), ("behaviour", 1), ("reference", -1))
     }
     wild["logp"].requires_grad_()
-    padded = TokenBatch(**wild, advantage=b.advantage, mask=b.mask)
+    padded = TokenBatch(**wild, has_behaviour=b.has_behaviour, advantage=b.advantage, mask=b.mask)
     terms = dart_loss(padded, LossConfig())
     terms.loss.backward()
     assert float(terms.loss.detach()) == pytest.approx(naive_loss(b, LossConfig()), rel=1e-9)
@@ -179,7 +205,13 @@ def test_the_diagnostics_of_an_update_that_has_not_moved_are_neutral() -> None:
     still = b.logp.detach()
     terms = dart_loss(
         TokenBatch(
-            logp=b.logp, old=still, behaviour=still, reference=still, advantage=b.advantage, mask=b.mask
+            logp=b.logp,
+            old=still,
+            behaviour=still,
+            has_behaviour=b.has_behaviour,
+            reference=still,
+            advantage=b.advantage,
+            mask=b.mask,
         ),
         LossConfig(),
     )
@@ -197,6 +229,7 @@ def test_the_clip_fraction_counts_tokens_whose_gradient_was_cut() -> None:
             logp=logp,
             old=old,
             behaviour=old,
+            has_behaviour=torch.tensor([True]),
             reference=None,
             advantage=torch.tensor([1.0]).double(),
             mask=torch.ones(1, 4, dtype=torch.bool),

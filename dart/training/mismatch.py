@@ -1,0 +1,49 @@
+"""How far the trainer's log-probs are from those the engine recorded, and what the truncation cuts.
+
+Told apart by age: at the trainer's own version the difference is what two implementations of one policy
+differ by (a fault of the engine, were it large); at older versions it is what training changed since.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dart.training.loss import TokenBatch
+
+CUT = 1.001
+"""A ratio beyond the cap by less than this factor is rounding, not a weight that was cut."""
+
+
+class MismatchTally:
+    """Sums over the tokens of an update whose behaviour log-prob is known."""
+
+    def __init__(self, tis_cap: float | None) -> None:
+        self._cap = tis_cap
+        self._distance = {False: 0.0, True: 0.0}
+        """Sum of |old - behaviour| in nats, by whether the token is of an older version."""
+        self._tokens = {False: 0, True: 0}
+        self._truncated = 0
+
+    def add(self, batch: TokenBatch, is_stale: Tensor) -> None:
+        """Count a micro-batch; `is_stale` (samples,) says which were sampled by an older version."""
+        known = batch.mask & batch.has_behaviour.unsqueeze(-1)
+        difference = (batch.old - batch.behaviour).detach()
+        for stale in (False, True):
+            chosen = known & (is_stale.unsqueeze(-1) == stale)
+            self._distance[stale] += float(difference[chosen].abs().sum())
+            self._tokens[stale] += int(chosen.sum())
+        if self._cap is not None:
+            self._truncated += int((torch.exp(difference[known]) > self._cap * CUT).sum())
+
+    def figures(self) -> Mapping[str, float | None]:
+        """What an UpdateReport says; None where there was no such token."""
+        return {
+            "mismatch_engine": _ratio(self._distance[False], self._tokens[False]),
+            "mismatch_stale": _ratio(self._distance[True], self._tokens[True]),
+            "tis_truncated": _ratio(self._truncated, self._tokens[False] + self._tokens[True]),
+        }
+
+
+def _ratio(total: float, count: int) -> float | None:
+    return total / count if count else None
