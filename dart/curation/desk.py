@@ -8,6 +8,7 @@ One method at a time: the awaits in between belong together. If the record contr
 does not end, the exception passes; the next desk starts from the record.
 """
 
+import math
 from typing import Protocol
 
 from dart.curation.curator import Curator, Settings
@@ -37,7 +38,7 @@ class Record(Protocol):
 
     async def drop_group(self, group_id: int, reason: str) -> int: ...
 
-    async def lease_batch(self, group_ids: tuple[int, ...]) -> int: ...
+    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch: ...
 
     async def rollout(self, rollout_id: int) -> RolloutRecord: ...
 
@@ -143,9 +144,9 @@ class Desk:
         decision = self.curator.batch()
         if isinstance(decision, NoBatch):
             return decision
-        batch_id = await self.record.lease_batch(decision.group_ids)
+        batch = await self.record.lease_batch(decision.group_ids, math.inf)
         await self.reload()
-        return Batch(batch_id=batch_id, group_ids=decision.group_ids)
+        return batch
 
     async def reload(self) -> Batch | None:
         """Start the book anew from the record, for instance after an update; returns the open batch."""

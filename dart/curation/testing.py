@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from dart.store.records import GroupRecord, Release, Relet, RolloutRecord, Snapshot
+from dart.store.records import Batch, GroupRecord, Release, Relet, RolloutRecord, Snapshot
 from dart.store.store import Store
 from dart.types import FaultKind, RolloutLease
 
@@ -37,8 +37,8 @@ class LocalRecord:
     async def drop_group(self, group_id: int, reason: str) -> int:
         return self.store.drop_group(group_id, reason)
 
-    async def lease_batch(self, group_ids: tuple[int, ...]) -> int:
-        return self.store.lease_batch(group_ids)
+    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch:
+        return self.store.lease_batch(group_ids, deadline_unix_s)
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self.store.rollout(rollout_id)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dart.observe.load import LOAD
 
 STARVED = "starved"
+PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,15 @@ KINDS: Mapping[str, EventKind] = {
             "`trainer` or `weight_sync`",
             "text": "the whole message",
             "lasted_s": "time since it began to be told",
+        },
+    ),
+    PAUSED: EventKind(
+        about="The disk was full, or the record locked by another process, and what waited for it goes on.",
+        subject="the actor that waited",
+        fields={
+            "began_unix_s": "when it began",
+            "paused_s": "how long it lasted",
+            "reason": "what refused, and the remedy",
         },
     ),
 }

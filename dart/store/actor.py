@@ -1,8 +1,9 @@
 """The store actor: the one process that writes the record.
 
 Receives   the messages of "the record" in `dart.messages`, from curator, environments and trainer
-Answers    after the transaction is durable (invariant durable-before-ack)
-Dies when  the disk is full or the database damaged for longer than a short retry
+Answers    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
+           the database locked by somebody else: nothing of the call was kept, it is to be asked again
+Dies when  the database is damaged, or the disk refuses for any other reason
 On restart it opens the database again; nothing else is needed
 """
 
@@ -10,37 +11,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_exponential
-
 from actors.actor import Actor, Sender, receives
 from dart import messages as m
-from dart.store.errors import StoreConflict, StoreUnavailable
+from dart.observe.events import PAUSED
+from dart.store.errors import StoreBusy, StoreConflict
 from dart.store.store import Store
 from dart.types import RolloutLease
+
+RETRY_S = 1.0
+"""While the disk refuses it is tried this often; calls in between are told to wait without another try."""
 
 
 class StoreActor(Actor):
     """A thin shell: each message is one method of `Store`."""
 
     def on_start(self) -> None:
-        self._store = Store(Path(self.args["store"]))
-        # A lock held by a reader's checkpoint passes in moments; a full disk does not and crashes this actor.
-        self._retrying = Retrying(
-            retry=retry_if_exception_type(StoreUnavailable),
-            stop=stop_after_attempt(3) | stop_after_delay(1.0),
-            wait=wait_exponential(multiplier=0.05),
-            reraise=True,
-        )
+        self._path = Path(self.args["store"])
+        self._max_attempts: int = self.args["config"]["curation"]["max_attempts"]
+        self._open: Store | None = None
+        self._pause: Pause | None = None
 
     def on_stop(self) -> None:
-        self._store.close()
+        if self._open is not None:
+            self._open.close()
 
     @receives(m.OpenGroup)
     def open_group(self, call: m.OpenGroup, sender: Sender) -> Any:
         return self._write(
-            lambda: m.Number(
-                value=self._store.open_group(
-                    call.task_id, call.seed, call.rollouts_wanted, call.step_cap, call.policy_version
+            lambda store: m.Number(
+                value=store.open_group(
+                    call.task_id,
+                    call.seed,
+                    call.rollouts_wanted,
+                    call.step_cap,
+                    call.policy_version,
+                    call.probes_length,
                 )
             )
         )
@@ -48,13 +53,13 @@ class StoreActor(Actor):
     @receives(m.LeaseRollout)
     def lease_rollout(self, call: m.LeaseRollout, sender: Sender) -> Any:
         return self._write(
-            lambda: self._store.lease_rollout(call.group_id, call.environment, call.deadline_unix_s)
+            lambda store: store.lease_rollout(call.group_id, call.environment, call.deadline_unix_s)
         )
 
     @receives(m.ReletRollout)
     def relet_rollout(self, call: m.ReletRollout, sender: Sender) -> Any:
-        def write() -> Any:
-            answer = self._store.relet_rollout(call.rollout_id, call.environment, call.deadline_unix_s)
+        def write(store: Store) -> Any:
+            answer = store.relet_rollout(call.rollout_id, call.environment, call.deadline_unix_s)
             return answer if isinstance(answer, RolloutLease) else m.Verdict(value=answer.value)
 
         return self._write(write)
@@ -62,8 +67,8 @@ class StoreActor(Actor):
     @receives(m.ReleaseRollout)
     def release_rollout(self, call: m.ReleaseRollout, sender: Sender) -> Any:
         return self._write(
-            lambda: m.Verdict(
-                value=self._store.release_rollout(
+            lambda store: m.Verdict(
+                value=store.release_rollout(
                     call.rollout_id, call.fence, call.fault_kind, call.detail, call.max_attempts
                 ).value
             )
@@ -72,40 +77,133 @@ class StoreActor(Actor):
     @receives(m.FinishRollout)
     def finish_rollout(self, call: m.FinishRollout, sender: Sender) -> Any:
         return self._write(
-            lambda: m.Verdict(
-                value=self._store.finish_rollout(call.rollout_id, call.fence, call.trajectory).value
+            lambda store: m.Verdict(
+                value=store.finish_rollout(call.rollout_id, call.fence, call.trajectory).value
             )
+        )
+
+    @receives(m.ParkRollout)
+    def park_rollout(self, call: m.ParkRollout, sender: Sender) -> Any:
+        return self._write(
+            lambda store: m.Verdict(
+                value=store.park_rollout(
+                    call.rollout_id,
+                    call.fence,
+                    call.steps,
+                    call.reason,
+                    call.max_resumes,
+                    self._max_attempts,
+                ).value
+            )
+        )
+
+    @receives(m.ForgetParked)
+    def forget_parked(self, call: m.ForgetParked, sender: Sender) -> Any:
+        return self._write(
+            lambda store: m.Verdict(value=store.forget_parked(call.rollout_id, call.fence, call.detail).value)
         )
 
     @receives(m.DropGroup)
     def drop_group(self, call: m.DropGroup, sender: Sender) -> Any:
-        return self._write(lambda: m.Number(value=self._store.drop_group(call.group_id, call.reason)))
+        return self._write(lambda store: m.Number(value=store.drop_group(call.group_id, call.reason)))
+
+    @receives(m.InjectDemonstration)
+    def inject(self, call: m.InjectDemonstration, sender: Sender) -> Any:
+        def write(store: Store) -> m.Verdict:
+            store.inject(call.group_id, call.pool_id)
+            return m.Verdict(value="accepted")
+
+        return self._write(write)
 
     @receives(m.LeaseBatch)
     def lease_batch(self, call: m.LeaseBatch, sender: Sender) -> Any:
-        return self._write(lambda: m.Number(value=self._store.lease_batch(call.group_ids)))
+        return self._write(
+            lambda store: m.Number(value=store.lease_batch(call.group_ids, call.deadline_unix_s).batch_id)
+        )
+
+    @receives(m.ReletBatch)
+    def relet_batch(self, call: m.ReletBatch, sender: Sender) -> Any:
+        def write(store: Store) -> m.BatchLease:
+            batch = store.relet_batch(call.batch_id, call.deadline_unix_s)
+            return m.BatchLease(batch_id=batch.batch_id, group_ids=batch.group_ids, fence=batch.fence)
+
+        return self._write(write)
 
     @receives(m.CommitUpdate)
     def commit_update(self, call: m.CommitUpdate, sender: Sender) -> Any:
         return self._write(
-            lambda: m.Verdict(
-                value=self._store.commit_update(
-                    call.batch_id, call.version, call.checkpoint, call.metrics
+            lambda store: m.Verdict(
+                value=store.commit_update(
+                    call.batch_id, call.fence, call.version, call.checkpoint, call.metrics
                 ).value
             )
         )
 
     @receives(m.RecordEvaluation)
     def record_evaluation(self, call: m.RecordEvaluation, sender: Sender) -> Any:
-        def write() -> m.Verdict:
-            is_new = self._store.record_evaluation(call.evaluation)
+        def write(store: Store) -> m.Verdict:
+            is_new = store.record_evaluation(call.evaluation)
             return m.Verdict(value="accepted" if is_new else "duplicate")
 
         return self._write(write)
 
-    def _write(self, write: Callable[[], Any]) -> Any:
+    @receives(m.RecordDecisions)
+    def record_decisions(self, call: m.RecordDecisions, sender: Sender) -> Any:
+        return self._write(lambda store: m.Number(value=store.record_decisions(call.decisions)))
+
+    @receives(m.RecordEvents)
+    def record_events(self, call: m.RecordEvents, sender: Sender) -> Any:
+        return self._write(lambda store: m.Number(value=store.record_events(call.events)))
+
+    def _write(self, write: Callable[[Store], Any]) -> Any:
         """One transaction; a contradiction is an answer, not a crash: it is the caller who is wrong."""
+        if self._pause is not None and self.clock.monotonic_s() < self._pause.try_again_s:
+            return self._pause.answer()
         try:
-            return self._retrying(write)
+            answer = write(self._store())
+            self._go_on()
         except StoreConflict as conflict:
             return m.Contradiction(text=str(conflict))
+        except StoreBusy as busy:
+            return self._wait_for_the_disk(str(busy))
+        return answer
+
+    def _store(self) -> Store:
+        if self._open is None:
+            self._open = Store(self._path)
+        return self._open
+
+    def _wait_for_the_disk(self, reason: str) -> m.Paused:
+        now_s = self.clock.monotonic_s()
+        if self._pause is None:
+            self._pause = Pause(reason, began_unix_s=self.clock.unix_s())
+            self.log.error("record_paused", reason=reason)
+        self._pause.try_again_s = now_s + RETRY_S
+        return self._pause.answer()
+
+    def _go_on(self) -> None:
+        """The disk takes writes again: only now can the record say that it did not."""
+        if self._pause is None:
+            return
+        paused_s = self.clock.unix_s() - self._pause.began_unix_s
+        data = {
+            "began_unix_s": self._pause.began_unix_s,
+            "paused_s": paused_s,
+            "reason": self._pause.reason,
+        }
+        self._store().record_event(PAUSED, self.identity.name, data)
+        self.log.warning("record_goes_on", paused_s=paused_s, reason=self._pause.reason)
+        self._pause = None
+
+
+class Pause:
+    """The time during which the disk refuses writes."""
+
+    def __init__(self, reason: str, began_unix_s: float) -> None:
+        self.reason = reason
+        self.began_unix_s = began_unix_s
+        self.try_again_s = 0.0
+        """On the monotonic clock."""
+
+    def answer(self) -> m.Paused:
+        return m.Paused(reason=self.reason, retry_after_s=RETRY_S)

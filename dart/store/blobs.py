@@ -7,12 +7,15 @@ the kernel, in order for every reader; only the death of the machine could lose
 a picture, and then `read` says so by its hash instead of training on damage.
 """
 
+import errno
 import hashlib
 import os
 import tempfile
 from pathlib import Path
 
-from dart.store.errors import BlobCorrupt, BlobMissing, StoreUnavailable
+from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavailable
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class BlobStore:
@@ -80,7 +83,8 @@ def create_temporary(path: Path) -> tuple[int, Path]:
 
 
 def unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
+    kind = StoreBusy if error.errno in NO_ROOM else StoreUnavailable
+    return kind(
         f"screenshot store {path}: {error.strerror} (errno {error.errno}): "
         "free space there, or fix the rights of the folder"
     )

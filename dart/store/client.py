@@ -1,21 +1,39 @@
 """The record as an actor uses it: writes go to the store actor, reads are done here."""
 
+from collections.abc import Callable
 from typing import Any
 
 from actors.actor import Actor
 from dart import messages as m
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
-from dart.store.records import GroupRecord, Release, Relet, RolloutRecord, Snapshot
+from dart.store.records import Batch, GroupRecord, Release, Relet, RolloutRecord, Snapshot, TaskDecision
 from dart.types import FaultKind, RolloutLease
 
 WRITE_DEADLINE_S = 15.0
 """A write waits behind others and for the disk; beyond this the store is as good as gone."""
 
 
-async def write(actor: Actor, call: Any) -> Any:
-    """Ask the store actor. Raises AskError when it is gone or silent, StoreConflict when it contradicts."""
+async def write(actor: Actor, call: Any, on_pause: Callable[[str], None] = lambda _: None) -> Any:
+    """Ask the store actor, again and again while the disk refuses writes.
+
+    `on_pause` is told the reason when that begins and an empty one when it is over. Raises AskError when the
+    store is gone or silent, StoreConflict when it contradicts.
+    """
+    since_s = actor.clock.monotonic_s()
     answer = await actor.ask("store", call, deadline_s=WRITE_DEADLINE_S)
+    if isinstance(answer, m.Paused):
+        on_pause(answer.reason)
+        actor.log.warning("store_paused", call=type(call).__name__, reason=answer.reason)
+        try:
+            while isinstance(answer, m.Paused):
+                await actor.sleep(answer.retry_after_s)
+                answer = await actor.ask("store", call, deadline_s=WRITE_DEADLINE_S)
+        finally:
+            on_pause("")
+        actor.log.info(
+            "store_goes_on", call=type(call).__name__, paused_s=actor.clock.monotonic_s() - since_s
+        )
     if isinstance(answer, m.Contradiction):
         raise StoreConflict(answer.text)
     return answer
@@ -27,9 +45,23 @@ class RecordClient:
     def __init__(self, actor: Actor, reader: StoreReader) -> None:
         self._actor = actor
         self._reader = reader
+        self.paused = ""
+        """Why the disk refuses writes now; empty while it does not."""
+
+    async def _write(self, call: Any) -> Any:
+        return await write(self._actor, call, self._note_pause)
+
+    def _note_pause(self, reason: str) -> None:
+        self.paused = reason
 
     async def open_group(
-        self, task_id: str, seed: int, rollouts_wanted: int, step_cap: int, policy_version: int
+        self,
+        task_id: str,
+        seed: int,
+        rollouts_wanted: int,
+        step_cap: int,
+        policy_version: int,
+        probes_length: bool = False,
     ) -> int:
         call = m.OpenGroup(
             task_id=task_id,
@@ -37,20 +69,21 @@ class RecordClient:
             rollouts_wanted=rollouts_wanted,
             step_cap=step_cap,
             policy_version=policy_version,
+            probes_length=probes_length,
         )
-        number: m.Number = await write(self._actor, call)
+        number: m.Number = await self._write(call)
         return number.value
 
     async def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
         call = m.LeaseRollout(group_id=group_id, environment=environment, deadline_unix_s=deadline_unix_s)
-        lease: RolloutLease = await write(self._actor, call)
+        lease: RolloutLease = await self._write(call)
         return lease
 
     async def relet_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease | Relet:
         call = m.ReletRollout(rollout_id=rollout_id, environment=environment, deadline_unix_s=deadline_unix_s)
-        answer = await write(self._actor, call)
+        answer = await self._write(call)
         return answer if isinstance(answer, RolloutLease) else Relet(answer.value)
 
     async def release_rollout(
@@ -63,15 +96,32 @@ class RecordClient:
             detail=detail,
             max_attempts=max_attempts,
         )
-        return Release((await write(self._actor, call)).value)
+        return Release((await self._write(call)).value)
 
     async def drop_group(self, group_id: int, reason: str) -> int:
-        number: m.Number = await write(self._actor, m.DropGroup(group_id=group_id, reason=reason))
+        number: m.Number = await self._write(m.DropGroup(group_id=group_id, reason=reason))
         return number.value
 
-    async def lease_batch(self, group_ids: tuple[int, ...]) -> int:
-        number: m.Number = await write(self._actor, m.LeaseBatch(group_ids=group_ids, deadline_unix_s=0.0))
-        return number.value
+    async def inject(self, group_id: int, pool_id: int) -> None:
+        await self._write(m.InjectDemonstration(group_id=group_id, pool_id=pool_id))
+
+    async def record_decisions(self, decisions: tuple[TaskDecision, ...]) -> None:
+        await self._write(m.RecordDecisions(decisions=decisions))
+
+    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch:
+        call = m.LeaseBatch(group_ids=group_ids, deadline_unix_s=deadline_unix_s)
+        number: m.Number = await self._write(call)
+        return Batch(batch_id=number.value, group_ids=group_ids, deadline_unix_s=deadline_unix_s)
+
+    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+        call = m.ReletBatch(batch_id=batch_id, deadline_unix_s=deadline_unix_s)
+        lease: m.BatchLease = await self._write(call)
+        return Batch(
+            batch_id=lease.batch_id,
+            group_ids=lease.group_ids,
+            fence=lease.fence,
+            deadline_unix_s=deadline_unix_s,
+        )
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._reader.rollout(rollout_id)

@@ -7,6 +7,7 @@ the death of the machine can cost the last commits since a checkpoint (never
 consistency), and then the engines and browsers that made them are gone too.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,13 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool
 
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import StoreBusy, StoreUnavailable
 
 BUSY_TIMEOUT_S = 5.0
 """One writer by design; only a checkpoint or a migration of a second process can hold the lock."""
+
+ROOM_BYTES = 64 << 10
+"""With less than this the shared index of the write-ahead log (32 KiB) cannot be made."""
 
 REMEDIES = {
     "SQLITE_FULL": "the disk is full: free space there, then go on (nothing half-written was kept)",
@@ -78,5 +82,21 @@ def named_errors(path: Path) -> Iterator[None]:
         name = getattr(cause, "sqlite_errorname", "")
         for prefix, remedy in REMEDIES.items():
             if name.startswith(prefix):
-                raise StoreUnavailable(f"store {path}: {remedy} ({name}: {cause})") from error
+                kind = StoreBusy if passes(name, path) else StoreUnavailable
+                raise kind(f"store {path}: {remedy} ({name}: {cause})") from error
         raise
+
+
+def passes(name: str, path: Path) -> bool:
+    """Whether SQLite's error is one of those that go away by themselves: no room, or a lock."""
+    if name.startswith(
+        ("SQLITE_IOERR", "SQLITE_CANTOPEN")
+    ):  # what a full disk is called beside the data file
+        return path.parent.is_dir() and not has_room(path.parent)
+    return name.startswith(("SQLITE_FULL", "SQLITE_BUSY"))
+
+
+def has_room(folder: Path) -> bool:
+    """Whether the disk of a folder has more space left than the record's smallest files need."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize >= ROOM_BYTES and (disk.f_favail > 0 or disk.f_files == 0)

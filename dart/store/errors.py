@@ -2,6 +2,7 @@
 
     StoreError
     ├── StoreUnavailable   the file cannot be read or written now (disk full, locked, damaged)
+    │   └── StoreBusy      the disk is full or somebody holds the lock: it passes, wait and try again
     ├── StoreTooNew        the database was made by a newer version of this code
     ├── StoreConflict      the call contradicts the record: a defect, or a second writer
     ├── BlobMissing        a screenshot that the record names is not on disk
@@ -19,6 +20,10 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError, DiskError):
     """The file cannot be read or written now. Nothing of the failed call was kept."""
+
+
+class StoreBusy(StoreUnavailable):
+    """The disk has no room, or another process holds the lock: worth waiting for."""
 
 
 class StoreTooNew(StoreError, RunDirectoryError):

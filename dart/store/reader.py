@@ -16,19 +16,21 @@ from dart.store.migrations import check_current
 from dart.store.records import (
     Batch,
     Conservation,
+    DemonstrationSummary,
     Evaluation,
     Event,
     GroupRecord,
     Phase,
     RolloutRecord,
     Snapshot,
+    TaskDecision,
     TaskStatistics,
     Totals,
     Version,
 )
-from dart.store.rows import read_trajectory
+from dart.store.rows import read_trajectory, unpack_steps
 from dart.store.schema import attempts, evaluations, rollouts, trajectories, versions
-from dart.types import Group
+from dart.types import Demonstration, Group, Step, Trajectory
 
 
 class StoreReader:
@@ -89,12 +91,14 @@ class StoreReader:
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
             by_group = queries.trajectories_by_group(connection, group_ids)
+            injected = queries.injected_by_group(connection, group_ids)
         return tuple(
             Group(
                 group_id=group_id,
                 task_id=rows[group_id].task_id,
                 seed=rows[group_id].seed,
                 trajectories=tuple(read_trajectory(row, found) for row, found in by_group[group_id]),
+                injected=tuple(injected[group_id]),
             )
             for group_id in group_ids
         )
@@ -107,7 +111,7 @@ class StoreReader:
             newest = queries.newest_version(connection)
             return Snapshot(
                 groups=queries.live_groups(connection),
-                tasks=queries.task_statistics(connection, recent_rewards),
+                tasks=queries.statistics_of_tasks(connection, recent_rewards),
                 batch=queries.leased_batch(connection),
                 version=None if newest is None else newest.version,
             )
@@ -124,13 +128,46 @@ class StoreReader:
             row = self._one(
                 connection.execute(queries.ONE_GROUP, {"key": group_id}).first(), "group", group_id
             )
-            members = connection.execute(queries.ROLLOUTS_OF_GROUP, {"key": group_id})
-            return queries.read_group(row, [queries.read_rollout(member) for member in members])
+            return queries.one_group(connection, row)
+
+    def parked_steps(self, rollout_id: int) -> tuple[Step, ...]:
+        """What was played of an episode before it was parked, oldest first; empty where nothing is kept."""
+        with self._transaction() as connection:
+            packed = connection.execute(queries.PARKED_STEPS, {"key": rollout_id}).scalar()
+            return () if packed is None else unpack_steps(packed)
 
     def task_statistics(self, recent_rewards: int = 32) -> tuple[TaskStatistics, ...]:
-        """Statistics of every task that had a group, by name."""
+        """Statistics of every task that had a group, a decision or a demonstration, by name."""
         with self._transaction() as connection:
-            return queries.task_statistics(connection, recent_rewards)
+            return queries.statistics_of_tasks(connection, recent_rewards)
+
+    def decisions(self, task_id: str | None = None, limit: int = 1000) -> tuple[TaskDecision, ...]:
+        """The last decisions about one task or about all of them, newest last."""
+        query = queries.DECISIONS if task_id is None else queries.DECISIONS_OF_TASK
+        with self._transaction() as connection:
+            rows = connection.execute(query, {"limit": limit, "task": task_id}).all()
+            return tuple(queries.read_decision(row) for row in reversed(rows))
+
+    def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
+        """What the experience pool holds, for one task or for all of them, dropped ones included."""
+        query = queries.DEMONSTRATIONS if task_id is None else queries.DEMONSTRATIONS_OF_TASK
+        with self._transaction() as connection:
+            return tuple(queries.read_summary(row) for row in connection.execute(query, {"task": task_id}))
+
+    def demonstration(self, pool_id: int) -> Demonstration:
+        """One demonstration with its steps."""
+        with self._transaction() as connection:
+            row = connection.execute(queries.ONE_DEMONSTRATION, {"key": pool_id}).first()
+            found = self._one(row, "demonstration", pool_id)
+            return queries.read_demonstrations(connection, [found])[pool_id]
+
+    def trajectories_of(self, task_id: str, limit: int = 20) -> tuple[Trajectory, ...]:
+        """The latest trajectories of a task with their steps, dropped ones included, newest last."""
+        with self._transaction() as connection:
+            values = {"task": task_id, "limit": limit}
+            rows = connection.execute(queries.LATEST_TRAJECTORIES, values).all()
+            steps = queries.steps_by_rollout(connection, rows)
+            return tuple(read_trajectory(row, steps[row.rollout_id]) for row in reversed(rows))
 
     # what to show
 
@@ -160,7 +197,7 @@ class StoreReader:
                 outcomes=queries.tally(connection, trajectories.c.outcome),
                 faults=queries.tally(connection, attempts.c.fault_kind),
                 drops=queries.tally(connection, rollouts.c.drop_reason),
-                fenced=audit.counter(connection, "fenced"),
+                fenced=audit.counter(connection, "fenced") + audit.counter(connection, "fenced_commits"),
             )
 
     def versions(self) -> tuple[Version, ...]:

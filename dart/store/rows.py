@@ -1,8 +1,11 @@
-"""Trajectories as table rows and back: exactly what was sampled, nothing derived (train-what-was-sampled).
+"""Trajectories and demonstrations as table rows and back: exactly what was sampled, nothing derived
+(train-what-was-sampled).
 
 Token ids and figures are MessagePack arrays: integers take 1 to 5 bytes, floats keep all 64 bits.
 """
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +14,7 @@ import msgpack
 from sqlalchemy import Row
 
 from dart.store.errors import StoreConflict
-from dart.types import Outcome, Step, Trajectory
+from dart.types import Demonstration, Outcome, Step, Trajectory
 
 Values = dict[str, Any]
 
@@ -38,13 +41,14 @@ def trajectory_row(trajectory: Trajectory, *, fence: int, stored_unix_s: float) 
 
 def step_rows(trajectory: Trajectory) -> list[Values]:
     """The rows of `steps`, in order."""
-    return [step_row(trajectory.rollout_id, number, step) for number, step in enumerate(trajectory.steps)]
+    return [
+        {"rollout_id": trajectory.rollout_id, "step": number} | step_row(step)
+        for number, step in enumerate(trajectory.steps)
+    ]
 
 
-def step_row(rollout_id: int, number: int, step: Step) -> Values:
+def step_row(step: Step) -> Values:
     return {
-        "rollout_id": rollout_id,
-        "step": number,
         "screenshot_sha256": step.screenshot_sha256,
         "prompt_ids": msgpack.packb(step.prompt_ids),
         "token_ids": msgpack.packb(step.token_ids),
@@ -56,6 +60,68 @@ def step_row(rollout_id: int, number: int, step: Step) -> Values:
         "generate_ms": step.generate_ms,
         "act_ms": step.act_ms,
     }
+
+
+def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> Values:
+    """The row of `pool`, never used yet."""
+    return {
+        "task_id": demonstration.task_id,
+        "seed": demonstration.seed,
+        "origin": demonstration.origin,
+        "instruction": demonstration.instruction,
+        "reward": demonstration.reward,
+        "num_steps": len(demonstration.steps),
+        "content_sha256": content_sha256(demonstration),
+        "uses": 0,
+        "dropped": False,
+        "added_unix_s": added_unix_s,
+    }
+
+
+def content_sha256(demonstration: Demonstration) -> str:
+    """What makes two demonstrations the same: task, seed and what was seen and answered at each step."""
+    steps = [
+        (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
+    ]
+    content = (demonstration.task_id, demonstration.seed, demonstration.instruction, steps)
+    return hashlib.sha256(msgpack.packb(content)).hexdigest()
+
+
+def demonstration_step_rows(pool_id: int, demonstration: Demonstration) -> list[Values]:
+    """The rows of `pool_steps`, in order."""
+    return [
+        {"pool_id": pool_id, "step": number}
+        | step_row(step)
+        | ({} if step.has_behaviour else {"logprobs": None, "entropies": None})
+        for number, step in enumerate(demonstration.steps)
+    ]
+
+
+def read_demonstration(row: Row[Any], steps: Iterable[Row[Any]]) -> Demonstration:
+    """The demonstration of a row of `pool` and its rows of `pool_steps` in order."""
+    return Demonstration(
+        pool_id=row.pool_id,
+        task_id=row.task_id,
+        seed=row.seed,
+        origin=row.origin,
+        instruction=row.instruction,
+        reward=row.reward,
+        steps=tuple(read_step(step) for step in steps),
+    )
+
+
+def pack_steps(steps: Sequence[Step]) -> bytes:
+    """The steps of a parked episode in one piece."""
+    packed: bytes = msgpack.packb([dataclasses.astuple(step) for step in steps])
+    return packed
+
+
+def unpack_steps(blob: bytes) -> tuple[Step, ...]:
+    """The steps that `pack_steps` packed."""
+    names = [field.name for field in dataclasses.fields(Step)]
+    return tuple(
+        Step(**dict(zip(names, values, strict=True))) for values in msgpack.unpackb(blob, use_list=False)
+    )
 
 
 def read_trajectory(row: Row[Any], steps: Iterable[Row[Any]]) -> Trajectory:
@@ -90,8 +156,8 @@ def read_step(row: Row[Any]) -> Step:
     )
 
 
-def unpack(blob: bytes) -> tuple[Any, ...]:
-    return tuple(msgpack.unpackb(blob))
+def unpack(blob: bytes | None) -> tuple[Any, ...]:
+    return () if blob is None else tuple(msgpack.unpackb(blob))
 
 
 def check_trajectory(trajectory: Trajectory) -> None:
@@ -101,13 +167,31 @@ def check_trajectory(trajectory: Trajectory) -> None:
         raise StoreConflict(f"{name}: reward must be in [0, 1], got {trajectory.reward!r}")
     if not trajectory.steps:
         raise StoreConflict(f"{name}: a finished episode has at least one step; report a fault instead")
-    for number, step in enumerate(trajectory.steps):
+    check_steps(name, trajectory.steps)
+
+
+def check_demonstration(demonstration: Demonstration) -> None:
+    """Refuse what is no success. Raises StoreConflict that names task, field and value."""
+    name = f"demonstration of {demonstration.task_id} with seed {demonstration.seed}"
+    if not 0.0 < demonstration.reward <= 1.0:
+        raise StoreConflict(f"{name}: its reward must be in (0, 1], got {demonstration.reward!r}")
+    if not demonstration.steps:
+        raise StoreConflict(f"{name}: it has no steps")
+    for number, step in enumerate(demonstration.steps):
+        check_step(f"{name}: step {number}", step, imported=True)
+
+
+def check_steps(name: str, steps: Sequence[Step]) -> None:
+    """Refuse steps this run cannot have sampled. Raises StoreConflict that names step, field and value."""
+    for number, step in enumerate(steps):
         check_step(f"{name}: step {number}", step)
 
 
-def check_step(name: str, step: Step) -> None:
+def check_step(name: str, step: Step, *, imported: bool = False) -> None:
     if not step.token_ids:
         raise StoreConflict(f"{name}: the answer has no tokens")
+    if imported and not step.logprobs and not step.entropies:
+        return
     check_figures(name, "logprobs", step.logprobs, len(step.token_ids))
     check_figures(name, "entropies", step.entropies, len(step.token_ids))
 

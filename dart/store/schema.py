@@ -5,6 +5,7 @@ The migrations build these tables; a test asserts that both say the same.
 """
 
 from sqlalchemy import (
+    Boolean,
     Column,
     Float,
     ForeignKey,
@@ -17,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 """The newest migration; a test asserts that it is."""
 
 metadata = MetaData()
@@ -27,7 +28,7 @@ counters = Table(
     metadata,
     Column("name", String, primary_key=True),
     Column("value", Integer, nullable=False),
-    comment="issued: rollouts ever leased; fenced: late reports refused. Counted apart from the rows.",
+    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports refused; not from rows",
 )
 
 groups = Table(
@@ -43,6 +44,7 @@ groups = Table(
     Column("drop_reason", String),
     Column("batch_id", Integer, ForeignKey("batches.batch_id"), index=True),
     Column("opened_unix_s", Float, nullable=False),
+    Column("probes_length", Boolean, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
 
@@ -58,6 +60,7 @@ rollouts = Table(
     Column("deadline_unix_s", Float, nullable=False),
     Column("drop_reason", String),
     Column("batch_id", Integer, ForeignKey("batches.batch_id"), index=True),
+    Column("resumes", Integer, nullable=False, server_default="0", comment="how often it was parked"),
     sqlite_autoincrement=True,
 )
 
@@ -111,6 +114,88 @@ steps = Table(
     comment="the four lists are MessagePack arrays",
 )
 
+parked = Table(
+    "parked",
+    metadata,
+    Column("rollout_id", Integer, ForeignKey("rollouts.rollout_id"), primary_key=True),
+    Column("fence", Integer, nullable=False, comment="the lease under which it was parked"),
+    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
+    Column("num_steps", Integer, nullable=False),
+    Column("oldest_version", Integer, comment="null where there are no steps"),
+    Column("reason", String, nullable=False),
+    Column("parked_unix_s", Float, nullable=False),
+    comment="what was played of episodes that were interrupted; gone when the episode or the attempt ends",
+)
+
+pool = Table(
+    "pool",
+    metadata,
+    Column("pool_id", Integer, primary_key=True),
+    Column("task_id", String, nullable=False, index=True),
+    Column("seed", Integer, nullable=False),
+    Column("origin", String, nullable=False),
+    Column("instruction", String, nullable=False),
+    Column("reward", Float, nullable=False),
+    Column("num_steps", Integer, nullable=False),
+    Column("content_sha256", String, nullable=False, unique=True),
+    Column("uses", Integer, nullable=False, comment="rows of group_demonstrations, counted apart"),
+    Column("dropped", Boolean, nullable=False),
+    Column("added_unix_s", Float, nullable=False),
+    sqlite_autoincrement=True,
+    comment="demonstrations of the experience pool",
+)
+
+pool_steps = Table(
+    "pool_steps",
+    metadata,
+    Column("pool_id", Integer, ForeignKey("pool.pool_id"), primary_key=True),
+    Column("step", Integer, primary_key=True, comment="0 for the first"),
+    Column("screenshot_sha256", String, nullable=False),
+    Column("prompt_ids", LargeBinary, nullable=False),
+    Column("token_ids", LargeBinary, nullable=False),
+    Column("logprobs", LargeBinary, comment="null where the policy that sampled it is not known"),
+    Column("entropies", LargeBinary, comment="null with logprobs"),
+    Column("answer", String, nullable=False),
+    Column("policy_version", Integer, nullable=False),
+    Column("observe_ms", Float, nullable=False),
+    Column("generate_ms", Float, nullable=False),
+    Column("act_ms", Float, nullable=False),
+)
+
+group_demonstrations = Table(
+    "group_demonstrations",
+    metadata,
+    Column("group_id", Integer, ForeignKey("groups.group_id"), primary_key=True),
+    Column("pool_id", Integer, ForeignKey("pool.pool_id"), primary_key=True, index=True),
+    Column("added_unix_s", Float, nullable=False),
+)
+
+task_statistics = Table(
+    "task_statistics",
+    metadata,
+    Column("task_id", String, primary_key=True),
+    Column("groups_opened", Integer, nullable=False),
+    Column("finished", Integer, nullable=False, comment="trajectories ever stored"),
+    Column("longest_success_steps", Integer, comment="null before the first success"),
+    comment="kept current in the transaction of what it counts, recounted by the audit",
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("decision_id", Integer, primary_key=True),
+    Column("task_id", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("before", String, nullable=False),
+    Column("after", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("policy_version", Integer, nullable=False),
+    Column("unix_s", Float, nullable=False),
+    UniqueConstraint("task_id", "kind", "unix_s", "before", "after", name="one_decision_each"),
+    sqlite_autoincrement=True,
+)
+Index("decisions_by_task", decisions.c.task_id, decisions.c.kind, decisions.c.decision_id)
+
 batches = Table(
     "batches",
     metadata,
@@ -118,6 +203,8 @@ batches = Table(
     Column("state", String, nullable=False, index=True),
     Column("leased_unix_s", Float, nullable=False),
     Column("version", Integer, ForeignKey("versions.version"), comment="what its update made", unique=True),
+    Column("fence", Integer, nullable=False, server_default="1", comment="grows with every lease"),
+    Column("deadline_unix_s", Float, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
 

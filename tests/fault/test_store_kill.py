@@ -40,10 +40,10 @@ while True:
         for rollout in store.group(group_id).rollouts:
             if rollout.state == "leased":
                 store.release_rollout(rollout.rollout_id, 1, FaultKind.INFRASTRUCTURE, "killed", 1)
-        store.lease_batch([group_id])
+        store.lease_batch([group_id], 60.0)
         batch = store.open_batch()
     version = store.latest_version().version + 1
-    store.commit_update(batch.batch_id, version, f"checkpoints/{version}", {"loss": 0.5})
+    store.commit_update(batch.batch_id, 1, version, f"checkpoints/{version}", {"loss": 0.5})
     print("committed", version, file=acknowledged)
 """
 
@@ -100,11 +100,12 @@ def test_a_store_killed_inside_a_transaction_comes_back_without_it(tmp_path: Pat
     torn = """
 import os, signal, sys
 from pathlib import Path
-import dart.store.store as module
+import dart.store.episodes as module
+from dart.store.store import Store
 from dart.store.testing import trajectory_for
 from dart.types import RolloutLease
 
-store = module.Store(Path(sys.argv[1]))
+store = Store(Path(sys.argv[1]))
 lease = RolloutLease(rollout_id=1, group_id=1, task_id="click-test", seed=7, step_cap=10, attempt=1, fence=1,
                      deadline_unix_s=60.0)
 execute = store._connection.execute

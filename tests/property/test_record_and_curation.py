@@ -205,7 +205,7 @@ class Training(RuleBasedStateMachine):
                 oldest = min(step.policy_version for step in trajectory.steps)
                 assert self.version - oldest <= self.settings.staleness_bound, "not fresh"
         self.version += 1
-        update = (batch_id, self.version, f"checkpoints/{self.version}", {})
+        update = (batch_id, 1, self.version, f"checkpoints/{self.version}", {})
         assert self.store.commit_update(*update) == Commit.COMMITTED
         assert self.store.commit_update(*update) == Commit.DUPLICATE
 
@@ -213,7 +213,7 @@ class Training(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 1))
     def a_second_trainer_commits_a_consumed_batch(self, ahead: int) -> None:
         try:
-            self.store.commit_update(self.version, self.version + ahead, "checkpoints/other", {})
+            self.store.commit_update(self.version, 1, self.version + ahead, "checkpoints/other", {})
         except StoreConflict:
             return
         raise AssertionError("a consumed batch was trained twice")

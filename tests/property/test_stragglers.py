@@ -64,7 +64,7 @@ class Simulation:
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
-        self.store.commit_update(batch.batch_id, self.version, f"checkpoints/{self.version}", {})
+        self.store.commit_update(batch.batch_id, 1, self.version, f"checkpoints/{self.version}", {})
         self.committed_at[self.version] = now
         finish(self.desk.reload())
 

@@ -31,15 +31,15 @@ def migrate(connection: Connection, path: Path) -> None:
     upgrade(connection)
 
 
-def upgrade(connection: Connection) -> None:
-    """Run the migrations. The scripts lie beside this file; no alembic.ini is needed."""
+def upgrade(connection: Connection, to: str = "head") -> None:
+    """Run the migrations up to one. The scripts lie beside this file; no alembic.ini is needed."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
 
 
 def check_not_newer(found: str | None, path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_trainer_that_asks_again_gets_the_same_batch(desk: Desk, store: Store)
 def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
     assert isinstance(finish(desk.work("env-000", NOW)), NoWork)
-    store.commit_update(batch.batch_id, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     finish(desk.reload())
     assert isinstance(finish(desk.batch()), NoBatch)
     assert isinstance(finish(desk.work("env-000", NOW)), NoWork), "the engines still serve version 0, K is 0"
@@ -145,6 +145,6 @@ def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store)
     batch = ready_batch(desk, store)
     for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
         stored(store, leased(desk, environment), reward)
-    store.commit_update(batch.batch_id, 1, "checkpoints/1", {})
+    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     reopened(store, SETTINGS)
     assert store.totals(now_unix_s=NOW).drops == {"stale": 2}

@@ -22,7 +22,7 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for reward in (0.0, 1.0):
             lease = store.lease_rollout(group_id, "env-000", 60.0)
             store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
-        store.commit_update(store.lease_batch([group_id]), 1, "checkpoints/1", {})
+        store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
         store.lease_rollout(store.open_group("click-test", 8, 2, 10, 1), "env-000", 60.0)
     return path
 

@@ -14,8 +14,10 @@ from dart.store import migrations
 from dart.store.engine import open_engine
 from dart.store.errors import StoreTooNew, StoreUnavailable
 from dart.store.reader import StoreReader
+from dart.store.records import Finish, Park
 from dart.store.schema import SCHEMA_VERSION, metadata
 from dart.store.store import Store
+from dart.store.testing import trajectory_for
 
 
 def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
@@ -107,3 +109,46 @@ def test_a_locked_record_is_an_error_that_names_the_remedy(
         other.execute("ROLLBACK")
         other.close()
         assert store.record_event("restart", "env-000") == 1
+
+
+@pytest.fixture
+def record_of_0001(tmp_path: Path) -> Path:
+    """What the first version of the record left: a trained group, a leased batch, a rollout being played."""
+    path = tmp_path / "store.db"
+    with open_engine(path, read_only=False).connect() as connection, connection.begin():
+        migrations.upgrade(connection, to="0001")
+    other = sqlite3.connect(path)
+    other.executescript(
+        """
+        UPDATE counters SET value = 3 WHERE name = 'issued';
+        INSERT INTO versions VALUES (0, 'checkpoints/0', '{}', 1.0), (1, 'checkpoints/1', '{}', 9.0);
+        INSERT INTO batches VALUES (1, 'consumed', 5.0, 1);
+        INSERT INTO groups VALUES (1, 'click-test', 7, 2, 10, 0, 'consumed', NULL, 1, 1.0),
+                                  (2, 'click-test', 8, 2, 10, 1, 'open', NULL, NULL, 9.0);
+        INSERT INTO rollouts VALUES (1, 1, 'trained', NULL, 1, 1, 60.0, NULL, 1),
+                                    (2, 1, 'trained', NULL, 1, 1, 60.0, NULL, 1),
+                                    (3, 2, 'leased', 'env-000', 1, 1, 60.0, NULL, NULL);
+        INSERT INTO trajectories VALUES
+            (1, 1, 'click-test', 7, 'env-000', 'click', 'finished', 0.0, 1, 0, 1.0, 1.0, 1, 2.0),
+            (2, 1, 'click-test', 7, 'env-000', 'click', 'finished', 1.0, 1, 0, 1.0, 1.0, 1, 3.0);
+        INSERT INTO steps VALUES (1, 0, 'ab', x'9101', x'9107', x'9100', x'9100', 'wait', 0, 1.0, 1.0, 1.0),
+                                 (2, 0, 'ab', x'9101', x'9107', x'9100', x'9100', 'wait', 0, 1.0, 1.0, 1.0);
+        """
+    )
+    other.close()
+    return path
+
+
+def test_a_record_of_the_first_version_goes_on(record_of_0001: Path) -> None:
+    with Store(record_of_0001) as store:
+        assert store.integrity(0) == ()
+        (statistics,) = store.task_statistics()
+        assert (statistics.groups_opened, statistics.longest_success_steps) == (2, 1)
+        assert statistics.recent_rewards == (0.0, 1.0)
+        playing = store.rollout(3)
+        assert (playing.environment, playing.resumes, playing.parked_steps) == ("env-000", 0, 0)
+        assert store.park_rollout(3, 1, (), "the run is stopped", 8) == Park.PARKED
+        assert store.group(2).probes_length is False
+        second = store.lease_rollout(2, "env-001", 60.0)
+        assert store.finish_rollout(second.rollout_id, 1, trajectory_for(second)) == Finish.ACCEPTED
+        assert store.integrity(0) == ()

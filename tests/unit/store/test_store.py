@@ -107,7 +107,7 @@ def test_the_same_report_twice_is_a_duplicate_and_stored_once(store: Store) -> N
 
 def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> None:
     group_id = ready_group(store)
-    store.commit_update(store.lease_batch([group_id]), 1, "checkpoints/1", {})
+    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
     (group,) = store.groups_to_trajectories([group_id])
     again = group.trajectories[0]
     assert store.finish_rollout(again.rollout_id, 1, again) == Finish.DUPLICATE
@@ -221,44 +221,44 @@ def test_dropping_a_group_drops_what_is_leased_and_stored_once(store: Store) -> 
 
 def test_a_group_at_the_trainer_is_not_dropped(store: Store) -> None:
     group_id = ready_group(store)
-    store.lease_batch([group_id])
+    store.lease_batch([group_id], 60.0)
     with pytest.raises(StoreConflict, match="is batched"):
         store.drop_group(group_id, "stale")
 
 
 def test_one_batch_at_a_time(store: Store) -> None:
     first, second = ready_group(store), ready_group(store)
-    batch_id = store.lease_batch([first])
+    batch_id = store.lease_batch([first], 60.0).batch_id
     with pytest.raises(StoreConflict, match=f"batch {batch_id} is still leased"):
-        store.lease_batch([second])
+        store.lease_batch([second], 60.0)
 
 
 def test_an_unfinished_group_is_not_trained(store: Store) -> None:
     leased = lease(store)
     with pytest.raises(StoreConflict, match="2 are not settled and 0 stored"):
-        store.lease_batch([leased.group_id])
+        store.lease_batch([leased.group_id], 60.0)
 
 
 @pytest.mark.parametrize("copies", [0, 2])
 def test_a_batch_names_each_of_its_groups_once(store: Store, copies: int) -> None:
     group_id = ready_group(store)
     with pytest.raises(StoreConflict, match="a batch needs groups, each once"):
-        store.lease_batch([group_id] * copies)
+        store.lease_batch([group_id] * copies, 60.0)
 
 
 def test_an_open_batch_is_found_again_until_it_is_consumed(store: Store) -> None:
     groups = (ready_group(store), ready_group(store))
-    batch_id = store.lease_batch(groups)
+    batch_id = store.lease_batch(groups, 60.0).batch_id
     found = store.open_batch()
     assert found is not None
     assert (found.batch_id, found.group_ids) == (batch_id, groups)
-    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
     assert store.open_batch() is None
 
 
 def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) -> None:
-    batch_id = store.lease_batch([ready_group(store)])
-    assert store.commit_update(batch_id, 1, "checkpoints/1", {"loss": 0.5}) == Commit.COMMITTED
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
+    assert store.commit_update(batch_id, 1, 1, "checkpoints/1", {"loss": 0.5}) == Commit.COMMITTED
     newest = store.latest_version()
     assert newest is not None
     assert (newest.version, newest.checkpoint, newest.metrics) == (1, "checkpoints/1", {"loss": 0.5})
@@ -267,8 +267,8 @@ def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) 
 
 
 def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
-    batch_id = store.lease_batch([ready_group(store)])
-    answers = [store.commit_update(batch_id, 1, "checkpoints/1", {}) for _ in range(2)]
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
+    answers = [store.commit_update(batch_id, 1, 1, "checkpoints/1", {}) for _ in range(2)]
     assert answers == [Commit.COMMITTED, Commit.DUPLICATE]
     assert len(store.versions()) == 2
 
@@ -280,37 +280,37 @@ def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
 def test_a_consumed_batch_is_not_trained_twice(
     store: Store, version: int, checkpoint: str, message: str
 ) -> None:
-    batch_id = store.lease_batch([ready_group(store)])
-    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
+    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
     with pytest.raises(StoreConflict, match=message):
-        store.commit_update(batch_id, version, checkpoint, {})
+        store.commit_update(batch_id, 1, version, checkpoint, {})
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_version_must_follow_the_newest(store: Store, version: int) -> None:
-    batch_id = store.lease_batch([ready_group(store)])
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     with pytest.raises(StoreConflict, match=f"version {version} does not follow the newest version 0"):
-        store.commit_update(batch_id, version, "checkpoints/x", {})
+        store.commit_update(batch_id, 1, version, "checkpoints/x", {})
     assert store.conservation().trained == 0
 
 
 def test_a_batch_given_back_can_be_leased_again(store: Store) -> None:
     group_id = ready_group(store)
-    batch_id = store.lease_batch([group_id])
+    batch_id = store.lease_batch([group_id], 60.0).batch_id
     for _ in range(2):
         store.release_batch(batch_id)
     assert store.open_batch() is None
     with pytest.raises(StoreConflict, match="is released"):
-        store.commit_update(batch_id, 1, "checkpoints/1", {})
-    store.commit_update(store.lease_batch([group_id]), 1, "checkpoints/1", {})
+        store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
+    store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
     assert store.integrity(0) == ()
 
 
 def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Store) -> None:
     group_id = ready_group(store)
-    first = store.lease_batch([group_id])
+    first = store.lease_batch([group_id], 60.0).batch_id
     store.release_batch(first)
-    second = store.lease_batch([group_id])
+    second = store.lease_batch([group_id], 60.0).batch_id
     store.release_batch(first)
     found = store.open_batch()
     assert found is not None
@@ -318,8 +318,8 @@ def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Stor
 
 
 def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
-    batch_id = store.lease_batch([ready_group(store)])
-    store.commit_update(batch_id, 1, "checkpoints/1", {})
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
+    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
     with pytest.raises(StoreConflict, match="was consumed by version 1"):
         store.release_batch(batch_id)
 
@@ -355,7 +355,7 @@ def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:
         lambda store: store.group(99),
         lambda store: store.lease_rollout(99, "env-000", NOW),
         lambda store: store.release_rollout(99, 1, FAULT, "", 3),
-        lambda store: store.commit_update(99, 1, "", {}),
+        lambda store: store.commit_update(99, 1, 1, "", {}),
     ],
 )
 def test_an_unknown_key_is_named(store: Store, call: Callable[[Store], object]) -> None:
@@ -395,8 +395,8 @@ def test_a_reader_in_its_own_connection_sees_what_was_committed(store: Store) ->
 
 def test_a_snapshot_leaves_out_consumed_and_dropped_groups(store: Store) -> None:
     consumed, batched, dropped = (ready_group(store) for _ in range(3))
-    store.commit_update(store.lease_batch([consumed]), 1, "checkpoints/1", {})
-    batch_id = store.lease_batch([batched])
+    store.commit_update(store.lease_batch([consumed], 60.0).batch_id, 1, 1, "checkpoints/1", {})
+    batch_id = store.lease_batch([batched], 60.0).batch_id
     store.drop_group(dropped, "stale")
     snapshot = store.snapshot()
     assert [(group.group_id, group.batch_id) for group in snapshot.groups] == [(batched, batch_id)]

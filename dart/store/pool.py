@@ -1,0 +1,89 @@
+"""The writer's part about the experience pool: demonstrations, and the groups they were added to."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from dart.store.episodes import GROUP_ROLLOUTS
+from dart.store.errors import StoreConflict
+from dart.store.queries import ONE_DEMONSTRATION
+from dart.store.records import GroupState
+from dart.store.rows import (
+    check_demonstration,
+    content_sha256,
+    demonstration_row,
+    demonstration_step_rows,
+)
+from dart.store.schema import group_demonstrations, pool, pool_steps
+from dart.store.task_books import know_task
+from dart.store.writer import Writer, insert_row
+from dart.types import Demonstration, RolloutState
+
+SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
+UPDATE_POOL = update(pool).where(pool.c.pool_id == bindparam("key"))
+COUNT_USE = UPDATE_POOL.values(uses=pool.c.uses + 1)
+DROP_DEMONSTRATION = UPDATE_POOL.values(dropped=True)
+RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False)
+INJECTED = select(group_demonstrations).where(
+    group_demonstrations.c.group_id == bindparam("group"), group_demonstrations.c.pool_id == bindparam("key")
+)
+
+
+class Pool(Writer):
+    """The experience pool."""
+
+    def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
+        """Add what the pool does not hold yet; returns how many. One that was dropped comes back."""
+        for demonstration in demonstrations:
+            check_demonstration(demonstration)
+        with self._transaction() as connection:
+            return sum(self._add_demonstration(connection, found) for found in demonstrations)
+
+    def _add_demonstration(self, connection: Connection, demonstration: Demonstration) -> bool:
+        known = connection.execute(SAME_CONTENT, {"sha256": content_sha256(demonstration)}).first()
+        if known is not None:
+            connection.execute(RESTORE_DEMONSTRATION, {"key": known.pool_id})
+            return bool(known.dropped)
+        know_task(connection, demonstration.task_id)
+        row = demonstration_row(demonstration, added_unix_s=self._clock())
+        pool_id = insert_row(connection, pool, row)
+        connection.execute(insert(pool_steps), demonstration_step_rows(pool_id, demonstration))
+        return True
+
+    def drop_demonstration(self, pool_id: int) -> None:
+        """Take a demonstration out of use; groups that have it keep it."""
+        with self._transaction() as connection:
+            self._demonstration(connection, pool_id)
+            connection.execute(DROP_DEMONSTRATION, {"key": pool_id})
+
+    def inject(self, group_id: int, pool_id: int) -> None:
+        """Add a demonstration to a group whose rollouts are all settled; counts a use, once per group."""
+        with self._transaction() as connection:
+            demonstration = self._demonstration(connection, pool_id)
+            values = {"group": group_id, "key": pool_id}
+            if connection.execute(INJECTED, values).first() is not None:
+                return
+            self._check_may_have(connection, group_id, demonstration)
+            row = {"group_id": group_id, "pool_id": pool_id, "added_unix_s": self._clock()}
+            connection.execute(insert(group_demonstrations), row)
+            connection.execute(COUNT_USE, {"key": pool_id})
+
+    def _check_may_have(self, connection: Connection, group_id: int, demonstration: Row[Any]) -> None:
+        name = f"demonstration {demonstration.pool_id} of {demonstration.task_id}"
+        group = self._group(connection, group_id)
+        if demonstration.dropped:
+            raise StoreConflict(f"{name} was dropped from the pool")
+        if group.task_id != demonstration.task_id:
+            raise StoreConflict(f"{name} cannot be added to group {group_id}, which is of {group.task_id}")
+        states = [row.state for row in connection.execute(GROUP_ROLLOUTS, {"key": group_id})]
+        missing = group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
+        if group.state != GroupState.OPEN or missing:
+            raise StoreConflict(
+                f"{name} cannot be added to group {group_id}: it is {group.state}, and {missing} of its "
+                f"{group.rollouts_wanted} rollouts are not settled"
+            )
+
+    def _demonstration(self, connection: Connection, pool_id: int) -> Row[Any]:
+        row = connection.execute(ONE_DEMONSTRATION, {"key": pool_id}).first()
+        return self._one(row, "demonstration", pool_id)

@@ -1,0 +1,35 @@
+"""Aggregates by task, kept current in the transaction of what they count: nobody scans trajectories."""
+
+from sqlalchemy import Connection, bindparam, func, update
+from sqlalchemy.dialects.sqlite import insert
+
+from dart.store.schema import task_statistics
+
+NEW_TASK = insert(task_statistics).values(groups_opened=0, finished=0).on_conflict_do_nothing()
+KNOWN_TASK = update(task_statistics).where(task_statistics.c.task_id == bindparam("task"))
+GROUP_OPENED = KNOWN_TASK.values(groups_opened=task_statistics.c.groups_opened + 1)
+FINISHED = KNOWN_TASK.values(finished=task_statistics.c.finished + 1)
+SUCCEEDED = FINISHED.values(
+    longest_success_steps=func.max(
+        func.coalesce(task_statistics.c.longest_success_steps, 0), bindparam("num_steps")
+    )
+)
+
+
+def know_task(connection: Connection, task_id: str) -> None:
+    """See that a task has a row."""
+    connection.execute(NEW_TASK, {"task_id": task_id})
+
+
+def count_group(connection: Connection, task_id: str) -> None:
+    """A group of the task was opened."""
+    know_task(connection, task_id)
+    connection.execute(GROUP_OPENED, {"task": task_id})
+
+
+def count_trajectory(connection: Connection, task_id: str, reward: float, num_steps: int) -> None:
+    """An episode of the task was stored; any reward above 0 is a success."""
+    if reward > 0.0:
+        connection.execute(SUCCEEDED, {"task": task_id, "num_steps": num_steps})
+    else:
+        connection.execute(FINISHED, {"task": task_id})

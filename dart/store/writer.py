@@ -1,0 +1,76 @@
+"""What every part of the writer needs: the one writing connection, its clock, and rows by key."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from dart.store.engine import open_engine
+from dart.store.migrations import migrate
+from dart.store.queries import ONE_GROUP
+from dart.store.reader import StoreReader
+from dart.store.schema import batches, counters, groups, parked, rollouts, trajectories, versions
+
+COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
+ROLLOUT = (
+    select(
+        rollouts,
+        groups.c.task_id,
+        groups.c.seed,
+        groups.c.step_cap,
+        trajectories.c.fence.label("stored_fence"),
+        parked.c.fence.label("parked_fence"),
+        parked.c.num_steps.label("parked_steps"),
+    )
+    .join(groups, groups.c.group_id == rollouts.c.group_id)
+    .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
+    .outerjoin(parked, parked.c.rollout_id == rollouts.c.rollout_id)
+    .where(rollouts.c.rollout_id == bindparam("key"))
+)
+BATCH = select(batches).where(batches.c.batch_id == bindparam("key"))
+VERSION = select(versions).where(versions.c.version == bindparam("key"))
+
+Clock = Callable[[], float]
+
+
+class Writer(StoreReader):
+    """A record opened for writing, created or migrated where needed. Call it from one thread at a time."""
+
+    def __init__(self, path: Path, clock: Clock = time.time) -> None:
+        self._clock = clock
+        super().__init__(path)
+
+    def _connect(self) -> Connection:
+        with ExitStack() as on_failure:
+            connection = on_failure.enter_context(open_engine(self.path, read_only=False).connect())
+            with connection.begin():
+                migrate(connection, self.path)
+            on_failure.pop_all()
+            return connection
+
+    def _rollout(self, connection: Connection, rollout_id: int) -> Row[Any]:
+        return self._one(connection.execute(ROLLOUT, {"key": rollout_id}).first(), "rollout", rollout_id)
+
+    def _group(self, connection: Connection, group_id: int) -> Row[Any]:
+        return self._one(connection.execute(ONE_GROUP, {"key": group_id}).first(), "group", group_id)
+
+    def _batch(self, connection: Connection, batch_id: int) -> Row[Any]:
+        return self._one(connection.execute(BATCH, {"key": batch_id}).first(), "batch", batch_id)
+
+    def _version(self, connection: Connection, version: int) -> Row[Any] | None:
+        return connection.execute(VERSION, {"key": version}).first()
+
+
+def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:
+    """Insert a row and return its generated key."""
+    key = connection.execute(insert(table), values).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def count_up(connection: Connection, counter: str) -> None:
+    """One more of what a counter counts."""
+    connection.execute(COUNT_UP, {"counter": counter})
