@@ -178,6 +178,7 @@ class StoreActor(Actor):
         if self._pause is None:
             self._pause = Pause(reason, began_unix_s=self.clock.unix_s())
             self.log.error("record_paused", reason=reason)
+            self.set_ready(False)  # on the board, for whoever looks from outside
         self._pause.try_again_s = now_s + RETRY_S
         return self._pause.answer()
 
@@ -194,6 +195,7 @@ class StoreActor(Actor):
         self._store().record_event(PAUSED, self.identity.name, data)
         self.log.warning("record_goes_on", paused_s=paused_s, reason=self._pause.reason)
         self._pause = None
+        self.set_ready(True)
 
 
 class Pause:

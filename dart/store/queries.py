@@ -89,6 +89,14 @@ EVENTS_SINCE = (
     .order_by(events.c.event_id)
     .limit(bindparam("limit"))
 )
+NEWEST_EVENT = (
+    select(events).where(events.c.kind == bindparam("kind")).order_by(events.c.event_id.desc()).limit(1)
+)
+DROPS_BY_TASK = (
+    select(groups.c.task_id, groups.c.drop_reason, func.count().label("dropped"))
+    .where(groups.c.drop_reason.is_not(None))
+    .group_by(groups.c.task_id, groups.c.drop_reason)
+)
 RECENT_SUCCESS = select(func.avg(trajectories.c.reward)).where(
     trajectories.c.rollout_id.in_(
         select(trajectories.c.rollout_id)

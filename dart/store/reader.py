@@ -1,6 +1,7 @@
 """Reading the record from any process, while one other process writes it."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from dart.store.records import (
     Version,
 )
 from dart.store.rows import read_trajectory, unpack_steps
-from dart.store.schema import attempts, evaluations, rollouts, trajectories, versions
+from dart.store.schema import attempts, evaluations, rollouts, task_statistics, trajectories, versions
 from dart.types import Demonstration, Group, Step, Trajectory
 
 
@@ -227,6 +228,26 @@ class StoreReader:
         with self._transaction() as connection:
             rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
             return tuple(queries.read_event(row) for row in rows)
+
+    def newest_event(self, kind: str) -> Event | None:
+        """The last event of a kind; None before the first."""
+        with self._transaction() as connection:
+            row = connection.execute(queries.NEWEST_EVENT, {"kind": kind}).first()
+            return None if row is None else queries.read_event(row)
+
+    def drops_by_task(self) -> dict[str, dict[str, int]]:
+        """Groups that were dropped, by task and reason."""
+        found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        with self._transaction() as connection:
+            for row in connection.execute(queries.DROPS_BY_TASK):
+                found[row.task_id][row.drop_reason] = row.dropped
+        return dict(found)
+
+    def finished_by_task(self) -> dict[str, int]:
+        """Episodes ever stored, by task."""
+        query = select(task_statistics.c.task_id, task_statistics.c.finished)
+        with self._transaction() as connection:
+            return {row.task_id: row.finished for row in connection.execute(query)}
 
     def _one(self, row: Row[Any] | None, kind: str, key: int) -> Row[Any]:
         if row is None:

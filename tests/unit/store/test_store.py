@@ -402,3 +402,28 @@ def test_a_snapshot_leaves_out_consumed_and_dropped_groups(store: Store) -> None
     assert [(group.group_id, group.batch_id) for group in snapshot.groups] == [(batched, batch_id)]
     assert snapshot.batch is not None
     assert snapshot.version == 1
+
+
+def test_the_newest_event_of_a_kind_is_found_among_others(store: Store) -> None:
+    for kind, number in (("load", 1), ("load", 2), ("starved", 3)):
+        store.record_event(kind, "trainer", {"number": number})
+
+    with StoreReader(store.path) as reader:
+        newest = reader.newest_event("load")
+
+        assert newest is not None
+        assert (newest.subject, newest.data) == ("trainer", {"number": 2})
+        assert reader.newest_event("paused") is None
+
+
+def test_dropped_groups_and_finished_episodes_are_counted_by_task(store: Store) -> None:
+    ready_group(store, "click-test")
+    for task_id, reason in (("click-test", "no_spread"), ("click-test", "stale"), ("click-tab", "no_spread")):
+        store.drop_group(ready_group(store, task_id), reason)
+
+    with StoreReader(store.path) as reader:
+        assert reader.drops_by_task() == {
+            "click-test": {"no_spread": 1, "stale": 1},
+            "click-tab": {"no_spread": 1},
+        }
+        assert reader.finished_by_task() == {"click-test": 6, "click-tab": 2}
