@@ -23,7 +23,7 @@ from dart import messages as m
 from dart.config import Config
 from dart.environments.actions import ActionParseError, Finished, parse_action
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
-from dart.environments.miniwob import CHROMIUM, MiniWobEnvironment
+from dart.environments.make import make_environment
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.client import write
@@ -62,10 +62,13 @@ class EnvironmentActor(Actor):
         self._limits = self._config.environments
         self._workers: list[str] = list(self.args["workers"])
         self._blobs = BlobStore(self.identity.run_dir / "blobs")
-        scratch = RunPaths(self.identity.run_dir).scratch / self.identity.name
+        paths = RunPaths(self.identity.run_dir)
+        scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         scratch.mkdir(parents=True)
-        self._environment = MiniWobEnvironment(scratch, self._limits.executable or CHROMIUM)
+        self._environment = make_environment(
+            self._config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
+        )
         self._faults_in_row = 0
         self._is_retiring = False
         self._episode_over: Completion[None] = Completion()

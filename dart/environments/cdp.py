@@ -88,6 +88,8 @@ class Session:
         self.session_id = session_id
         self.context_id = context_id
         self.fault: InfrastructureFault | None = None
+        self.dialogs = 0
+        """How many dialogs opened so far."""
         self._bindings: dict[str, asyncio.Future[str]] = {}
 
     def post(self, method: str, params: Params | None = None) -> Answer:
@@ -115,6 +117,7 @@ class Session:
             case "Page.javascriptDialogOpening":
                 # A dialog stops everything in its page, screenshots too. Nobody can press its
                 # buttons through pixels, so it is dismissed; leaving a page is always allowed.
+                self.dialogs += 1
                 leaving = params.get("type") == "beforeunload"
                 self.browser.notify("Page.handleJavaScriptDialog", {"accept": leaving}, session=self)
             case "Inspector.targetCrashed" | "Inspector.detached":

@@ -10,7 +10,9 @@
     │  ├─ PageHung                              the page answers nothing, its browser does
     │  ├─ CallRefused                           the browser answered a call with an error
     │  ├─ EnvironmentTimeout                    page and browser answer, yet the operation did not end
-    │  └─ ResetFailed                           the start screen could not be shown
+    │  ├─ ResetFailed                           the start screen could not be shown
+    │  ├─ ActionNotConfirmed                    an action arrived not at all, in part or twice
+    │  └─ FrozenFrame                           the screenshots no longer show the screen
     ├─ EvaluatorFailed          EVALUATOR       the episode ran, its score could not be had
     └─ UnknownTask              TASK            no such task; trying again will not help
 
@@ -94,6 +96,20 @@ class ResetFailed(InfrastructureFault):
 
     def __init__(self, task_id: str, reason: str) -> None:
         super().__init__(f"reset of {task_id} failed: {reason}")
+
+
+class ActionNotConfirmed(InfrastructureFault):
+    """The screen did not get exactly the input that was sent."""
+
+    def __init__(self, action: str, differences: str) -> None:
+        super().__init__(f"{action} was lost or doubled: {differences} arrived")
+
+
+class FrozenFrame(InfrastructureFault):
+    """The screenshots no longer show the screen: what the policy saw was not what it acted on."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"the screenshots of {task_id} froze: a mark drawn on the screen is not on them")
 
 
 class EvaluatorFailed(EnvironmentFault):

@@ -14,35 +14,44 @@ import base64
 import binascii
 import contextlib
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dart.environments.actions import Action, Scroll, Wait
+from dart.environments.actions import Action, Scroll, Wait, format_action
 from dart.environments.cdp import Answer, Browser, Session
 from dart.environments.faults import (
+    ActionNotConfirmed,
     BrowserDied,
     BrowserHung,
     CallRefused,
     EnvironmentTimeout,
+    FrozenFrame,
     InfrastructureFault,
     PageHung,
     ResetFailed,
 )
-from dart.environments.inputs import input_calls
+from dart.environments.frames import FrameWatch
+from dart.environments.inputs import Call, input_calls
 from dart.environments.miniwob_pages import (
     HEIGHT,
+    HIDE_MARK,
     READ_STATE,
+    SHOW_MARK,
     START_SCRIPT,
     WIDTH,
-    clamped_reward,
     miniwob_html_dir,
     page_url,
     task_ids,
 )
 from dart.environments.png import png_size
-from dart.environments.protocol import Observation, StepResult
+from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.receipts import Receipts, differences, receipts_of
+from dart.environments.scoring import clamped_score
+from dart.environments.wire import Wire
 
 __all__ = ["CHROMIUM", "MiniWobEnvironment", "miniwob_html_dir", "task_ids"]
 
@@ -57,6 +66,9 @@ PROBE_S = 0.5
 
 Taken out of the operation's deadline, at most a quarter of it."""
 
+RECEIPT_READS = 5
+"""An event may be counted some frames after the browser said it was taken: so often it is looked again."""
+
 INSPECT_DEADLINE_S = 5.0
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
@@ -70,6 +82,9 @@ class _Episode:
     instruction: str
     terminated: bool = False
     raw_reward: Any = 0
+    arrived: Receipts | None = field(default_factory=Receipts)
+    """Input events the page has counted; None where it cannot."""
+    frames: FrameWatch = field(default_factory=FrameWatch)
 
 
 class MiniWobEnvironment:
@@ -81,6 +96,7 @@ class MiniWobEnvironment:
     """
 
     def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
+        self.wire = Wire()
         self._profile_dir = scratch_dir / "profile"
         self._executable = executable
         self._browser: Browser | None = None
@@ -94,7 +110,9 @@ class MiniWobEnvironment:
         """Process id of the running browser, which leads its own process group."""
         return self._browser.pid if self._browser is not None else None
 
-    async def reset(self, task_id: str, seed: int, *, deadline_s: float) -> Observation:
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+    ) -> Observation:
         url = page_url(task_id, seed)
         self._episode = None
         async with self._operation("reset", deadline_s):
@@ -108,30 +126,48 @@ class MiniWobEnvironment:
                 raise ResetFailed(task_id, start["error"])
             screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
         self._episode = _Episode(task_id, start["instruction"])
-        return _observation(screenshot, start["instruction"])
+        return self._see(self._episode, screenshot)
 
     async def observe(self, *, deadline_s: float) -> Observation:
         page, episode = self._playing("observe")
         async with self._operation("observe", deadline_s):
             frame, self._frame = self._frame, None
             screenshot = await _screenshot(frame or page.post("Page.captureScreenshot", SCREENSHOT))
-        return _observation(screenshot, episode.instruction)
+        return self._see(episode, screenshot)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         page, episode = self._playing("step")
         if episode.terminated:
             raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
         async with self._operation("step", deadline_s):
+            dialogs = page.dialogs
             await self._act(page, action)
-            episode.terminated, episode.raw_reward = await _read_state(page)
+            await self._confirm(page, episode, action, dialogs)
+        episode.frames.acted()
         return StepResult(terminated=episode.terminated)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         page, episode = self._playing("evaluate")
-        if not episode.terminated:
-            async with self._operation("evaluate", deadline_s):
-                episode.terminated, episode.raw_reward = await _read_state(page)
-        return clamped_reward(episode.task_id, episode.raw_reward)
+        async with self._operation("evaluate", deadline_s):
+            if not episode.terminated:
+                episode.terminated, episode.raw_reward, _ = await _read_state(page)
+            if episode.frames.is_suspicious:
+                await self._refuse_frozen(page, episode)
+        return clamped_score(episode.task_id, self.wire.scored(episode.raw_reward))
+
+    def pays_infeasible(self, task_id: str) -> bool:
+        """Every MiniWoB++ task can be done."""
+        return False
+
+    async def park(self, *, deadline_s: float) -> None:
+        """Timers and animations stand still; the time of day goes on.
+
+        Chromium's virtual time would stop that too, but cannot be ended: from its first pause on a page
+        either stands or runs ahead of the wall."""
+        await self._set_lifecycle("park", "frozen", deadline_s)
+
+    async def unpark(self, *, deadline_s: float) -> None:
+        await self._set_lifecycle("unpark", "active", deadline_s)
 
     async def healthy(self, *, deadline_s: float) -> bool:
         page = self._page
@@ -143,6 +179,11 @@ class MiniWobEnvironment:
         except (TimeoutError, InfrastructureFault):
             return False
         return True
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """To the browser's process, if there is one: what `dart.environments.faulty` breaks it with."""
+        if self._browser is not None and self._browser.alive:
+            os.kill(self._browser.pid, number)
 
     async def inspect(self, expression: str) -> Any:
         """The JSON value of a JavaScript expression in the page: for oracles and tests, not for policies."""
@@ -163,13 +204,55 @@ class MiniWobEnvironment:
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
-        calls = input_calls(action)
+        calls = self.wire.sent(input_calls(action))
         taken = [page.post(method, params) for method, params in calls]
         follows = bool(calls) and not isinstance(action, Scroll)
         self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if follows else None
         await asyncio.gather(*taken)
         if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
             await page.evaluate(NEXT_FRAMES)
+
+    async def _confirm(self, page: Session, episode: _Episode, action: Action, dialogs: int) -> None:
+        """Read how the episode stands, and whether the page got exactly the events of ``action``.
+
+        Where the page cannot tell, nothing is concluded: it was left, a dialog swallowed what followed, the
+        pointer was outside of the frame.
+        """
+        calls = input_calls(action)
+        before = episode.arrived
+        for read in range(RECEIPT_READS):
+            episode.terminated, episode.raw_reward, episode.arrived = await _read_state(page)
+            if before is None or episode.arrived is None or page.dialogs != dialogs or not _inside(calls):
+                return
+            unconfirmed = differences(receipts_of(calls), episode.arrived - before)
+            if not unconfirmed:
+                return
+            if read == RECEIPT_READS - 1:
+                raise ActionNotConfirmed(format_action(action), unconfirmed)
+            with contextlib.suppress(CallRefused):  # the page is being left, as the next look will show
+                await page.evaluate(NEXT_FRAMES)
+
+    async def _refuse_frozen(self, page: Session, episode: _Episode) -> None:
+        """Draw on the page and look whether the picture shows it."""
+        plain = await self._picture(page)
+        await page.evaluate(SHOW_MARK)
+        marked = await self._picture(page)
+        await page.evaluate(HIDE_MARK)
+        if marked == plain:
+            raise FrozenFrame(episode.task_id)
+
+    async def _picture(self, page: Session) -> bytes:
+        return self.wire.seen(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
+
+    async def _set_lifecycle(self, operation: str, state: str, deadline_s: float) -> None:
+        page, _ = self._playing(operation)
+        async with self._operation(operation, deadline_s):
+            await page.post("Page.setWebLifecycleState", {"state": state})
+
+    def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
+        png = self.wire.seen(screenshot)
+        episode.frames.saw(png)
+        return _observation(png, episode.instruction)
 
     def _playing(self, operation: str) -> tuple[Session, _Episode]:
         if self._page is None or self._episode is None:
@@ -242,12 +325,19 @@ async def _prepare(page: Session) -> None:
     )
 
 
-async def _read_state(page: Session) -> tuple[bool, Any]:
+async def _read_state(page: Session) -> tuple[bool, Any, Receipts | None]:
+    """Whether the episode is over, the raw reward, and the input events counted so far, if they can be."""
     try:
-        terminated, raw_reward = await page.evaluate(READ_STATE)
+        terminated, raw_reward, counted = await page.evaluate(READ_STATE)
     except CallRefused:  # the document was just being left; its successor answers, without the episode
-        terminated, raw_reward = await page.evaluate(READ_STATE)
-    return terminated, raw_reward
+        terminated, raw_reward, counted = await page.evaluate(READ_STATE)
+    return terminated, raw_reward, None if counted is None else Receipts(counted)
+
+
+def _inside(calls: list[Call]) -> bool:
+    """Whether every event of the pointer is in the frame; the page hears nothing of the others."""
+    points = [(event["x"], event["y"]) for _, event in calls if "x" in event]
+    return all(x < WIDTH and y < HEIGHT for x, y in points)
 
 
 async def _screenshot(answer: Answer) -> bytes:

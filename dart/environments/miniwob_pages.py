@@ -4,12 +4,10 @@ Pure but for looking at the installed files. `dart.environments.miniwob` plays t
 """
 
 import importlib.util
-import math
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from dart.environments.faults import EvaluatorFailed, PagesMissing, UnknownTask
+from dart.environments.faults import PagesMissing, UnknownTask
 
 WIDTH, HEIGHT = 160, 210
 """Every task is drawn in this frame, the instruction in its top 50 pixels."""
@@ -18,9 +16,25 @@ START_SCRIPT = (Path(__file__).parent / "miniwob_start.js").read_text()
 """Runs first in every document."""
 
 READ_STATE = """
-typeof dartEpisode === 'undefined' ? [true, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]
+typeof dartEpisode === 'undefined' ? [true, 0, null]
+    : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL,
+       window.length || document.querySelector(':is(select, input):open') ? null : dartReceipts]
 """
-"""Whether the episode is over, and the raw reward. Who leaves the page (a submitted form) has lost."""
+"""Whether the episode is over, the raw reward, and which input events arrived so far.
+
+Who leaves the page (a submitted form) has lost. The events are null where they cannot be counted: in another
+document, and when some go to frames inside the page or to the list of an open menu."""
+
+SHOW_MARK = """
+(() => {
+  const mark = document.createElement('div');
+  mark.id = 'dart-mark';
+  mark.style = 'position:fixed; left:0; top:0; width:100%; height:100%; z-index:2147483647; background:#f0f';
+  document.documentElement.append(mark);
+})()
+"""
+HIDE_MARK = "document.getElementById('dart-mark').remove()"
+"""A picture of the page with the mark is not the picture without it, or pictures do not show the page."""
 
 
 def miniwob_html_dir() -> Path:
@@ -46,10 +60,3 @@ def page_url(task_id: str, seed: int) -> str:
         raise UnknownTask(task_id, task_ids())
     page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
     return f"{page.as_uri()}?seed={seed}"
-
-
-def clamped_reward(task_id: str, raw: Any) -> float:
-    """The page's raw reward in [0, 1]; raises `EvaluatorFailed` when it is not a number."""
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
-        raise EvaluatorFailed(task_id, f"expected the page's raw reward to be a number, got: {raw!r}")
-    return min(1.0, max(0.0, float(raw)))

@@ -4,6 +4,17 @@
   const seed = new URLSearchParams(location.search).get('seed');
   if (seed === null) return;
 
+  // What arrived of the input events that were sent, counted before the page can stop them.
+  window.dartReceipts = {pointerdown: 0, pointerup: 0, keydown: 0, keyup: 0, wheel: 0};
+  const receive = (event, kind = event.type) => {
+    if (!event.isTrusted) return;
+    dartReceipts[kind] += kind === 'wheel' ? Math.abs(event.deltaX) + Math.abs(event.deltaY) : 1;
+  };
+  const first = {capture: true, passive: true};
+  for (const kind in dartReceipts) addEventListener(kind, (event) => receive(event), first);
+  // Whoever drags a text or a link about releases the pointer to the browser, not to the page.
+  addEventListener('pointercancel', (event) => receive(event, 'pointerup'), first);
+
   const report = (message) => dartReady(JSON.stringify(message));
 
   const whenReady = () => {

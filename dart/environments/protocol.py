@@ -30,6 +30,19 @@ class StepResult:
     """The environment ended the episode; `Environment.evaluate` has its reward."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeKey:
+    """Which episode is played, for whoever writes it down; it changes nothing on the screen at the start."""
+
+    rollout_id: int = 0
+    """0 when no rollout is behind it."""
+    attempt: int = 0
+    fence: int = 0
+
+
+UNNAMED = EpisodeKey()
+
+
 class Environment(Protocol):
     """One screen that plays one episode at a time.
 
@@ -37,7 +50,9 @@ class Environment(Protocol):
     ``step`` never: it is applied at most once, and whether it was is unknown after a fault.
     """
 
-    async def reset(self, task_id: str, seed: int, *, deadline_s: float) -> Observation:
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+    ) -> Observation:
         """Start a fresh episode, repairing whatever an earlier fault broke.
 
         The same task and seed give the same start screen.
@@ -49,11 +64,29 @@ class Environment(Protocol):
         ...
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
-        """Apply ``action`` at most once and wait until the screen shows its effect."""
+        """Apply ``action`` exactly once and wait until the screen shows its effect.
+
+        An action that arrived not at all, in part or twice is a fault.
+        """
         ...
 
     async def evaluate(self, *, deadline_s: float) -> float:
-        """The reward of the episode so far, in [0, 1]."""
+        """What the evaluator says of the episode so far, in [0, 1]: see `dart.environments.scoring`.
+
+        Raises a fault when the screenshots of the episode did not show the screen.
+        """
+        ...
+
+    def pays_infeasible(self, task_id: str) -> bool:
+        """Whether the right answer to this task is that it cannot be done."""
+        ...
+
+    async def park(self, *, deadline_s: float) -> None:
+        """Nobody will act for a while: the screen's own clock stands still. Twice is as good as once."""
+        ...
+
+    async def unpark(self, *, deadline_s: float) -> None:
+        """Go on where `park` stopped."""
         ...
 
     async def healthy(self, *, deadline_s: float) -> bool:

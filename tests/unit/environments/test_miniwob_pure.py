@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.environments import miniwob, miniwob_pages
+from dart.environments import miniwob, miniwob_pages, scoring
 from dart.environments.faults import BrowserMissing, EvaluatorFailed, PagesMissing, UnknownTask
 from dart.environments.png import png_size
 
@@ -73,10 +73,10 @@ def test_what_is_no_picture_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(("raw", "reward"), [(1, 1.0), (0.4, 0.4), (-1, 0.0), (3.5, 1.0), (0, 0.0)])
 def test_the_raw_reward_is_clamped_to_the_unit_interval(raw: float, reward: float) -> None:
-    assert miniwob_pages.clamped_reward("miniwob/x", raw) == reward
+    assert scoring.clamped_score("miniwob/x", raw) == reward
 
 
 @pytest.mark.parametrize("raw", [None, "1", float("nan"), float("inf"), True])
 def test_a_reward_that_is_no_number_is_the_evaluators_failure(raw: object) -> None:
     with pytest.raises(EvaluatorFailed, match="miniwob/x"):
-        miniwob_pages.clamped_reward("miniwob/x", raw)
+        scoring.clamped_score("miniwob/x", raw)

@@ -1,0 +1,25 @@
+"""Whether the screenshots of an episode may have stopped following the screen. Pure.
+
+A frozen picture raises no error: it shows by being the same after an action. Many actions change nothing on
+the screen, so this is only a suspicion, and cheap; who has it looks closer once, before the score counts.
+"""
+
+
+class FrameWatch:
+    """Follows the screenshots and actions of one episode."""
+
+    def __init__(self) -> None:
+        self.is_suspicious = False
+        """A screenshot was the same as the one before the action."""
+        self._last: bytes | None = None
+        self._has_acted = False
+
+    def acted(self) -> None:
+        """An action was sent to the screen."""
+        self._has_acted = True
+
+    def saw(self, png: bytes) -> None:
+        """This is the screen now."""
+        if self._has_acted and png == self._last:
+            self.is_suspicious = True
+        self._last, self._has_acted = png, False

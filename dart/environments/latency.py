@@ -1,0 +1,43 @@
+"""Any environment, as slow as a virtual machine: waits before each reset and each step.
+
+The waits are the environment's own time, taken out of the deadline of the call they belong to.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from dart.environments.actions import Action
+from dart.environments.faults import EnvironmentTimeout
+from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.wrapper import WrappedEnvironment
+from dart.modelled.latency import Waits
+
+
+class LatencyEnvironment(WrappedEnvironment):
+    """Waits as long as `waits` says, then lets the inner environment do it."""
+
+    def __init__(
+        self, inner: Environment, waits: Waits, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        super().__init__(inner)
+        self._waits = waits
+        self._sleep = sleep
+
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+    ) -> Observation:
+        left_s = await self._wait("reset", self._waits.reset_s(), deadline_s)
+        return await self._inner.reset(task_id, seed, deadline_s=left_s, episode=episode)
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        left_s = await self._wait("step", self._waits.step_s(), deadline_s)
+        return await self._inner.step(action, deadline_s=left_s)
+
+    async def _wait(self, operation: str, wait_s: float, deadline_s: float) -> float:
+        """The rest of the deadline."""
+        await self._sleep(min(wait_s, deadline_s))
+        if wait_s >= deadline_s:
+            raise EnvironmentTimeout(
+                operation, deadline_s, f"a wait of {wait_s:.1f} s (environments.latency)"
+            )
+        return deadline_s - wait_s

@@ -1,0 +1,25 @@
+"""What passes between an environment and its screen: input events, screenshots, the raw score.
+
+Every environment sends and reads through a `Wire`. This one changes nothing. `dart.environments.faulty` has
+one that loses, doubles and freezes, below the checks that must notice it.
+"""
+
+from typing import Any
+
+from dart.environments.inputs import Call
+
+
+class Wire:
+    """Passes everything on as it is."""
+
+    def sent(self, calls: list[Call]) -> list[Call]:
+        """The input events that reach the screen for those that were sent."""
+        return calls
+
+    def seen(self, png: bytes) -> bytes:
+        """The screenshot that arrives for the one that was taken."""
+        return png
+
+    def scored(self, raw: Any) -> Any:
+        """The score that arrives for the one the evaluator gave."""
+        return raw
