@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from actors.system import ActorSystem, RootSpec
-from dart.config import Child, Config
+from dart.config import Child, Config, ExperiencePool
 from dart.errors import DiskError, TemporaryError
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
 from dart.observe.result import TrainResult
@@ -28,6 +28,7 @@ from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed
 from dart.store.store import Store
+from dart.training.experience_pool import fill_pool
 from supervision.child_spec import (
     AutoShutdown,
     Backoff,
@@ -142,6 +143,7 @@ def train(
     with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
         paths = directory.paths
         prepare_record(config, paths)
+        fill_experience_pool(config, paths)
         session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
         run = {
             "config": config.model_dump(mode="json"),
@@ -164,6 +166,7 @@ def evaluate(
                     update={"dir": Path(folder) / "run", "minutes": NO_TRAINING_MINUTES}
                 ),
                 "training": config.training.model_copy(update={"policy": checkpoint}),
+                "curation": config.curation.model_copy(update={"experience_pool": ExperiencePool()}),
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
@@ -175,6 +178,13 @@ def prepare_record(config: Config, paths: RunPaths) -> None:
     with Store(paths.store) as store:
         if store.latest_version() is None:
             store.add_version(str(config.training.policy))
+
+
+def fill_experience_pool(config: Config, paths: RunPaths) -> None:
+    """Import the folders of demonstrations; known ones change nothing. Raises UnavailableError, DiskError."""
+    pool = config.curation.experience_pool
+    if pool.enabled:
+        fill_pool(pool.folders, config.training.policy, paths)
 
 
 def final_reserve_s(config: Config) -> float:

@@ -1,5 +1,7 @@
 """A policy on disk: one folder with safetensors, configuration, tokenizer and processor."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -22,18 +24,31 @@ class CheckpointError(UnavailableError):
 def load_policy(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, PromptCodec]:
     """The model in evaluation mode and its codec. Raises `CheckpointError` with the folder and the remedy."""
     path = Path(folder)
+    with _named_errors(path):
+        model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
+    return model.eval(), load_codec(path)
+
+
+def load_codec(folder: str | Path) -> PromptCodec:
+    """The codec of a checkpoint, without its model. Raises `CheckpointError` with folder and remedy."""
+    path = Path(folder)
+    with _named_errors(path):
+        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+    return codec_of(processor)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
     if not (path / "config.json").is_file():
         raise CheckpointError(
             f"expected a policy checkpoint in {path}, found no config.json: build one with `dartrl pretrain`"
         )
     try:
-        model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
-        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+        yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint in {path} is damaged: {error}; use another or rebuild it"
         ) from error
-    return model.eval(), codec_of(processor)
 
 
 def save_policy(
