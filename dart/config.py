@@ -200,8 +200,9 @@ class ExperiencePool(Section):
 
     enabled: bool = False
     """Whether groups that failed get a demonstration."""
-    folders: Annotated[tuple[Path, ...], Field(strict=False)] = ()
-    """Folders with a demonstrations.jsonl, imported when the run starts; each only once."""
+    folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
+    """Folders with a demonstrations.jsonl, relative to the working directory, imported when the run starts;
+    what the pool holds already is not added again."""
     max_uses: Annotated[int, Field(ge=0)] = 16
     """How often one demonstration may be used; 0 for no limit."""
 

@@ -21,6 +21,7 @@ from dart.observe.load import LOAD, LoadMeter
 from dart.store.client import write
 from dart.store.reader import StoreReader
 from dart.store.records import Commit
+from dart.store.room import await_room
 from dart.training.staleness import staleness_figures, staleness_of
 from dart.types import Group
 
@@ -97,17 +98,18 @@ class TrainerActor(Actor):
             )
         metrics = _metrics(report, staleness, groups)
         with self._load.during("blocked_s"):
-            folder: Path = await self.in_thread(
-                lambda: self._learner.save(self._checkpoints),
-                name="checkpoint",
-                deadline_s=CHECKPOINT_DEADLINE_S,
-            )
+            folder = await await_room(self, f"checkpoint {self._learner.version}", self._save)
             await self._commit(batch, folder, metrics)
         self.log.info("update_committed", **metrics)
         self._publish()
         self.tell("weight_sync", m.VersionPublished(version=self._learner.version, folder=str(folder)))
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
+
+    async def _save(self) -> Path:
+        return await self.in_thread(
+            lambda: self._learner.save(self._checkpoints), name="checkpoint", deadline_s=CHECKPOINT_DEADLINE_S
+        )
 
     async def _commit(self, batch: m.BatchLease, folder: Path, metrics: dict[str, float]) -> None:
         """Durable when this returns. Raises BatchTaken."""

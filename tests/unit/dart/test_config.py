@@ -188,6 +188,14 @@ def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None
     assert config.training.policy == REPOSITORY / "configs" / "base-policy"
 
 
+def test_folders_of_demonstrations_are_paths_wherever_they_are_given(tmp_path: Path) -> None:
+    given = resolve(None, ["curation.experience_pool.folders=['a', '/b']"])
+
+    assert given.config.curation.experience_pool.folders == (Path("a"), Path("/b"))
+    assert load_config(written(tmp_path, given.to_toml())) == given.config
+    assert Config.model_validate(given.config.model_dump(mode="json")) == given.config
+
+
 def test_a_policy_beside_the_file_is_found_first(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     path = written(tmp_path, "[training]\npolicy = 'mine'\n")

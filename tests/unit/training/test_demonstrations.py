@@ -14,7 +14,8 @@ from dart.policy.checkpoint import load_codec, save_policy
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.tokenizer import train_tokenizer
-from dart.training.demonstrations import BadDemonstrations, import_demonstrations, read_demonstrations
+from dart.store.reader import StoreReader
+from dart.training.demonstrations import BadDemonstrations, import_demonstrations, main, read_demonstrations
 from dart.types import Demonstration
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
@@ -157,3 +158,29 @@ def test_a_screenshot_that_was_changed_is_refused(write: Write, policy: Path) ->
 def test_a_folder_without_demonstrations_is_named_with_the_remedy(tmp_path: Path, policy: Path) -> None:
     with pytest.raises(BadDemonstrations, match=r"demonstrations\.jsonl cannot be read: .*--out FOLDER"):
         read_demonstrations(tmp_path, load_codec(policy))
+
+
+def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
+    write: Write,
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write({}, {"seed": 8})
+    before = read_demonstrations(folder, load_codec(policy))
+    argv = ["import", *map(str, (tmp_path / "store.db", tmp_path / "blobs", policy, folder))]
+    monkeypatch.setattr("sys.argv", argv)
+    main()
+    main()
+    (folder / "demonstrations.jsonl").write_text("{}")
+    main()
+    first, again, failed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first, again) == ({"added": 2, "known": 0}, {"added": 0, "known": 2})
+    assert "line 1: task_id: Field required" in failed["failed"]
+    assert failed["disk"] is False
+    with StoreReader(tmp_path / "store.db") as store:
+        assert [(one.task_id, one.num_steps) for one in store.demonstrations()] == [
+            ("miniwob/enter-text", 2)
+        ] * 2
+        assert store.demonstration(1).steps == before[0].steps
