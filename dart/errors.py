@@ -6,6 +6,7 @@ traceback.
 
     DartError
     ├── ConfigurationError    the configuration is wrong: edit it, trying again will not help
+    ├── UsageError            something was named that is not there: name another
     ├── UnavailableError      something needed is missing: a browser, a package, a checkpoint
     ├── RunDirectoryError     the run directory cannot be created or is taken
     ├── NotRunningError       the run that was asked about is not running
@@ -22,6 +23,10 @@ class DartError(Exception):
 
 class ConfigurationError(DartError):
     """The configuration cannot be used; it has to be edited."""
+
+
+class UsageError(DartError):
+    """The command line names something that is not there."""
 
 
 class UnavailableError(DartError):

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 MEANING: Mapping[ExitCode, str] = {
     ExitCode.OK: "done; for `status`: running and healthy",
     ExitCode.FAILED: "failed; for `status`: running, but some part is down or waiting to be restarted",
-    ExitCode.USAGE: "the command line is wrong",
+    ExitCode.USAGE: "the command line is wrong, or names a task or a demonstration that is not there",
     ExitCode.NOT_RUNNING: "the run is not running",
     ExitCode.UNKNOWN: "cannot tell: the run holds its lock but does not show its state",
     ExitCode.UNAVAILABLE: "something needed is missing: a browser, a package, a usable checkpoint",
@@ -46,6 +46,7 @@ MEANING: Mapping[ExitCode, str] = {
 OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
     errors.DartError: ExitCode.FAILED,
     errors.ConfigurationError: ExitCode.CONFIGURATION,
+    errors.UsageError: ExitCode.USAGE,
     errors.UnavailableError: ExitCode.UNAVAILABLE,
     errors.RunDirectoryError: ExitCode.CANNOT_CREATE,
     errors.NotRunningError: ExitCode.NOT_RUNNING,

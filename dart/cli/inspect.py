@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import RUNS, RunDir
+from dart.cli.options import AsJson, RunDir
+from dart.cli.record import chosen
 
 if TYPE_CHECKING:
     from dart.observe.snapshot import RunSnapshot
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def status(
     run_dir: RunDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every value as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a run is doing. Exit code 0: healthy, 1: degraded, 3: not running, 4: cannot tell.
 
@@ -26,7 +27,7 @@ def status(
     * `dartrl status --run-dir runs/laptop --json | jq .success_rate`
     """
     with errors_as_exit_codes():
-        _status(_chosen(run_dir), as_json=as_json)
+        _status(chosen(run_dir), as_json=as_json)
 
 
 def tree(run_dir: RunDir = None) -> None:
@@ -38,13 +39,7 @@ def tree(run_dir: RunDir = None) -> None:
     * `watch -n 1 dartrl tree --run-dir runs/laptop`
     """
     with errors_as_exit_codes():
-        _tree(_chosen(run_dir))
-
-
-def _chosen(run_dir: Path | None) -> Path:
-    from dart.rundir import latest_run
-
-    return run_dir or latest_run(RUNS)
+        _tree(chosen(run_dir))
 
 
 def _status(run_dir: Path, *, as_json: bool) -> None:

@@ -12,7 +12,9 @@ from dart import __version__
 from dart.cli.config import config_app
 from dart.cli.evaluate import evaluate
 from dart.cli.inspect import status, tree
+from dart.cli.pool import pool_app
 from dart.cli.pretrain import pretrain
+from dart.cli.tasks import tasks_app
 from dart.cli.train import train
 from dart.import_guard import require_own_supervision
 
@@ -45,6 +47,8 @@ app.command("eval")(evaluate)
 app.command()(pretrain)
 app.command()(status)
 app.command()(tree)
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(pool_app, name="pool")
 app.add_typer(config_app, name="config")
 
 

@@ -17,5 +17,7 @@ RunDir = Annotated[
     ),
 ]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print every value as JSON.")]
+
 RUNS = Path("runs")
 """Where a run is looked for when none is named."""

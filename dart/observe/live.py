@@ -5,7 +5,7 @@ Everything here turns a `RunSnapshot` into text. Nothing reads the run or decide
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 
 LINE_EVERY_S = 10.0
 """Time between plain lines: a run of 20 minutes is 120 of them."""
@@ -62,6 +62,7 @@ class PlainLines:
         self._clock = clock
         self._printed_s = float("-inf")
         self._phase: Phase | None = None
+        self._notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -77,10 +78,23 @@ class PlainLines:
     def show(self, snapshot: RunSnapshot) -> None:
         """Print the snapshot when it is time."""
         now_s = self._clock()
+        self._say(snapshot.notices)
         if snapshot.phase is self._phase and now_s - self._printed_s < LINE_EVERY_S:
             return
         self._phase, self._printed_s = snapshot.phase, now_s
-        self._console.print(line(snapshot), markup=False, highlight=False, soft_wrap=True)
+        self._print(line(snapshot))
+
+    def _say(self, notices: tuple[str, ...]) -> None:
+        """A notice when it is new, and that there is none any more."""
+        for notice in notices:
+            if notice not in self._notices:
+                self._print(f"  {notice}")
+        if self._notices and not notices:
+            self._print("  nobody starves any more")
+        self._notices = notices
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveView:
@@ -121,7 +135,35 @@ def screen(snapshot: RunSnapshot) -> RenderableType:
 def _head(snapshot: RunSnapshot) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(f"{_phase(snapshot)}", style="bold"), _progress(snapshot), Text(_clock_text(snapshot)))
-    return Group(head, Text("  ".join(_figures(snapshot))), Text(_health(snapshot)))
+    lines = [Text("  ".join(figures)) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
+    engines = [_engine_text(engine) for engine in snapshot.engines if engine.reason]
+    notices = [Text(notice, style="bold yellow") for notice in snapshot.notices]
+    return Group(head, *lines, Text(_health(snapshot)), *engines, *notices)
+
+
+def _engine_text(engine: EngineRow) -> Text:
+    """An engine that does not answer as it should."""
+    return Text(f"{engine.name} is {engine.state}: {engine.reason}", style="yellow")
+
+
+def _curation(snapshot: RunSnapshot) -> list[str]:
+    """What curation does: averages over tasks, what was dropped and why, the pool, who rests."""
+    figures = []
+    if snapshot.rollouts_mean is not None and snapshot.step_cap_mean is not None:
+        figures.append(f"N {snapshot.rollouts_mean:.1f}  step cap {snapshot.step_cap_mean:.1f}")
+    if snapshot.steps_mean is not None:
+        figures.append(f"steps/episode {snapshot.steps_mean:.1f}")
+    if snapshot.drops:
+        figures.append(f"dropped {in_words(snapshot.drops)}")
+    if snapshot.pool_size:
+        figures.append(f"pool {snapshot.pool_size}, used {snapshot.pool_uses}x")
+    resting = sum(bool(task.resting) for task in snapshot.tasks)
+    return [*figures, f"in quarantine {resting} of {len(snapshot.tasks)} tasks"] if resting else figures
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """`21 no_spread, 1 too_few`, the most first."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def _progress(snapshot: RunSnapshot) -> RenderableType:
@@ -146,19 +188,23 @@ def _phase(snapshot: RunSnapshot) -> str:
 def _figures(snapshot: RunSnapshot) -> list[str]:
     limit = f"/{snapshot.updates_max}" if snapshot.updates_max else ""
     recent = f" ({snapshot.recent} newest)" if snapshot.success_rate is not None else ""
-    staleness = (
-        "–"
-        if snapshot.staleness_mean is None
-        else f"{snapshot.staleness_mean:.1f} (max {snapshot.staleness_max})"
-    )
     return [
         f"success {percent(snapshot.success_rate)}{recent}",
         f"updates {snapshot.updates}{limit}",
         f"version {snapshot.policy_version} (serving {_versions(snapshot.serving_versions)})",
         f"trajectories {snapshot.trajectories}",
         f"actions/min {snapshot.actions_per_minute:.0f}",
-        f"staleness {staleness}",
+        f"staleness {_staleness(snapshot)}",
     ]
+
+
+def _staleness(snapshot: RunSnapshot) -> str:
+    """`0.8 (p50 1, p95 2, max 2)`, of the newest batch."""
+    if snapshot.staleness_mean is None:
+        return "–"
+    figures = {"p50": snapshot.staleness_p50, "p95": snapshot.staleness_p95, "max": snapshot.staleness_max}
+    known = ", ".join(f"{name} {value:.0f}" for name, value in figures.items() if value is not None)
+    return f"{snapshot.staleness_mean:.1f} ({known})"
 
 
 def _versions(versions: Iterable[int]) -> str:
@@ -179,11 +225,16 @@ def task_table(tasks: Iterable[TaskRow]) -> Table:
     """Success of each task among its newest trajectories."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("task", no_wrap=True)
-    for name in ("base", "now", "played"):
+    for name in ("base", "now", "played", "N", "cap"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=36)
     for task in tasks:
         now = Text(percent(task.success_rate), style=_rate_style(task))
-        table.add_row(task.task_id, percent(task.base_success_rate), now, str(task.trajectories))
+        next_group = [str(number or "–") for number in (task.rollouts, task.step_cap)]
+        rest = Text(task.resting, style="bold magenta")
+        table.add_row(
+            task.task_id, percent(task.base_success_rate), now, str(task.trajectories), *next_group, rest
+        )
     return table
 
 

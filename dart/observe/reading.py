@@ -1,21 +1,27 @@
 """Reading how a run stands: the vitals board and the record, never the actors, who may hang."""
 
 import json
+import shutil
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
 from dart.curation.actor import plan_of
 from dart.curation.phases import RunPhase, missing, phase_now
+from dart.curation.starvation import Stage
 from dart.observe.curve import Episode
+from dart.observe.events import STARVED
 from dart.observe.report import Report
 from dart.observe.session import Session
 from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
+from dart.observe.tasks import SUCCESS, TaskReport, clock, state, task_reports
 from dart.rundir import RunPaths
 from dart.store import records
 from dart.store.reader import StoreReader
@@ -23,10 +29,7 @@ from dart.store.reader import StoreReader
 RECENT = 200
 """Trajectories behind the success rate of the live view."""
 
-RECENT_PER_TASK = 40
-
-SUCCESS = 0.5
-"""A reward above it counts as success; MiniWoB++ rewards of the tasks here are 0 or 1, some in between."""
+MIB = 2**20
 
 _PHASES = {
     RunPhase.BEFORE: Phase.BASE_EVALUATION,
@@ -63,6 +66,9 @@ class SnapshotReader:
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
         metrics = newest.metrics if newest is not None else {}
+        reports = task_reports(self.store, self._config)
+        base = scores(self.store, records.Phase.BEFORE)
+        pool = [one for one in self.store.demonstrations() if not one.dropped]
         return RunSnapshot(
             run_dir=str(self.paths.root),
             taken_unix_s=time.time(),
@@ -80,13 +86,22 @@ class SnapshotReader:
             trajectories=totals.trajectories,
             actions_per_minute=totals.steps_per_minute,
             staleness_mean=metrics.get("staleness_mean"),
+            staleness_p50=metrics.get("staleness_p50"),
+            staleness_p95=metrics.get("staleness_p95"),
             staleness_max=int(metrics["staleness_max"]) if "staleness_max" in metrics else None,
+            rollouts_mean=fmean(report.rollouts for report in reports),
+            step_cap_mean=fmean(report.step_cap for report in reports),
+            steps_mean=totals.steps / totals.trajectories if totals.trajectories else None,
             restarts=sum(row.restarts for row in vitals),
             faults=totals.faults,
+            drops=totals.drops,
+            pool_size=len(pool),
+            pool_uses=sum(one.uses for one in self.store.demonstrations()),
+            notices=tuple(self._notices(vitals)),
             conservation=self.store.conservation(),
             evaluation_done=done,
             evaluation_total=total,
-            tasks=self._tasks(),
+            tasks=tuple(_task_row(report, base.get(report.task_id)) for report in reports),
             actors=tuple(_actor_row(row) for row in vitals if _is_shown(row)),
         )
 
@@ -112,25 +127,30 @@ class SnapshotReader:
             return _PHASES[now], total - len(left[records.Phase.AFTER]), total
         return _PHASES[now], 0, 0
 
-    def _tasks(self) -> tuple[TaskRow, ...]:
-        base = scores(self.store, records.Phase.BEFORE)
-        known = {task.task_id: task for task in self.store.task_statistics(RECENT_PER_TASK)}
-        rows = []
-        for task_id in self._config.tasks.train:
-            task = known.get(task_id)
-            rewards = task.recent_rewards if task is not None else ()
-            rows.append(
-                TaskRow(
-                    task_id=task_id,
-                    trajectories=0
-                    if task is None
-                    else task.groups_opened * self._config.curation.rollouts_per_group,
-                    recent=len(rewards),
-                    success_rate=sum(r > SUCCESS for r in rewards) / len(rewards) if rewards else None,
-                    base_success_rate=base[task_id].rate if task_id in base else None,
-                )
+    def _notices(self, vitals: Sequence[Vitals]) -> Iterator[str]:
+        """What is wrong beyond single actors."""
+        told = self.store.newest_event(STARVED)
+        if told is not None and told.data["stage"] != Stage.ENDED:
+            yield f"since {clock(told.unix_s - float(str(told.data['lasted_s'])))}: {told.data['text']}"
+        if any(row.name == "store" and row.state is ActorState.RUNNING and not row.ready for row in vitals):
+            free_mib = shutil.disk_usage(self.paths.root).free / MIB
+            yield (
+                "the store takes no writes now: the disk is full, or another process has locked the record "
+                f"({free_mib:.0f} MiB are free at {self.paths.root}); it goes on by itself when that ends"
             )
-        return tuple(rows)
+
+
+def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
+    return TaskRow(
+        task_id=report.task_id,
+        trajectories=report.finished,
+        recent=report.recent,
+        success_rate=report.success_rate,
+        base_success_rate=base.rate if base else None,
+        rollouts=report.rollouts,
+        step_cap=report.step_cap,
+        resting=state(report) if report.resting_reason else "",
+    )
 
 
 def read_snapshot(run_dir: Path) -> RunSnapshot:

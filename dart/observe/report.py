@@ -1,7 +1,7 @@
 """The final table: success of each task before and after, on held-out seeds, with 95 % intervals."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -136,8 +136,7 @@ def render(report: Report) -> "Table":
     from rich import box
     from rich.table import Table
 
-    families = {task.rpartition("/")[0] for task in report.tasks}
-    family = families.pop() if len(families) == 1 else ""
+    family = family_of(report.tasks)
     title = "success in % on held-out seeds, with 95 % intervals"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(f"{family} task".strip(), no_wrap=True)
@@ -149,6 +148,12 @@ def render(report: Report) -> "Table":
     table.add_section()
     table.add_row(MEAN, *_cells(report.mean), style="bold")
     return table
+
+
+def family_of(tasks: Iterable[str]) -> str:
+    """What all tasks have before the slash; empty when they differ."""
+    families = {task.rpartition("/")[0] for task in tasks}
+    return families.pop() if len(families) == 1 else ""
 
 
 def _cells(row: ReportRow) -> list[str]:

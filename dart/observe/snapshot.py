@@ -61,6 +61,24 @@ class TaskRow:
     """Among the recent ones; None before there is one."""
     base_success_rate: float | None = None
     """Of the base policy on held-out seeds; None if it was not measured."""
+    rollouts: int = 0
+    """N of its next group."""
+    step_cap: int = 0
+    """Most steps of an episode of its next group."""
+    resting: str = ""
+    """Until when and why it is in quarantine; empty when it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One rollout actor, as what it does for the others."""
+
+    name: str
+    state: str
+    """healthy, updating, stale, suspect or dead (`dart.rollout.health`)."""
+    version: int
+    reason: str
+    """Why it is not healthy; empty when it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +107,27 @@ class RunSnapshot:
     """Environment steps over the last minute."""
     staleness_mean: float | None = None
     """Policy versions between sampling and training, over the last batch; None before the first."""
+    staleness_p50: float | None = None
+    staleness_p95: float | None = None
     staleness_max: int | None = None
+    rollouts_mean: float | None = None
+    """Mean over tasks of N of the next group."""
+    step_cap_mean: float | None = None
+    """Mean over tasks of the step cap of the next group."""
+    steps_mean: float | None = None
+    """Environment steps of a finished episode; None before the first."""
     restarts: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
     """Failed attempts by `dart.types.FaultKind`."""
+    drops: Mapping[str, int] = field(default_factory=dict)
+    """Rollouts that were not trained, by reason."""
+    pool_size: int = 0
+    """Demonstrations of the experience pool that may be used."""
+    pool_uses: int = 0
+    """How often a group got one."""
+    notices: tuple[str, ...] = ()
+    """What is wrong now beyond single actors: who starves and why, a record that takes no writes."""
+    engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0
     """Episodes of the evaluation in progress that have ended."""
@@ -108,5 +143,6 @@ class RunSnapshot:
 
     @property
     def is_healthy(self) -> bool:
-        """Every actor is up and ready, and every rollout has one fate."""
-        return bool(self.actors) and self.well == len(self.actors) and self.conservation.holds
+        """Every actor is up and ready, every rollout has one fate, and nobody starves."""
+        is_well = bool(self.actors) and self.well == len(self.actors)
+        return is_well and self.conservation.holds and not self.notices

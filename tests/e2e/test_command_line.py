@@ -12,7 +12,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from dart import __version__
+from dart.config import load_config
 from dart.rundir import claimed
+from dart.store.records import DecisionKind, TaskDecision
+from dart.store.store import Store
+from dart.store.testing import step_at
+from dart.types import Demonstration
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -44,12 +49,27 @@ def test_help_lists_every_command() -> None:
     ended = dartrl("--help")
 
     assert ended.returncode == 0
-    for command in ("train", "eval", "pretrain", "status", "tree", "config"):
+    for command in ("train", "eval", "pretrain", "status", "tree", "tasks", "pool", "config"):
         assert f"│ {command} " in ended.stdout
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "eval", "pretrain", "status", "tree", "config check", "config show"]
+    "command",
+    [
+        "train",
+        "eval",
+        "pretrain",
+        "status",
+        "tree",
+        "tasks list",
+        "tasks show",
+        "pool import",
+        "pool list",
+        "pool show",
+        "pool drop",
+        "config check",
+        "config show",
+    ],
 )
 def test_every_command_explains_itself_with_examples(command: str) -> None:
     ended = dartrl(*command.split(), "--help")
@@ -155,6 +175,80 @@ def test_status_of_a_run_that_ended_before_it_began_ends_with_3(tmp_path: Path) 
     ended = dartrl("status", "--run-dir", tmp_path / "run", "--json")
 
     assert (ended.returncode, ended.stdout) == (3, "")
+
+
+@pytest.fixture
+def ended_run(tmp_path: Path) -> Path:
+    """A run that has ended: one task it knows something about, and one demonstration."""
+    run = tmp_path / "run"
+    text = load_config(REPOSITORY / "configs" / "smoke.toml", [f"run.dir={str(run)!r}"]).to_toml()
+    with claimed(run, resume=False, config_toml=text) as held, Store(held.paths.store) as store:
+        store.add_version("checkpoints/0")
+        store.record_decisions((FEWER,))
+        store.add_demonstrations([DEMONSTRATION])
+    return run
+
+
+FEWER = TaskDecision(
+    task_id="miniwob/click-test-2",
+    kind=DecisionKind.ROLLOUTS,
+    before="8",
+    after="4",
+    reason="success 0.80 over the last 8",
+    policy_version=12,
+    unix_s=0.0,
+)
+DEMONSTRATION = Demonstration(
+    pool_id=0,
+    task_id="miniwob/click-test-2",
+    seed=3,
+    origin="oracle",
+    instruction="click it",
+    reward=1.0,
+    steps=(step_at(0),),
+)
+
+
+def test_the_tasks_of_an_ended_run_are_listed_and_explained(ended_run: Path) -> None:
+    listed = dartrl("tasks", "list", "--run-dir", ended_run, "--json")
+    shown = dartrl("tasks", "show", "click-test-2", "--run-dir", ended_run)
+    unknown = dartrl("tasks", "show", "clik-test-2", "--run-dir", ended_run)
+
+    assert [task["rollouts"] for task in json.loads(listed.stdout)] == [4, 4]
+    assert shown.stdout.splitlines()[-1].endswith("N 8 -> 4: success 0.80 over the last 8 (version 12)")
+    assert (shown.returncode, unknown.returncode) == (0, 2)
+    assert "did you mean click-test-2?" in unknown.stderr
+
+
+def test_a_demonstration_is_listed_shown_and_taken_out_of_use(ended_run: Path) -> None:
+    listed = dartrl("pool", "list", "--run-dir", ended_run)
+    shown = dartrl("pool", "show", "1", "--run-dir", ended_run)
+    dropped = dartrl("pool", "drop", "1", "--run-dir", ended_run)
+    after = dartrl("pool", "list", "--run-dir", ended_run, "--json")
+
+    assert listed.stdout.splitlines()[1].split() == ["1", "3", "1", "0", "miniwob/click-test-2", "oracle"]
+    assert "click(point='<point>0 2</point>')" in shown.stdout
+    assert dropped.stdout == "demonstration 1 is out of use; 0 are in use\n"
+    assert [one["dropped"] for one in json.loads(after.stdout)] == [True]
+
+
+def test_a_demonstration_that_is_not_there_ends_with_2(ended_run: Path) -> None:
+    ended = dartrl("pool", "show", "9", "--run-dir", ended_run)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "the pool has no demonstration 9" in ended.stderr
+
+
+def test_the_pool_of_a_running_run_is_not_written_and_the_message_says_how_to(ended_run: Path) -> None:
+    with claimed(ended_run, resume=True, config_toml=(ended_run / "config.toml").read_text()):
+        ended = dartrl("pool", "import", ended_run, "--run-dir", ended_run)
+        listed = dartrl("pool", "list", "--run-dir", ended_run)
+
+    assert ended.returncode == 73
+    assert f"is running as process {os.getpid()}" in ended.stderr
+    assert "dartrl train --resume" in ended.stderr
+    assert "curation.experience_pool.folders" in ended.stderr
+    assert listed.returncode == 0
 
 
 def test_a_foreign_supervision_package_stops_every_command_with_78(tmp_path: Path) -> None:

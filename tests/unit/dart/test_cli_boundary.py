@@ -22,6 +22,7 @@ def code_after(error: BaseException) -> int:
     ("error", "code"),
     [
         (errors.DartError("x"), 1),
+        (errors.UsageError("x"), 2),
         (errors.NotRunningError("x"), 3),
         (errors.UnavailableError("x"), 69),
         (errors.RunDirectoryError("x"), 73),

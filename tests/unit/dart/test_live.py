@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 
 from dart.observe import live
-from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.store.records import Conservation
 
 
@@ -52,12 +52,32 @@ SNAPSHOT = RunSnapshot(
     trajectories=512,
     actions_per_minute=312.4,
     staleness_mean=0.84,
+    staleness_p50=1.0,
+    staleness_p95=2.0,
     staleness_max=2,
+    rollouts_mean=6.0,
+    step_cap_mean=7.5,
+    steps_mean=3.25,
+    drops={"too_few": 1, "no_spread": 19},
+    pool_size=12,
+    pool_uses=3,
+    engines=(
+        EngineRow(name="rollout-0", state="healthy", version=12, reason=""),
+        EngineRow(name="rollout-1", state="updating", version=11, reason="it loads version 12"),
+    ),
     restarts=3,
     faults={"infrastructure": 3, "policy": 0},
     conservation=Conservation(issued=600, trained=400, dropped=20, stored=150, leased=30),
     tasks=(
-        TaskRow(task_id="click", trajectories=64, recent=30, success_rate=0.6, base_success_rate=0.3),
+        TaskRow(
+            task_id="click",
+            trajectories=64,
+            recent=30,
+            success_rate=0.6,
+            base_success_rate=0.3,
+            rollouts=4,
+            step_cap=5,
+        ),
         TaskRow(task_id="type", trajectories=0, recent=0, success_rate=None),
     ),
     actors=ACTORS,
@@ -78,7 +98,7 @@ def line_with(text: str, word: str) -> str:
 def test_a_line_holds_all_figures_of_the_run() -> None:
     assert live.line(SNAPSHOT) == (
         "3:12/20:00  training  success 43 % (100 newest)  updates 12  version 12 (serving 11, 12)  "
-        "trajectories 512  actions/min 312  staleness 0.8 (max 2)  alive 4/5  restarts 3  "
+        "trajectories 512  actions/min 312  staleness 0.8 (p50 1, p95 2, max 2)  alive 4/5  restarts 3  "
         "faults infrastructure 3"
     )
 
@@ -105,6 +125,43 @@ def test_the_screen_shows_tasks_with_their_base_and_actors_with_their_state() ->
     assert line_with(text, "type").split()[:4] == ["type", "–", "–", "0"]
     assert "append 0.0 s" in line_with(text, "store  ")
     assert "issued 600 = trained 400 + dropped 20 + stored 150 + leased 30" in text
+
+
+def test_the_screen_shows_what_curation_does() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert "N 6.0  step cap 7.5  steps/episode 3.2  dropped 19 no_spread, 1 too_few  pool 12, used 3x" in text
+    assert line_with(text, "click").split()[6:8] == ["4", "5"]
+
+
+def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
+    rest = "in quarantine until 12:05:10: 20 attempts"
+    resting = replace(SNAPSHOT, tasks=(replace(SNAPSHOT.tasks[0], resting=rest),))
+
+    text = printed(live.screen(resting), width=200)
+
+    assert "in quarantine 1 of 1 tasks" in text
+    assert "in quarantine until 12:05:10" in line_with(text, "click")
+
+
+def test_an_engine_that_does_not_answer_says_why_and_the_others_nothing() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert "rollout-1 is updating: it loads version 12" in text
+    assert "rollout-0" not in text
+
+
+STARVED = "since 12:00:00: the trainer has waited 63 s for a batch (link: engines)"
+
+
+def test_who_starves_is_seen_and_makes_the_run_degraded() -> None:
+    starving = replace(SNAPSHOT, actors=ACTORS[:4], notices=(STARVED,))
+
+    text = printed(live.status(starving, pid=7))
+
+    assert not starving.is_healthy
+    assert "DEGRADED" in text
+    assert STARVED in text
 
 
 def test_a_lost_rollout_is_seen_as_an_inequality() -> None:
@@ -174,6 +231,14 @@ def test_a_new_phase_is_told_at_once() -> None:
     lines = plain_output((0.0, SNAPSHOT), (1.0, replace(SNAPSHOT, phase=Phase.DONE)))
 
     assert ["training" in lines[0], "done" in lines[1]] == [True, True]
+
+
+def test_a_notice_is_told_at_once_and_once_and_that_it_is_over() -> None:
+    starving = replace(SNAPSHOT, notices=(STARVED,))
+
+    lines = plain_output((0.0, SNAPSHOT), (1.0, starving), (2.0, starving), (3.0, SNAPSHOT))
+
+    assert lines[1:] == [f"  {STARVED}", "  nobody starves any more"]
 
 
 def test_on_a_terminal_the_last_picture_stays() -> None:

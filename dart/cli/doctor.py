@@ -1,0 +1,1 @@
+"""`dartrl doctor`."""

@@ -1,0 +1,172 @@
+"""`dartrl pool`: the experience pool of a run."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import AsJson, RunDir
+from dart.cli.record import recorded
+
+if TYPE_CHECKING:
+    from dart.rundir import RunPaths
+    from dart.store.store import Store
+
+pool_app = typer.Typer(
+    help="Successes from elsewhere, for groups in which every rollout failed.", no_args_is_help=True
+)
+
+PoolId = Annotated[int, typer.Argument(metavar="ID", help="Number of a demonstration, from `pool list`.")]
+
+
+@pool_app.command("import")
+def import_folder(
+    folder: Annotated[Path, typer.Argument(help="Folder with a demonstrations.jsonl and its screenshots.")],
+    run_dir: RunDir = None,
+) -> None:
+    """Add every success in a folder; what is in the pool already is not added twice.
+
+    The run must not be running: end it, import, go on with `dartrl train --resume`. Or name the folder in
+    `curation.experience_pool.folders`, and every start imports it.
+
+    **Examples**
+
+    * `dartrl pool import runs/base-policy/demonstrations --run-dir runs/hard`
+    * `python -m dart.environments.demonstrations --tasks miniwob/click-tab --out DIR` makes such a folder
+    """
+    with errors_as_exit_codes(run_dir):
+        _import(folder, run_dir)
+
+
+@pool_app.command("list")
+def list_pool(
+    run_dir: RunDir = None,
+    task: Annotated[str | None, typer.Option(help="Only those of one task.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every demonstration: its task, who played it, its steps, and how many groups it was added to.
+
+    **Examples**
+
+    * `dartrl pool list`
+    * `dartrl pool list --task click-tab --run-dir runs/hard`
+    """
+    with errors_as_exit_codes():
+        _list(run_dir, task, as_json=as_json)
+
+
+@pool_app.command()
+def show(pool_id: PoolId, run_dir: RunDir = None, as_json: AsJson = False) -> None:
+    """Show one demonstration step by step.
+
+    **Examples**
+
+    * `dartrl pool show 3`
+    * `dartrl pool show 3 --json | jq -r '.steps[].screenshot_sha256'`
+    """
+    with errors_as_exit_codes():
+        _show(pool_id, run_dir, as_json=as_json)
+
+
+@pool_app.command()
+def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
+    """Take a demonstration out of use. Groups that have it keep it; importing it again brings it back.
+
+    **Examples**
+
+    * `dartrl pool drop 3 --run-dir runs/hard`
+    """
+    with errors_as_exit_codes(run_dir):
+        _drop(pool_id, run_dir)
+
+
+def _import(folder: Path, run_dir: Path | None) -> None:
+    from dart.config import load_config
+    from dart.training.demonstrations import import_demonstrations
+
+    paths = recorded(run_dir)
+    config = load_config(paths.config)
+    with _held(paths, "import") as store:
+        added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs)
+        held = [one for one in store.demonstrations() if not one.dropped]
+    typer.echo(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
+    if idle := sum(one.task_id not in config.tasks.train for one in held):
+        typer.echo(f"{idle} of them are of tasks this run does not train")
+    if not config.curation.experience_pool.enabled:
+        typer.echo("the run does not use its pool: set curation.experience_pool.enabled when it goes on")
+
+
+def _list(run_dir: Path | None, task: str | None, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from dart.config import load_config
+    from dart.observe import tasks
+    from dart.store.reader import StoreReader
+
+    paths = recorded(run_dir)
+    with StoreReader(paths.store) as store:
+        held = store.demonstrations()
+    if task is not None:
+        known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
+        task_id = tasks.find_task(task, list(known))
+        held = tuple(one for one in held if one.task_id == task_id)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in held]))
+    elif held:
+        Console().print(tasks.pool_list(held))
+    else:
+        typer.echo("the pool is empty: `dartrl pool import FOLDER` adds to it")
+
+
+def _show(pool_id: int, run_dir: Path | None, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from dart.observe.tasks import check_demonstration
+    from dart.store.reader import StoreReader
+
+    with StoreReader(recorded(run_dir).store) as store:
+        check_demonstration(pool_id, store.demonstrations())
+        found = store.demonstration(pool_id)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
+    for number, step in enumerate(found.steps, start=1):
+        typer.echo(f"{number:3}  {step.answer}  (screen {step.screenshot_sha256[:12]})")
+
+
+def _drop(pool_id: int, run_dir: Path | None) -> None:
+    from dart.observe.tasks import check_demonstration
+
+    paths = recorded(run_dir)
+    with _held(paths, "drop") as store:
+        check_demonstration(pool_id, store.demonstrations())
+        store.drop_demonstration(pool_id)
+        left = sum(not one.dropped for one in store.demonstrations())
+    typer.echo(f"demonstration {pool_id} is out of use; {left} are in use")
+
+
+@contextmanager
+def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
+    """The record of a run that is not running, to be written; nobody can start the run meanwhile."""
+    from dart.rundir import claimed, holder
+    from dart.store.store import Store
+
+    if (pid := holder(paths.root)) is not None:
+        end(
+            f"the run in {paths.root} is running as process {pid} and alone writes its record: end it "
+            f"(Ctrl-C, or `kill {pid}`), then {what} and go on with `dartrl train --resume --run-dir "
+            f"{paths.root}`; or name the folder in curation.experience_pool.folders, "
+            "which every start and --resume imports",
+            ExitCode.CANNOT_CREATE,
+        )
+    unchanged = paths.config.read_text(encoding="utf-8")
+    with claimed(paths.root, resume=True, config_toml=unchanged) as held, Store(held.paths.store) as store:
+        yield store

@@ -1,0 +1,36 @@
+"""Finding the run a command is about, and its record."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dart.cli.boundary import end
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import RUNS
+
+if TYPE_CHECKING:
+    from dart.rundir import RunPaths
+
+
+def chosen(run_dir: Path | None) -> Path:
+    """The directory that was named, or that of the run in runs/ that is running or the newest there."""
+    from dart.rundir import latest_run
+
+    return run_dir or latest_run(RUNS)
+
+
+def recorded(run_dir: Path | None) -> "RunPaths":
+    """The run a command is about, which has a record to look at; it may be running or have ended."""
+    from dart.rundir import RunPaths, holder
+
+    paths = RunPaths(chosen(run_dir))
+    pid = holder(paths.root)
+    missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
+    if missing and pid is None:
+        end(f"the run in {paths.root} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+    if missing:
+        end(
+            f"the run in {paths.root} is running as process {pid} and has no record yet "
+            f"({missing.name} is missing); ask again in a moment",
+            ExitCode.UNKNOWN,
+        )
+    return paths

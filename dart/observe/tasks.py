@@ -1,0 +1,256 @@
+"""What is known and decided about each task, and the experience pool, read from the record and told."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dart.config import Config
+from dart.config_layers import did_you_mean, near
+from dart.errors import UsageError
+from dart.observe.live import in_words
+from dart.observe.report import family_of
+from dart.store.reader import StoreReader
+from dart.store.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+RECENT_PER_TASK = 40
+"""Trajectories behind a task's success rate."""
+
+SUCCESS = 0.5
+"""A reward above it counts as success; MiniWoB++ rewards of the tasks here are 0 or 1, some in between."""
+
+DECISIONS_MAX = 1000
+"""Newest decisions of a task that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """One task as the curator sees it."""
+
+    task_id: str
+    groups: int
+    """Opened so far."""
+    finished: int
+    """Episodes finished in training so far."""
+    success_rate: float | None
+    """Over its newest trajectories; None before the first."""
+    recent: int
+    """How many that is."""
+    rollouts: int
+    """N of its next group."""
+    step_cap: int
+    """Most steps of an episode of its next group."""
+    longest_success_steps: int | None
+    resting_until_unix_s: float | None
+    """It is in quarantine until then; None when it is not."""
+    resting_reason: str
+    demonstrations: int
+    """In the experience pool and in use."""
+    uses: int
+    """How many groups a demonstration was added to."""
+    drops: Mapping[str, int]
+    """Its groups that were not trained, by reason."""
+
+
+def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
+    """Every task of the run, in the order of its configuration."""
+    now_s = time.time() if now_unix_s is None else now_unix_s
+    known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
+    drops, finished = store.drops_by_task(), store.finished_by_task()
+    return [
+        _report(
+            task_id,
+            known.get(task_id),
+            drops=drops.get(task_id, {}),
+            finished=finished.get(task_id, 0),
+            config=config,
+            now_s=now_s,
+        )
+        for task_id in config.tasks.train
+    ]
+
+
+def _report(
+    task_id: str,
+    known: TaskStatistics | None,
+    *,
+    drops: Mapping[str, int],
+    finished: int,
+    config: Config,
+    now_s: float,
+) -> TaskReport:
+    rewards = known.recent_rewards if known else ()
+    decided = known.decided if known else {}
+    pool = known.demonstrations if known else ()
+    rest = resting(decided.get(DecisionKind.QUARANTINE), now_s)
+    return TaskReport(
+        task_id=task_id,
+        groups=known.groups_opened if known else 0,
+        finished=finished,
+        success_rate=sum(reward > SUCCESS for reward in rewards) / len(rewards) if rewards else None,
+        recent=len(rewards),
+        rollouts=decided_number(decided.get(DecisionKind.ROLLOUTS), config.curation.rollouts_per_group),
+        step_cap=decided_number(decided.get(DecisionKind.STEP_CAP), config.curation.step_cap),
+        longest_success_steps=known.longest_success_steps if known else None,
+        resting_until_unix_s=float(rest.after) if rest else None,
+        resting_reason=rest.reason if rest else "",
+        demonstrations=sum(not one.dropped for one in pool),
+        uses=sum(one.uses for one in pool),
+        drops=drops,
+    )
+
+
+def decided_number(decision: TaskDecision | None, otherwise: int) -> int:
+    """What was decided last, or what holds while nothing was."""
+    return int(decision.after) if decision is not None else otherwise
+
+
+def resting(decision: TaskDecision | None, now_unix_s: float) -> TaskDecision | None:
+    """The decision by which a task rests now; None when it does not."""
+    if decision is None or not decision.after or float(decision.after) <= now_unix_s:
+        return None
+    return decision
+
+
+def find_task(name: str, tasks: Sequence[str]) -> str:
+    """The task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
+
+    raises    UsageError
+    """
+    if name in tasks:
+        return name
+    ending = [task for task in tasks if task.endswith(f"/{name}")]
+    if len(ending) == 1:
+        return ending[0]
+    names = tasks if "/" in name else [task.rpartition("/")[2] for task in tasks]
+    hint = did_you_mean(near(name, names)) or f"; its tasks are {', '.join(tasks)}"
+    raise UsageError(f"the run has no task {name!r}{hint}")
+
+
+def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
+    """See that the pool has it, dropped or not.
+
+    raises    UsageError
+    """
+    if pool_id not in {one.pool_id for one in held}:
+        raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
+
+
+# ---- in words ----
+
+
+def task_list(reports: Sequence[TaskReport]) -> "Table":
+    """One row per task; what all of them have before the slash is said once."""
+    family = family_of(report.task_id for report in reports)
+    numbers = ("success", "N", "cap", "longest", "pool", "uses", "groups")
+    table = _table(f"{family} task".strip(), numbers, ("dropped", "state"))
+    for report in reports:
+        table.add_row(
+            report.task_id.removeprefix(f"{family}/"),
+            _percent(report.success_rate),
+            str(report.rollouts),
+            str(report.step_cap),
+            _or_dash(report.longest_success_steps),
+            str(report.demonstrations),
+            str(report.uses),
+            str(report.groups),
+            in_words(report.drops),
+            "active" if report.resting_until_unix_s is None else "resting",
+        )
+    return table
+
+
+def _table(first: str, numbers: Sequence[str], words: Sequence[str]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in words:
+        table.add_column(name)
+    return table
+
+
+def rests(reports: Iterable[TaskReport]) -> list[str]:
+    """A line for each task in quarantine, with the reason."""
+    return [f"{one.task_id} is {state(one)}" for one in reports if one.resting_until_unix_s is not None]
+
+
+def state(report: TaskReport) -> str:
+    """Whether it is played now, in words."""
+    if report.resting_until_unix_s is None:
+        return "active"
+    return f"in quarantine until {clock(report.resting_until_unix_s)}: {report.resting_reason}"
+
+
+def about(report: TaskReport) -> list[str]:
+    """A few lines on one task."""
+    lines = [
+        f"{report.task_id}  {state(report)}",
+        f"success {_percent(report.success_rate)} over the newest {report.recent}"
+        if report.recent
+        else "no episode of it was finished yet",
+        f"next group: {report.rollouts} rollouts of at most {report.step_cap} steps "
+        f"(longest success so far: {_or_dash(report.longest_success_steps)})",
+        f"groups: {report.groups} opened, {sum(report.drops.values())} dropped"
+        + (f" ({in_words(report.drops)})" if report.drops else ""),
+    ]
+    if report.demonstrations:
+        lines.append(f"experience pool: {report.demonstrations} demonstrations, used {report.uses} times")
+    return lines
+
+
+KINDS_IN_WORDS: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKind.STEP_CAP: "step cap"}
+
+
+def history(decisions: Iterable[TaskDecision]) -> list[str]:
+    """What was decided and why, oldest first, one line each."""
+    return [f"{clock(one.unix_s)}  {decision_in_words(one)}" for one in decisions]
+
+
+def decision_in_words(decision: TaskDecision) -> str:
+    """`N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
+    return f"{_change(decision)}: {decision.reason} (version {decision.policy_version})"
+
+
+def _change(decision: TaskDecision) -> str:
+    if decision.kind is not DecisionKind.QUARANTINE:
+        return f"{KINDS_IN_WORDS[decision.kind]} {decision.before} -> {decision.after}"
+    if not decision.after:
+        return "released"
+    return f"in quarantine until {clock(float(decision.after))}"
+
+
+def pool_list(demonstrations: Iterable[DemonstrationSummary]) -> "Table":
+    """One row per demonstration."""
+    table = _table("id", ("seed", "steps", "uses"), ("task", "origin", ""))
+    for one in demonstrations:
+        table.add_row(
+            str(one.pool_id),
+            str(one.seed),
+            str(one.num_steps),
+            str(one.uses),
+            one.task_id,
+            one.origin,
+            "dropped" if one.dropped else "",
+        )
+    return table
+
+
+def clock(unix_s: float) -> str:
+    """Local time of day; with the date when it is not today's."""
+    moment = time.localtime(unix_s)
+    is_today = moment[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", moment)
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{100 * rate:.0f} %"
+
+
+def _or_dash(number: int | None) -> str:
+    return "–" if number is None else str(number)
