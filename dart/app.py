@@ -27,6 +27,7 @@ from dart.observe.session import Session
 from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed
+from dart.store.check import check, refuse_damage, told
 from dart.store.store import Store
 from dart.training.experience_pool import fill_pool
 from supervision.child_spec import (
@@ -142,7 +143,7 @@ def train(
     """
     with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
         paths = directory.paths
-        prepare_record(config, paths)
+        resumed_at = prepare_record(config, paths)
         fill_experience_pool(config, paths)
         session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
         run = {
@@ -152,7 +153,7 @@ def train(
         }
         with ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system:
             stopped_by = _watch(system, session, paths, config, on_snapshot)
-        return _conclude(paths, config, session, stopped_by)
+        return _conclude(paths, config, session, stopped_by, resumed_at)
 
 
 def evaluate(
@@ -173,11 +174,18 @@ def evaluate(
         return train(measuring, on_snapshot=on_snapshot).report.before
 
 
-def prepare_record(config: Config, paths: RunPaths) -> None:
-    """Create or migrate the database and see that the base policy is version 0."""
+def prepare_record(config: Config, paths: RunPaths) -> int:
+    """Create or migrate the database and see that the base policy is version 0; returns the newest version.
+
+    Raises RecordDamaged for data of an earlier part of the run that contradict themselves.
+    """
     with Store(paths.store) as store:
         if store.latest_version() is None:
             store.add_version(str(config.training.policy))
+        newest = store.latest_version()
+    assert newest is not None
+    refuse_damage(paths, check(paths, config, fresh_since=newest.version))
+    return newest.version
 
 
 def fill_experience_pool(config: Config, paths: RunPaths) -> None:
@@ -248,8 +256,11 @@ def _refuse_early_end(verdict: str) -> None:
     raise TemporaryError(what)
 
 
-def _conclude(paths: RunPaths, config: Config, session: Session, stopped_by: int | None) -> TrainResult:
-    """What the run leaves, read from the record."""
+def _conclude(
+    paths: RunPaths, config: Config, session: Session, stopped_by: int | None, resumed_at: int
+) -> TrainResult:
+    """What the run leaves, read from the record, and whether the record is whole."""
+    findings = check(paths, config, fresh_since=resumed_at)
     with SnapshotReader(paths, config) as reader:
         return TrainResult(
             snapshot=reader.read(),
@@ -257,6 +268,8 @@ def _conclude(paths: RunPaths, config: Config, session: Session, stopped_by: int
             episodes=tuple(training_episodes(reader.store, session)),
             seed=config.run.seed,
             stopped_by=stopped_by,
+            violations=tuple(map(str, findings)),
+            failure=f"the data of the run is damaged:\n{told(findings)}" if findings else "",
         )
 
 

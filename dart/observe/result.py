@@ -23,6 +23,8 @@ class TrainResult:
     seed: int
     stopped_by: int | None = None
     """The signal that ended it before it was done, if one did."""
+    violations: tuple[str, ...] = ()
+    """What the check of the run's data found at its end; empty when it is sound."""
     failure: str = ""
     """Why it could not be done, in words with the remedy; empty if it was done."""
 
@@ -36,7 +38,9 @@ def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
         console.print(text, markup=False, highlight=False)
     if result.report.tasks:
         console.print(report.render(result.report))
-    console.print(f"{result.snapshot.conservation}; restarts {result.snapshot.restarts}", highlight=False)
+    verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
+    books = f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
+    console.print(books, highlight=False)
     told = f"{paths.root}: report.json, curve.png, checkpoints/"
     console.print(told, markup=False, highlight=False, soft_wrap=True)
 
@@ -56,5 +60,6 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "dropped": fates.dropped,
         "stored": fates.stored,
         "leased": fates.leased,
+        "violations": list(result.violations),
         "completed": result.stopped_by is None and not result.failure,
     }

@@ -21,8 +21,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class BlobStore:
     """Content-addressed PNG files: <root>/ab/abcd….png. Any number of processes may share it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
         self.root = root
+        if read_only:
+            return
         try:
             for first in range(256):
                 (root / f"{first:02x}").mkdir(parents=True, exist_ok=True)

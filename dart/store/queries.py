@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select, union_all
+from sqlalchemy import Connection, Row, bindparam, func, select, union, union_all
 
 from dart.store.records import (
     Batch,
@@ -25,7 +25,7 @@ from dart.store.records import (
     TaskStatistics,
     Version,
 )
-from dart.store.rows import read_demonstration
+from dart.store.rows import read_demonstration, unpack_steps
 from dart.store.schema import (
     batches,
     decisions,
@@ -160,6 +160,17 @@ INJECTED_LIVE = (
     .order_by(group_demonstrations.c.pool_id)
 )
 PARKED_STEPS = select(parked.c.steps).where(parked.c.rollout_id == bindparam("key"))
+SCREENSHOTS_OF_LIVE_GROUPS = (
+    select(steps.c.screenshot_sha256)
+    .join(rollouts, rollouts.c.rollout_id == steps.c.rollout_id)
+    .join(groups, groups.c.group_id == rollouts.c.group_id)
+    .where(groups.c.state.in_(LIVE), rollouts.c.state == RolloutState.STORED.value)
+)
+SCREENSHOTS_OF_POOL = (
+    select(pool_steps.c.screenshot_sha256)
+    .join(pool, pool.c.pool_id == pool_steps.c.pool_id)
+    .where(pool.c.dropped.is_(False))
+)
 LATEST_TRAJECTORIES = (
     select(trajectories)
     .where(trajectories.c.task_id == bindparam("task"))
@@ -371,3 +382,10 @@ def injected_by_group(
     for row in rows:
         by_group[row.group_id].append(demonstrations[row.pool_id])
     return by_group
+
+
+def screenshots_needed(connection: Connection) -> frozenset[str]:
+    """sha256 of every screenshot that may still be trained on or replayed."""
+    named = connection.execute(union(SCREENSHOTS_OF_LIVE_GROUPS, SCREENSHOTS_OF_POOL)).scalars()
+    packed = connection.execute(select(parked.c.steps)).scalars()
+    return frozenset(named) | {step.screenshot_sha256 for blob in packed for step in unpack_steps(blob)}

@@ -30,7 +30,7 @@ from dart.store.records import (
     Version,
 )
 from dart.store.rows import read_trajectory, unpack_steps
-from dart.store.schema import attempts, evaluations, rollouts, task_statistics, trajectories, versions
+from dart.store.schema import attempts, evaluations, rollouts, steps, task_statistics, trajectories, versions
 from dart.types import Demonstration, Group, Step, Trajectory
 
 
@@ -167,8 +167,8 @@ class StoreReader:
         with self._transaction() as connection:
             values = {"task": task_id, "limit": limit}
             rows = connection.execute(queries.LATEST_TRAJECTORIES, values).all()
-            steps = queries.steps_by_rollout(connection, rows)
-            return tuple(read_trajectory(row, steps[row.rollout_id]) for row in reversed(rows))
+            found = queries.steps_by_rollout(connection, rows)
+            return tuple(read_trajectory(row, found[row.rollout_id]) for row in reversed(rows))
 
     # what to show
 
@@ -177,10 +177,26 @@ class StoreReader:
         with self._transaction() as connection:
             return audit.conservation(connection)
 
-    def integrity(self, staleness_bound: int | None = None) -> tuple[str, ...]:
-        """Every contradiction in the record, in words; empty when it is sound."""
+    def integrity(
+        self, staleness_bound: int | None = None, since_version: int = 0
+    ) -> tuple[audit.Finding, ...]:
+        """Every contradiction in the record; empty when it is sound.
+
+        With a staleness bound, also what was trained too late into versions after `since_version`.
+        """
         with self._transaction() as connection:
-            return audit.violations(connection, staleness_bound)
+            return audit.violations(connection, staleness_bound, since_version)
+
+    def screenshots_needed(self) -> frozenset[str]:
+        """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""
+        with self._transaction() as connection:
+            return queries.screenshots_needed(connection)
+
+    def screenshots(self) -> frozenset[str]:
+        """sha256 of every screenshot that the record names."""
+        with self._transaction() as connection:
+            kept = connection.execute(select(steps.c.screenshot_sha256).distinct()).scalars()
+            return frozenset(kept) | queries.screenshots_needed(connection)
 
     def totals(self, last: int = 100, now_unix_s: float | None = None) -> Totals:
         """The figures of the live view; `last` is the window of the success rate in trajectories."""
