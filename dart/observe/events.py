@@ -10,9 +10,7 @@ from dart.observe.load import LOAD
 
 STARVED = "starved"
 PAUSED = "paused"
-TASK_RESTS = "task_rests"
-TASK_IS_BACK = "task_is_back"
-BATCH_OVERDUE = "batch_overdue"
+WORKER_STATE = "worker_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,12 @@ KINDS: Mapping[str, EventKind] = {
             "strict_s": "environments: in reset, step, observe and evaluate only",
             "engine_wait_s": "environments: waiting for an answer of the policy",
             "idle_s": "environments: without work",
-            "busy_s": "engines: at least one request in flight",
-            "weighted_s": "engines: requests in flight by `rollout.max_batch`, at most 1, over time",
+            "busy_s": "engines: answering requests; those that wait for a load or a hold do not count",
+            "weighted_s": "engines: requests being answered by `rollout.max_batch`, over time",
             "requests": "engines: answers given",
             "tokens": "engines: tokens answered",
             "load_s": "engines: loading a policy version",
+            "out_s": "engines: out of routing, for a load or for any other reason",
             "update_s": "trainer: in an update",
             "starved_s": "trainer: waiting for a batch",
             "blocked_s": "trainer: waiting for anything else",
@@ -68,23 +67,16 @@ KINDS: Mapping[str, EventKind] = {
             "reason": "what refused, and the remedy",
         },
     ),
-    TASK_RESTS: EventKind(
-        about="A task is left alone for a while: it costs rollouts or environments and teaches nothing.",
-        subject="the task",
-        fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
-    ),
-    TASK_IS_BACK: EventKind(
-        about="A task that rested is played like the others again.",
-        subject="the task",
-        fields={"reason": "what released it"},
-    ),
-    BATCH_OVERDUE: EventKind(
-        about="The trainer has a batch for longer than `curation.batch_lease_s`; told once for each lease.",
-        subject="the trainer",
+    WORKER_STATE: EventKind(
+        about="A rollout actor is healthy, updating, stale, suspect or dead from now on.",
+        subject="the rollout actor",
         fields={
-            "batch": "the batch's id",
-            "fence": "which lease of it",
-            "lease_s": "how long it may take",
+            "state": "what it is: `healthy`, `updating`, `stale`, `suspect` or `dead`",
+            "before": "what it was",
+            "reason": "why, where it is not healthy",
+            "version": "the policy version it serves; -1 while it does not run",
+            "required": "the oldest version that may still be served",
+            "since_unix_s": "when it was noticed",
         },
     ),
 }

@@ -1,13 +1,16 @@
 """The rollout actor: one engine, one policy version, requests batched as they come.
 
-Receives   Generate (environments), LoadVersion (weight_sync)
+Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync)
+Tells      the store how busy it was
 Waits for  its own worker thread, which runs the engine; the mailbox stays answerable meanwhile
 Dies when  a generate or a load overruns its deadline, or the engine fails
 On restart it serves the newest committed version (invariant stale-gate); requests it held are asked again
 """
 
 import zlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,88 +18,267 @@ from actors.actor import Actor, Sender, receives
 from actors.completion import Completion, Lock
 from dart import messages as m
 from dart.config import Config
+from dart.errors import DartError
+from dart.observe.load import LOAD, LoadMeter
 from dart.rollout.probe import probe_request
 from dart.rollout.protocol import Engine
 from dart.store.reader import StoreReader
-from dart.types import GenerateRequest, Generation
+from dart.store.records import Version
+from dart.types import GenerateRequest
 
 GENERATE_DEADLINE_S = 60.0
 LOAD_DEADLINE_S = 60.0
 
+HOLD_DEADLINE_S = 120.0
+"""A worker that was told to hold goes on by itself after this: whoever would say so may be gone."""
+
+GATE_LOOK_S = 0.2
+"""How often it is looked up which version is required."""
+
+RETRY_S = 1.0
+"""Until a checkpoint that could not be read at the start is looked for again."""
+
+TURN_AWAY_S = 0.2
+
+UNREADABLE = (DartError, OSError)
+"""How a checkpoint says that it is not there or not what was written."""
+
+Waiting = tuple[GenerateRequest, Completion[Any]]
+
 
 class RolloutActor(Actor):
-    """Collects requests while the engine is busy and hands it all of them next."""
+    """Collects requests while the engine is busy and hands it as many as fit into a batch next.
 
-    def on_start(self) -> None:
+    What makes it wait: a load (the requests wait along), a hold (until `Serve`), and the stale-gate: while it
+    serves a version older than weight_sync requires, it turns requests away.
+    """
+
+    async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
-        newest = StoreReader(Path(self.args["store"])).latest_version()
-        assert newest is not None, "version 0 is recorded before the tree starts"
-        self._probe = probe_request(self.identity.run_dir / "blobs")
-        self._engine = self._make_engine(Path(newest.checkpoint), newest.version)
-        self._queue: list[tuple[GenerateRequest, Completion[Generation]]] = []
+        self._meter = LoadMeter(self.clock.monotonic_s)
+        self._queue: deque[Waiting] = deque()
+        self._under_way: list[Waiting] = []
         self._engine_lock = Lock()
+        self._out: list[str] = []
+        """Why it is out of routing; empty when it is in."""
+        self._held_version: int | None = None
         self._is_serving = False
-        self._prove(newest.version)
+        self._loads = 0
+        """Told and not ended: requests wait for them, however old the version is that is served."""
+        self._required = -1
+        self._probe = probe_request(self.identity.run_dir / "blobs")
+        self._engine = await self._first_engine()
+        self._prove()
+        self.every(GATE_LOOK_S, self._mind_the_gate)
+        self.every(self._config.observe.load_every_s, self._record_load)
+
+    def on_stop(self) -> None:
+        self._record_load()
+
+    # ---- requests ----
 
     @receives(m.Generate)
-    async def generate(self, call: m.Generate, sender: Sender) -> Generation:
-        answer: Completion[Generation] = Completion()
+    async def generate(self, call: m.Generate, sender: Sender) -> Any:
+        """Answered by Generation, or by Wait when this engine may not serve its version any more."""
+        answer: Completion[Any] = Completion()
         self._queue.append((call.request, answer))
-        self._publish()
-        if not self._is_serving:
-            self.run(self._serve())
+        self._mind_the_gate()
         return await answer
 
-    @receives(m.LoadVersion)
-    async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded:
-        """Out of routing, load, prove by a real answer, back into routing."""
-        self.set_ready(False)
-        async with self._engine_lock:
-            await self._on_engine(
-                lambda: self._load_and_prove(Path(call.folder), call.version), "load", LOAD_DEADLINE_S
-            )
-        self._publish()
-        self.set_ready(True)
-        self.log.info("version_loaded", version=call.version)
+    @receives(m.Probe)
+    async def prove(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
+        """Somebody doubts this engine: out of routing until it gave a real answer."""
+        with self._out_of_routing("probe"):
+            async with self._engine_lock:
+                await self.in_thread(self._prove, name="probe", deadline_s=GENERATE_DEADLINE_S)
         return m.VersionLoaded(version=self._engine.version)
 
+    def _serve_if_due(self) -> None:
+        self._publish()
+        if self._queue and not self._is_serving and self._may_serve():
+            self._is_serving = True
+            self.run(self._serve())
+
     async def _serve(self) -> None:
-        self._is_serving = True
-        while self._queue:
+        while self._queue and self._may_serve():
             async with self._engine_lock:
-                batch = self._queue[: self._config.rollout.max_batch]
-                del self._queue[: len(batch)]
-                answers = await self._on_engine(
-                    lambda batch=batch: self._engine.generate([request for request, _ in batch]),  # type: ignore[misc]
-                    "generate",
-                    GENERATE_DEADLINE_S,
-                )
-            for (_, completion), answer in zip(batch, answers, strict=True):
-                completion.succeed(answer)
+                if self._queue and self._may_serve():  # a load may have been before it in the line
+                    await self._answer_batch()
         self._is_serving = False
         self._publish()
 
-    def _on_engine(self, work: Callable[[], Any], name: str, deadline_s: float) -> Completion[Any]:
-        return self.in_thread(work, name=name, deadline_s=deadline_s)
+    def _may_serve(self) -> bool:
+        return self._held_version is None and not self._is_stale()
+
+    def _is_stale(self) -> bool:
+        return self._engine.version < self._required
+
+    async def _answer_batch(self) -> None:
+        size = min(len(self._queue), self._config.rollout.max_batch)
+        self._under_way = batch = [self._queue.popleft() for _ in range(size)]
+        self._show_busy(size)
+        answers = await self.in_thread(
+            lambda: self._engine.generate([request for request, _ in batch]),
+            name="generate",
+            deadline_s=GENERATE_DEADLINE_S,
+        )
+        self._under_way = []
+        self._show_busy(0)
+        self._meter.add("requests", size)
+        self._meter.add("tokens", sum(len(answer.token_ids) for answer in answers))
+        for (_, completion), answer in zip(batch, answers, strict=True):
+            completion.succeed(answer)
+
+    # ---- versions ----
+
+    @receives(m.LoadVersion)
+    async def load_version(self, call: m.LoadVersion, sender: Sender) -> m.VersionLoaded | m.LoadFailed:
+        """Out of routing, load, prove by a real answer, back into routing."""
+        self._loads += 1
+        try:
+            if self._config.rollout.weight_update == "drain":
+                with self._out_of_routing("drain"):
+                    await self._drained()
+                    failure = await self._take_over(call)
+            else:
+                failure = await self._take_over(call)
+        finally:
+            self._loads -= 1
+        self._mind_the_gate()
+        if failure:
+            self.log.warning("version_not_loaded", version=call.version, reason=failure)
+            return m.LoadFailed(version=self._engine.version, reason=failure)
+        self.log.info("version_loaded", version=self._engine.version)
+        return m.VersionLoaded(version=self._engine.version)
+
+    @receives(m.Serve)
+    def serve(self, call: m.Serve, sender: Sender) -> None:
+        """Every engine has the version: go on."""
+        self._end_hold()
+
+    async def _drained(self) -> None:
+        """Answer what is here now; what comes later waits for the new version."""
+        if self._may_serve():
+            for _, completion in [*self._under_way, *self._queue]:
+                await completion
+
+    async def _take_over(self, call: m.LoadVersion) -> str:
+        """Why the version could not be loaded; empty when it is served now, or a newer one."""
+        if call.hold:
+            self._begin_hold(call.version)
+        try:
+            async with self._engine_lock:
+                if call.version > self._engine.version:
+                    await self._load(call)
+        except UNREADABLE as unreadable:
+            self._held_version = None
+            return str(unreadable)
+        return ""
+
+    async def _load(self, call: m.LoadVersion) -> None:
+        with self._out_of_routing("load"), self._meter.during("load_s"):
+            await self.in_thread(
+                lambda: self._load_and_prove(Path(call.folder), call.version),
+                name="load",
+                deadline_s=LOAD_DEADLINE_S,
+            )
 
     def _load_and_prove(self, folder: Path, version: int) -> None:
         self._engine.load(folder, version)
-        self._prove(version)
+        self._prove()
 
-    def _prove(self, version: int) -> None:
-        """A real answer at the new version; an engine that cannot give one must not come into routing."""
+    def _prove(self) -> None:
+        """A real answer at the engine's version; one that cannot give it must not come into routing."""
         served = self._engine.generate([self._probe])[0].policy_version
-        if served != version:
+        if served != self._engine.version:
             raise RuntimeError(
-                f"{self.identity.name!r} serves version {served}, version {version} was loaded"
+                f"{self.identity.name!r} answers with version {served}, version {self._engine.version} "
+                "was loaded"
             )
         self._publish()
 
-    def _publish(self) -> None:
-        self.set_gauges(version=self._engine.version, in_flight=len(self._queue) + int(self._is_serving))
+    def _begin_hold(self, version: int) -> None:
+        self._held_version = version
+        self._show_ready()
+        self.after(HOLD_DEADLINE_S, lambda: self._end_hold_if_forgotten(version))
 
-    def _make_engine(self, folder: Path, version: int) -> Engine:
+    def _end_hold(self) -> None:
+        self._held_version = None
+        self._mind_the_gate()
+
+    def _end_hold_if_forgotten(self, version: int) -> None:
+        if self._held_version == version:
+            self.log.warning("hold_forgotten", version=version, after_s=HOLD_DEADLINE_S)
+            self._end_hold()
+
+    # ---- routing ----
+
+    def _mind_the_gate(self) -> None:
+        """Serve, or turn away, as the version that is required says (it is on weight_sync's row)."""
+        slot = self.board.find("weight_sync")
+        if slot is not None:
+            self._required = max(self._required, int(self.board.get(slot, "gauge_version")))
+        if self._is_stale() and not self._loads:
+            self._turn_away()
+        self._show_ready()
+        self._serve_if_due()
+
+    def _turn_away(self) -> None:
+        why = f"{self.identity.name} serves version {self._engine.version}, {self._required} is required"
+        while self._queue:
+            _, completion = self._queue.popleft()
+            completion.succeed(m.Wait(retry_after_s=TURN_AWAY_S, reason=why))
+
+    @contextmanager
+    def _out_of_routing(self, reason: str) -> Iterator[None]:
+        self._out.append(reason)
+        self._show_ready()
+        try:
+            yield
+        finally:
+            self._out.remove(reason)
+            self._show_ready()
+
+    def _show_ready(self) -> None:
+        is_out = bool(self._out) or not self._may_serve()
+        self._meter.weigh("out_s", float(is_out))
+        if not self.is_stopping:
+            self.set_ready(not is_out)
+
+    # ---- what is shown ----
+
+    def _show_busy(self, requests: int) -> None:
+        """Of the engine: what waits while it loads or holds does not make it busy."""
+        self._meter.weigh("busy_s", float(requests > 0))
+        self._meter.weigh("weighted_s", requests / self._config.rollout.max_batch)
+        self._publish()
+
+    def _publish(self) -> None:
+        self.set_gauges(version=self._engine.version, in_flight=len(self._queue) + len(self._under_way))
+
+    def _record_load(self) -> None:
+        event = m.EventDraft(kind=LOAD, subject=self.identity.name, data=self._meter.totals())
+        self.tell("store", m.RecordEvents(events=(event,)))
+
+    # ---- the engine ----
+
+    async def _first_engine(self) -> Engine:
+        """Of the newest committed version; one that cannot be read is waited for, or for the next one."""
+        with StoreReader(Path(self.args["store"])) as reader:
+            while True:
+                newest = reader.latest_version()
+                assert newest is not None, "version 0 is recorded before the tree starts"
+                try:
+                    return self._make_engine(newest)
+                except UNREADABLE as unreadable:
+                    if newest.version == 0:
+                        raise  # nobody will write it anew
+                    self.log.warning("version_not_loaded", version=newest.version, reason=str(unreadable))
+                await self.sleep(RETRY_S)
+
+    def _make_engine(self, newest: Version) -> Engine:
         """Only the library that is chosen is imported."""
+        folder, version = Path(newest.checkpoint), newest.version
         seed = zlib.crc32(
             f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
         )

@@ -1,0 +1,184 @@
+"""Any order of publishes, loads, failures, deaths and starts keeps the promises of `dart.rollout.sync`."""
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dart.rollout.sync import LONGEST_RETRY_S, Load, Serve, Sync
+
+WORKERS = [f"rollout-{number}" for number in range(5)]
+
+
+class Pool(RuleBasedStateMachine):
+    """A pool of engines that do what they are told, fail or die, and the sync that tells them."""
+
+    all_at_once = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sync = Sync(all_at_once=self.all_at_once)
+        self.now_s = 0.0
+        self.newest = -1
+        self.serves: dict[str, int] = {}
+        """By worker that runs."""
+        self.told: dict[str, Load] = {}
+        """What a worker is loading."""
+        self.holding: set[str] = set()
+        self.publish()
+
+    # ---- what may happen, in any order ----
+
+    @rule()
+    def publish(self) -> None:
+        self.newest += 1
+        self.sync.published(self.newest)
+        self.carry_out()
+
+    @rule(worker=st.sampled_from(WORKERS), behind=st.integers(0, 2))
+    def start(self, worker: str, behind: int) -> None:
+        """A worker starts at the newest version, or a little late for it."""
+        if worker in self.serves:
+            return
+        self.serves[worker] = max(0, self.newest - behind)
+        self.sync.up(worker, self.serves[worker])
+        self.carry_out()
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def look(self, worker: str) -> None:
+        """The board is read again: no news."""
+        if worker in self.serves:
+            self.sync.up(worker, self.serves[worker])
+            self.carry_out()
+
+    @precondition(lambda self: self.told)
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        self.finish(data.draw(st.sampled_from(sorted(self.told))))
+
+    @precondition(lambda self: self.told)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.told)))
+        self.told.pop(worker)
+        self.holding.discard(worker)
+        self.sync.failed(worker, self.now_s)
+        self.carry_out()
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def die(self, worker: str) -> None:
+        self.serves.pop(worker, None)
+        self.told.pop(worker, None)
+        self.holding.discard(worker)
+        self.sync.down(worker)
+        self.carry_out()
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def load_that_nobody_waited_for(self, worker: str) -> None:
+        """It was taken for dead in the middle of a load, came back, and now the load is done."""
+        if worker in self.serves and worker not in self.told:
+            self.serves[worker] = self.newest
+            if self.all_at_once:
+                self.holding.add(worker)
+            self.sync.loaded(worker, self.newest)
+            self.carry_out()
+
+    @rule(seconds=st.floats(0.0, 5.0))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.carry_out()
+
+    # ---- carrying out ----
+
+    def finish(self, worker: str) -> None:
+        load = self.told.pop(worker)
+        self.serves[worker] = max(self.serves[worker], load.version)
+        self.sync.loaded(worker, self.serves[worker])
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        before = self.sync.required
+        actions = self.sync.next_actions(self.now_s)
+        if actions:
+            assert not self.told, "a sync began before the last one ended"
+        for action in actions:
+            if isinstance(action, Serve):
+                self.holding.discard(action.worker)
+                continue
+            assert action.worker in self.serves, "told to load, but it does not run"
+            assert self.serves[action.worker] < action.version == self.newest
+            assert action.worker not in self.told
+            self.told[action.worker] = action
+            if action.hold:
+                self.holding.add(action.worker)
+        assert self.sync.required >= before
+
+    # ---- what must hold ----
+
+    @invariant()
+    def one_at_a_time_has_one_worker_out(self) -> None:
+        if not self.all_at_once:
+            assert len(self.told) <= 1
+            assert not self.holding
+
+    @invariant()
+    def whoever_holds_waits_for_somebody_who_is_loading(self) -> None:
+        assert not self.holding or self.told
+
+    @invariant()
+    def what_is_required_was_published(self) -> None:
+        assert self.sync.required <= self.newest
+
+    @invariant()
+    def it_knows_who_is_loading(self) -> None:
+        for worker in WORKERS:
+            load = self.told.get(worker)
+            known = self.sync.updating(worker)
+            assert known == load.version if load is not None else known is None or worker in self.holding
+
+    def teardown(self) -> None:
+        """Left alone, everybody who runs comes to the newest version and serves it."""
+        for _ in range(4 * len(WORKERS)):
+            self.now_s += LONGEST_RETRY_S
+            self.carry_out()
+            for worker in sorted(self.told):
+                self.finish(worker)
+        assert set(self.serves.values()) <= {self.newest}
+        assert not self.told
+        assert not self.holding
+        assert self.sync.next_actions(self.now_s) == []
+        if self.serves:
+            assert self.sync.required == self.newest == self.sync.oldest_served
+
+
+class CoupledPool(Pool):
+    all_at_once = True
+
+
+TestOneAtATime = Pool.TestCase
+TestOneAtATime.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAllAtOnce = CoupledPool.TestCase
+TestAllAtOnce.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def versions_required(sync: Sync, starts: list[int], failing: set[int]) -> Iterator[int]:
+    """What is required after every event of one roll through the pool; who fails, fails for good."""
+    for number, version in enumerate(starts):
+        sync.up(f"w{number}", version)
+    for _ in starts:
+        for action in sync.next_actions(0.0):
+            assert isinstance(action, Load)
+            if int(action.worker[1:]) in failing:
+                sync.failed(action.worker, 0.0)
+            else:
+                sync.loaded(action.worker, action.version)
+            yield sync.required
+
+
+@given(st.integers(1, 8), st.data())
+def test_a_version_is_required_only_once_everybody_who_can_serves_it(count: int, data: st.DataObject) -> None:
+    failing = set(data.draw(st.lists(st.integers(0, count - 1), unique=True)))
+    required = list(versions_required(Sync(version=1), [0] * count, failing))
+    assert required[:-1] == [0] * (count - 1)
+    assert required[-1] == (0 if len(failing) == count else 1)
