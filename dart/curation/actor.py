@@ -1,14 +1,17 @@
 """The curator actor: who plays what next, what is trained next, and when the run is over.
 
-Receives   WorkRequest, RolloutStored, RolloutFailed, EvaluationStored, EvaluationFailed (environments);
-           BatchRequest, UpdateCommitted (trainer)
+Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationStored, EvaluationFailed
+           (environments); BatchRequest, UpdateCommitted (trainer)
 Asks       the store for every write; reads the record itself
+Tells      the store which tasks rest and which are back, and of a batch the trainer is late with
 Dies when  the record contradicts its book (it was wrong; the next one reads the record anew)
 On restart it rebuilds everything from the record; leases it had given out stay valid
 """
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
@@ -19,20 +22,31 @@ from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import open_desk
 from dart.curation.phases import Plan, RunPhase, missing, phase_now
-from dart.curation.quota import FixedQuota, GroupPlan
+from dart.curation.pool import Pool
+from dart.curation.quarantine import Limits
+from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.scheduling import Scheduling
+from dart.curation.step_cap import StepCap
 from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
+from dart.observe.events import BATCH_OVERDUE, TASK_IS_BACK, TASK_RESTS
 from dart.store.client import RecordClient
 from dart.store.reader import StoreReader
-from dart.store.records import Phase
+from dart.store.records import DecisionKind, Phase, TaskDecision
 from dart.types import RolloutLease
 
 OVERDUE_CHECK_S = 2.0
 """How often leases are checked against their deadlines."""
 
+PATIENCE_S = 10.0
+"""Whoever had to wait longer than this for its turn has given up: what it got would be lost."""
+
 EVALUATION_LEASE_S = 60.0
 """An evaluation episode that is not recorded by then is given to another environment."""
 
 RETRY_S = 0.2
+PAUSED_RETRY_S = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,16 @@ class EvaluationLease:
     deadline_unix_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Somebody was told to wait."""
+
+    since_s: float
+    """Monotonic time of the first of these answers in a row."""
+    reason: str
+    """Of the latest."""
+
+
 class CuratorActor(Actor):
     """Moves messages between the desk (decisions) and the world; one desk operation at a time."""
 
@@ -51,11 +75,21 @@ class CuratorActor(Actor):
         self._workers: list[str] = list(self.args["workers"])
         self._reader = StoreReader(Path(self.args["store"]))
         self._plan = plan_of(self._config, self.args["training_ends_unix_s"])
-        self._desk = await open_desk(settings_of(self._config), RecordClient(self, self._reader))
+        self._record = RecordClient(self, self._reader)
+        self._desk = await open_desk(
+            settings_of(self._config), self._record, self.clock.unix_s, self._tell_of_decision
+        )
         self._desk_lock = Lock()
-        self._evaluated = {
-            phase: {(e.task_id, e.seed) for e in self._reader.evaluations(phase)} for phase in Phase
+        self.waiting: dict[str, Waiting] = {}
+        """Environments that were told to wait the last time they asked."""
+        self.trainer_waiting: Waiting | None = None
+        self._missing = {
+            phase: dict.fromkeys(
+                missing(self._plan, {(e.task_id, e.seed) for e in self._reader.evaluations(phase)})
+            )
+            for phase in Phase
         }
+        """Evaluation episodes still to be played, in order."""
         self._evaluating: dict[tuple[str, int], EvaluationLease] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self._actions_known, self._actions_known_until_s = 0, 0.0
@@ -65,13 +99,21 @@ class CuratorActor(Actor):
 
     @receives(m.WorkRequest)
     async def work(self, call: m.WorkRequest, sender: Sender) -> RolloutLease | m.EvaluationTask | m.Wait:
+        answer = await self._work_for(call.environment)
+        if isinstance(answer, m.Wait):
+            self.waiting[call.environment] = self._waiting(self.waiting.get(call.environment), answer.reason)
+        else:
+            self.waiting.pop(call.environment, None)
+        return answer
+
+    async def _work_for(self, environment: str) -> RolloutLease | m.EvaluationTask | m.Wait:
         match self._phase():
             case RunPhase.TRAINING:
-                return await self._rollout_for(call.environment)
+                return await self._rollout_for(environment)
             case RunPhase.BEFORE:
-                return self._evaluation(Phase.BEFORE, call.environment)
+                return self._evaluation(Phase.BEFORE, environment)
             case RunPhase.AFTER:
-                return self._evaluation(Phase.AFTER, call.environment)
+                return self._evaluation(Phase.AFTER, environment)
             case RunPhase.OVER:
                 return m.Wait(retry_after_s=1.0, reason="the run is over")
 
@@ -92,10 +134,15 @@ class CuratorActor(Actor):
         async with self._desk_lock:
             await self._desk.failed(call.rollout_id, call.fence, call.kind, call.detail)
 
+    @receives(m.RolloutParked)
+    async def rollout_parked(self, call: m.RolloutParked, sender: Sender) -> None:
+        async with self._desk_lock:
+            await self._desk.look(call.rollout_id)
+
     @receives(m.EvaluationStored)
     def evaluation_stored(self, call: m.EvaluationStored, sender: Sender) -> None:
         self._evaluating.pop((call.task_id, call.seed), None)
-        self._evaluated[self._evaluation_phase()].add((call.task_id, call.seed))
+        self._missing[self._evaluation_phase()].pop((call.task_id, call.seed), None)
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
@@ -105,43 +152,89 @@ class CuratorActor(Actor):
         self._failures[episode] = self._failures.get(episode, 0) + 1
         self.log.warning("evaluation_failed", task=call.task_id, seed=call.seed, detail=call.detail)
         if self._failures[episode] >= self._config.curation.max_attempts:
-            self._evaluated[self._evaluation_phase()].add(episode)
+            self._missing[self._evaluation_phase()].pop(episode, None)
 
     # ---- trainer ----
 
     @receives(m.BatchRequest)
     async def batch(self, call: m.BatchRequest, sender: Sender) -> m.BatchLease | m.Wait | m.RunOver:
+        answer = await self._batch_now()
+        if isinstance(answer, m.Wait):
+            self.trainer_waiting = self._waiting(self.trainer_waiting, answer.reason)
+        else:
+            self.trainer_waiting = None
+        return answer
+
+    @receives(m.UpdateCommitted)
+    async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
+        async with self._desk_lock:
+            await self._desk.committed(call.version)
+
+    # ---- inside ----
+
+    async def _batch_now(self) -> m.BatchLease | m.Wait | m.RunOver:
         phase = self._phase()
         if phase is RunPhase.OVER:
             return m.RunOver()
         if phase is not RunPhase.TRAINING and self._reader.open_batch() is None:
             return m.Wait(retry_after_s=RETRY_S, reason=f"the run is in phase {phase}")
-        async with self._desk_lock:
-            decision = await self._desk.batch()
+        return await self._at_desk(self._batch_lease)
+
+    async def _batch_lease(self) -> m.BatchLease | m.Wait:
+        decision = await self._desk.batch()
         if isinstance(decision, NoBatch):
             return m.Wait(retry_after_s=decision.retry_after_s, reason=decision.reason)
         return m.BatchLease(batch_id=decision.batch_id, group_ids=decision.group_ids, fence=decision.fence)
 
-    @receives(m.UpdateCommitted)
-    async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
-        async with self._desk_lock:
-            await self._desk.reload()
-
-    # ---- inside ----
-
     async def _rollout_for(self, environment: str) -> RolloutLease | m.Wait:
-        async with self._desk_lock:
+        async def lease() -> RolloutLease | m.Wait:
             self._desk.serving(self._oldest_served())
-            answer = await self._desk.work(environment, self.clock.unix_s())
-        if isinstance(answer, NoWork):
-            return m.Wait(retry_after_s=answer.retry_after_s, reason=answer.reason)
-        return answer
+            answer = await self._desk.work(environment)
+            if isinstance(answer, NoWork):
+                return m.Wait(retry_after_s=answer.retry_after_s, reason=answer.reason)
+            return answer
+
+        return await self._at_desk(lease)
+
+    async def _at_desk(self, lease: Callable[[], Awaitable[T]]) -> T | m.Wait:
+        """Something to give out, when it is this one's turn at the desk.
+
+        Nothing is given out while the disk refuses writes, nor to whoever waited too long to be there still.
+        """
+        if self._record.paused:
+            return self._paused()
+        asked_s = self.clock.monotonic_s()
+        async with self._desk_lock:
+            if self.clock.monotonic_s() - asked_s > PATIENCE_S:
+                return m.Wait(retry_after_s=RETRY_S, reason="the curator was busy")
+            return await lease()
+
+    def _paused(self) -> m.Wait:
+        return m.Wait(
+            retry_after_s=PAUSED_RETRY_S, reason=f"the record takes no writes now: {self._record.paused}"
+        )
+
+    def _waiting(self, before: Waiting | None, reason: str) -> Waiting:
+        return Waiting(self.clock.monotonic_s() if before is None else before.since_s, reason)
+
+    def _tell_of_decision(self, decision: TaskDecision) -> None:
+        """Tasks that rest, and that are back, are events; every decision is in the record anyway."""
+        data = asdict(decision)
+        self.log.info("task_decision", **data)
+        if decision.kind is DecisionKind.QUARANTINE:
+            kind = TASK_RESTS if decision.after else TASK_IS_BACK
+            until = {"until_unix_s": float(decision.after)} if decision.after else {}
+            self._tell(kind, decision.task_id, {"reason": decision.reason, **until})
+
+    def _tell(self, kind: str, subject: str, data: Mapping[str, str | float]) -> None:
+        draft = m.EventDraft(kind=kind, subject=subject, data=data)
+        self.tell("store", m.RecordEvents(events=(draft,)))
 
     def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
         if phase is Phase.AFTER and (behind := self._not_settled()):
             return m.Wait(retry_after_s=RETRY_S, reason=behind)
         now_s = self.clock.unix_s()
-        for episode in missing(self._plan, self._evaluated[phase]):
+        for episode in self._missing[phase]:
             lease = self._evaluating.get(episode)
             # Whoever asks plays nothing: what it held, or an earlier life of it, is free again.
             if lease is None or lease.environment == environment or lease.deadline_unix_s < now_s:
@@ -173,8 +266,8 @@ class CuratorActor(Actor):
             updates=self._desk.curator.trainer_version or 0,
             actions=self._actions(),
             now_unix_s=self.clock.unix_s(),
-            missing_before=len(missing(self._plan, self._evaluated[Phase.BEFORE])),
-            missing_after=len(missing(self._plan, self._evaluated[Phase.AFTER])),
+            missing_before=len(self._missing[Phase.BEFORE]),
+            missing_after=len(self._missing[Phase.AFTER]),
         )
 
     def _actions(self) -> int:
@@ -198,25 +291,51 @@ class CuratorActor(Actor):
         return min(served, default=None)
 
     async def _take_back_overdue(self) -> None:
+        if self._record.paused:
+            return  # nobody could report what it holds, and nothing could be taken back
         async with self._desk_lock:
-            taken = await self._desk.take_back_overdue(self.clock.unix_s())
+            taken = await self._desk.take_back_overdue()
+            late = self._desk.overdue_batch()
         if taken:
             self.log.warning("leases_taken_back", count=taken)
+        if late is not None:
+            lease_s = self._config.curation.batch_lease_s
+            data = {"batch": late.batch_id, "fence": late.fence, "lease_s": lease_s}
+            self.log.error("batch_overdue", **data)
+            self._tell(BATCH_OVERDUE, "trainer", data)
 
 
 def settings_of(config: Config) -> Settings:
-    """The desk's settings from the configuration."""
-    group = GroupPlan(rollouts=config.curation.rollouts_per_group, step_cap=config.curation.step_cap)
+    """The desk's settings from the configuration; a switch that is off leaves its rule out."""
+    curation, seed = config.curation, config.run.seed
+    number, length, rest = curation.rollout_number, curation.trajectory_length, curation.quarantine
+    group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
+    cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
+    pool = Pool(max_uses=curation.experience_pool.max_uses, order_seed=seed)
+    limits = Limits(
+        fruitless_groups=rest.fruitless_groups,
+        failed_attempts=rest.failed_attempts,
+        lost_environments=rest.lost_environments,
+        rest_s=rest.rest_s,
+    )
     return Settings(
         tasks=config.tasks.train,
         seeds=TRAINING_SEEDS,
-        quota=FixedQuota(group),
+        quota=DynamicQuota(group=group, minimum=number.minimum, threshold=number.threshold)
+        if number.enabled
+        else FixedQuota(group),
+        step_cap=cap if length.enabled else None,
+        pool=pool if curation.experience_pool.enabled else None,
+        quarantine=limits if rest.enabled else None,
+        scheduling=Scheduling(curation.scheduling),
         groups_per_update=config.training.groups_per_update,
-        staleness_bound=config.curation.staleness,
-        max_attempts=config.curation.max_attempts,
-        lease_s=config.curation.lease_s,
+        staleness_bound=curation.staleness,
+        over_provision=curation.over_provision,
+        max_attempts=curation.max_attempts,
+        lease_s=curation.lease_s,
+        batch_lease_s=curation.batch_lease_s,
         retry_after_s=RETRY_S,
-        order_seed=config.run.seed,
+        order_seed=seed,
     )
 
 

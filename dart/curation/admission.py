@@ -13,7 +13,8 @@ in order of their floors, number j (from 0) is trained at version c + j // G.
   rather than overtaken until it is too old.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 
 
 def groups_admissible(
@@ -37,16 +38,28 @@ def groups_admissible(
     return until_too_old * groups_per_update - live_groups
 
 
+def most_groups(over_provision: float, groups_per_update: int) -> float:
+    """How many groups may be in flight or ready; what the trainer has is neither.
+
+    APRIL (arXiv 2509.18521) starts alpha times as much as an update takes, so that the slow ones need not be
+    waited for. Fewer than an update takes would never make a batch. An alpha of 0 is no bound.
+    """
+    if over_provision == 0:
+        return math.inf
+    return max(groups_per_update, math.ceil(over_provision * groups_per_update))
+
+
 def can_all_be_fresh(
-    floors: Sequence[int], *, trainer_version: int, groups_per_update: int, staleness_bound: int
+    floors: Mapping[int, int], *, trainer_version: int, groups_per_update: int, staleness_bound: int
 ) -> bool:
-    """Whether groups with these floors can all be trained in time, the first ones at `trainer_version`."""
-    return all(
-        trainer_version + position // groups_per_update <= floor + staleness_bound
-        for position, floor in enumerate(sorted(floors))
-    )
+    """Whether groups can all be trained in time, the first ones at `trainer_version`.
 
-
-def is_stale(oldest_version: int, *, trainer_version: int, staleness_bound: int) -> bool:
-    """Whether a step of this version is too old to be trained now."""
-    return trainer_version - oldest_version > staleness_bound
+    floors   how many groups there are of each floor; of equal ones only the last to be trained matters
+    """
+    before = 0
+    for floor in sorted(floors):
+        before += floors[floor]
+        last_trained_at = trainer_version + (before - 1) // groups_per_update
+        if floors[floor] and last_trained_at > floor + staleness_bound:
+            return False
+    return True

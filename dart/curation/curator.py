@@ -1,20 +1,23 @@
 """Who plays what next, and what is trained next: decisions over a book that mirrors the record.
 
-The book is a copy of the record's live groups. It is built from a snapshot and kept current by showing it
-rows again (`group_seen`, `rollout_seen`); it is never ahead of the record, so a restarted curator decides as
-the last one would have. No I/O, no clock: times come in.
+The book is built from a snapshot and kept current by showing it rows again (`group_seen`, `rollout_seen`) and
+telling it what was carried out; it is never ahead of the record, so a restarted curator decides as the last
+one would have. No I/O, no clock: times come in. Every decision takes O(log n), n being live groups or tasks.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dart.curation import groups
-from dart.curation.admission import can_all_be_fresh, groups_admissible, is_stale
+from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
+from dart.curation.book import Book, Counts
 from dart.curation.decisions import (
     DropGroup,
+    Inject,
     LeaseAgain,
     LeaseBatch,
     LeaseNew,
@@ -24,15 +27,19 @@ from dart.curation.decisions import (
     TakeBack,
 )
 from dart.curation.groups import DropReason
+from dart.curation.pool import Pool
+from dart.curation.quarantine import Limits
 from dart.curation.quota import Quota
-from dart.curation.selection import next_seed, next_task
-from dart.store.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
+from dart.curation.scheduling import Scheduling, why_no_new_group
+from dart.curation.step_cap import StepCap
+from dart.curation.tasks import TaskRules, Tasks
+from dart.store.records import Batch, GroupRecord, RolloutRecord, Snapshot, TaskDecision
 from dart.types import FaultKind, RolloutState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the curator goes by."""
+    """What the curator goes by; ideas that are None are switched off."""
 
     tasks: tuple[str, ...]
     seeds: Sequence[int]
@@ -43,7 +50,14 @@ class Settings:
     """K, in policy versions."""
     max_attempts: int
     lease_s: float
+    batch_lease_s: float = 600.0
     retry_after_s: float = 0.5
+    over_provision: float = 0.0
+    """APRIL's alpha: groups in flight or ready for each group of an update; 0 for no bound but staleness."""
+    scheduling: Scheduling = Scheduling.ROLLOUT
+    step_cap: StepCap | None = None
+    pool: Pool | None = None
+    quarantine: Limits | None = None
     order_seed: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
     """Relative share of groups by task; 1 where not given."""
@@ -59,42 +73,109 @@ class Settings:
                 f"{self.groups_per_update}, {self.staleness_bound}, {self.max_attempts}"
             )
 
+    @property
+    def task_rules(self) -> TaskRules:
+        """The part about single tasks."""
+        return TaskRules(
+            quota=self.quota,
+            step_cap=self.step_cap,
+            quarantine=self.quarantine,
+            order_seed=self.order_seed,
+            weights=self.weights,
+        )
+
 
 WorkDecision = TakeBack | LeaseAgain | LeaseNew | OpenGroup | NoWork
 
 
 class Curator:
-    """The book and the decisions taken from it."""
+    """The decisions, and the book and the tasks they are taken from."""
 
     def __init__(self, settings: Settings, snapshot: Snapshot, serving_version: int | None = None) -> None:
         self.settings = settings
         self.serving_version = serving_version
         """Oldest version any engine serves; None while none does. Nothing is opened before it is known."""
         self.trainer_version = snapshot.version
-        self._groups = {group.group_id: group for group in snapshot.groups}
-        self._tasks = {task.task_id: task for task in snapshot.tasks}
+        self.open_batch = snapshot.batch
+        """The batch leased to the trainer."""
+        self._book = Book(snapshot.groups)
+        self.tasks = Tasks(settings.tasks, snapshot.tasks, settings.task_rules)
+        self._given_up: dict[int, None] = {}
+        """Unfinished groups of tasks that cannot be played."""
+        self._group_of: dict[str, int] = {}
+        """The group each environment played in last, where it stays with it."""
+        for group_id in self._book.unfinished:
+            self.tasks.group_is_played(self._book[group_id].task_id, 1)
 
     # what happened
 
     def group_seen(self, group: GroupRecord) -> None:
         """A group was opened."""
-        if group.group_id not in self._groups:
-            known = self._statistics(group.task_id)
-            self._tasks[group.task_id] = replace(known, groups_opened=known.groups_opened + 1)
-        self._groups[group.group_id] = group
+        is_new = self._book.get(group.group_id) is None
+        self._book.put(group)
+        if is_new:
+            self.tasks.group_opened(group.task_id)
 
     def rollout_seen(self, rollout: RolloutRecord) -> None:
-        """A rollout was leased, taken back, finished or dropped; settled groups are out of the book."""
-        group = self._groups.get(rollout.group_id)
+        """A rollout was leased, taken back, parked, finished or dropped; settled groups do not count."""
+        group = self._book.get(rollout.group_id)
         if group is None:
             return
-        others = [known for known in group.rollouts if known.rollout_id != rollout.rollout_id]
-        members = sorted([*others, rollout], key=lambda member: member.rollout_id)
-        self._groups[group.group_id] = replace(group, rollouts=tuple(members))
+        was_played = rollout.group_id in self._book.unfinished
+        before = self._book.put_rollout(rollout)
+        if rollout.environment is not None and self.settings.scheduling.keeps_environments_with_their_group:
+            self._group_of[rollout.environment] = rollout.group_id
+        was_stored = before is not None and before.state == RolloutState.STORED
+        if rollout.state == RolloutState.STORED and not was_stored and rollout.reward is not None:
+            self.tasks.episode_ended(group.task_id, rollout.reward, rollout.num_steps)
+        if was_played and rollout.group_id not in self._book.unfinished:
+            self.tasks.group_is_played(group.task_id, -1)
 
-    def group_dropped(self, group_id: int) -> None:
+    def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
+        """A lease was taken back, because its environment died or hung or told a fault.
+
+        What an engine is to blame for says nothing about the task.
+        """
+        group = self._book.get(group_id)
+        if group is not None and fault_kind != FaultKind.POLICY:
+            self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
+
+    def injected(self, decision: Inject) -> None:
+        """A demonstration was added to a group."""
+        group = self._book[decision.group_id]
+        self._book.put(replace(group, injected=(*group.injected, decision.pool_id)))
+        self.tasks.demonstration_used(group.task_id, decision.pool_id)
+
+    def group_dropped(self, group_id: int, now_unix_s: float) -> None:
         """A group is out of the book."""
-        del self._groups[group_id]
+        was_played = group_id in self._book.unfinished
+        self._given_up.pop(group_id, None)
+        group = self._book.remove(group_id)
+        if was_played:
+            self.tasks.group_is_played(group.task_id, -1)
+        elif max(rewards := groups.rewards(group), default=0.0) <= groups.SPREAD:
+            self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=bool(rewards))
+
+    def batch_leased(self, batch: Batch) -> None:
+        """The trainer has a batch, perhaps the same one again."""
+        self.open_batch = batch
+        for group_id in batch.group_ids:
+            self._book.put(replace(self._book[group_id], batch_id=batch.batch_id))
+
+    def update_committed(self, version: int) -> None:
+        """The open batch was trained and made this version."""
+        assert self.open_batch is not None
+        for group_id in self.open_batch.group_ids:
+            self._book.remove(group_id)
+        self.open_batch = None
+        self.trainer_version = version
+
+    def decided(self, decisions: Iterable[TaskDecision]) -> None:
+        """Decisions about tasks are in the record."""
+        for decision in decisions:
+            self.tasks.decided(decision)
+            if self.tasks[decision.task_id].is_unplayable:
+                self._give_up(decision.task_id)
 
     # what to do
 
@@ -103,23 +184,24 @@ class Curator:
 
         TakeBack and OpenGroup prepare work: carry them out, show the result, ask again.
         """
-        for rollout in self._played_by(environment):
-            return self._take_back(rollout, f"{environment} asked for work while it held this lease")
+        if (held := self._book.played_by(environment)) is not None:
+            return self._take_back(held, f"{environment} asked for work while it held this lease")
         deadline_unix_s = now_unix_s + self.settings.lease_s
-        for group in self._oldest_first():
-            if (waiting := groups.awaiting(group)) is not None:
-                return LeaseAgain(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
-        for group in self._oldest_first():
-            if groups.unissued(group):
-                return LeaseNew(group_id=group.group_id, deadline_unix_s=deadline_unix_s)
-        return self._new_group()
+        if (own := self._group_to_stay_with(environment)) is not None:
+            lease = self._lease_of(own, deadline_unix_s)
+            return lease or self._no_work(f"the other rollouts of group {own.group_id} are being played")
+        for index in (self._book.with_awaiting, self._book.with_unissued):
+            if (group_id := index.first()) is not None and (
+                lease := self._lease_of(self._book[group_id], deadline_unix_s)
+            ) is not None:
+                return lease
+        return self._new_group(now_unix_s)
 
     def overdue(self, now_unix_s: float) -> tuple[TakeBack, ...]:
         """Leases whose deadline has passed, to be played again by somebody else."""
         return tuple(
             self._take_back(rollout, f"{rollout.environment} did not report by the deadline of its lease")
-            for rollout in self._played()
-            if rollout.deadline_unix_s <= now_unix_s
+            for rollout in self._book.overdue(now_unix_s)
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> TakeBack:
@@ -132,107 +214,142 @@ class Curator:
             max_attempts=1 if fault_kind == FaultKind.TASK else self.settings.max_attempts,
         )
 
+    def injection(self) -> Inject | None:
+        """A demonstration for a group in which everything failed; None when there is none to add."""
+        if self.settings.pool is None:
+            return None
+        stale = set(self._stale())
+        for group_id in self._book.worthless.keys() - stale:
+            group = self._book[group_id]
+            known = self.tasks[group.task_id].demonstrations.values()
+            if (found := self.settings.pool.demonstration_for(group, known)) is not None:
+                return Inject(group_id=group_id, pool_id=found.pool_id)
+        return None
+
     def drops(self) -> tuple[DropGroup, ...]:
-        """Groups that will never be trained."""
-        reasons = ((group, self._why_drop(group)) for group in self._unbatched())
-        return tuple(
-            DropGroup(group_id=group.group_id, reason=why) for group, why in reasons if why is not None
-        )
+        """Groups that will never be trained, once `injection` has nothing to add."""
+        reasons = dict.fromkeys(self._given_up, DropReason.QUARANTINED)
+        reasons |= self._book.worthless
+        reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
+        return tuple(DropGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))
+
+    def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
+        """What about tasks has changed; it counts once it is in the record (`decided`)."""
+        return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
     def batch(self) -> LeaseBatch | NoBatch:
         """The oldest ready groups, unless taking them would make a group left behind too old."""
-        ready = [group for group in self._oldest_first() if self._is_ready(group)]
-        wanted = self.settings.groups_per_update
-        if len(ready) < wanted:
-            return self._no_batch(f"{len(ready)} of {wanted} groups are ready, {len(self._groups)} are live")
-        chosen = tuple(group.group_id for group in ready[:wanted])
+        ready, wanted = len(self._book.ready), self.settings.groups_per_update
+        if ready < wanted:
+            return self._no_batch(f"{ready} of {wanted} groups are ready, {len(self._book)} are live")
+        chosen = self._book.ready.smallest(wanted)
         if (slow := self._would_be_too_late(chosen)) is not None:
             return self._no_batch(
                 f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
             )
-        return LeaseBatch(group_ids=chosen)
+        return LeaseBatch(group_ids=tuple(chosen))
+
+    def counts(self) -> Counts:
+        """How many groups stand where."""
+        return self._book.counts()
 
     # how
 
-    def _statistics(self, task_id: str) -> TaskStatistics:
-        new = TaskStatistics(task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None)
-        return self._tasks.get(task_id, new)
-
-    def _unbatched(self) -> list[GroupRecord]:
-        return [group for group in self._groups.values() if group.batch_id is None]
-
-    def _oldest_first(self) -> list[GroupRecord]:
-        return sorted(self._unbatched(), key=lambda group: (groups.version_floor(group), group.group_id))
-
-    def _played(self) -> Iterator[RolloutRecord]:
-        for group in self._groups.values():
-            for rollout in group.rollouts:
-                if rollout.state == RolloutState.LEASED and rollout.environment is not None:
-                    yield rollout
-
-    def _played_by(self, environment: str) -> list[RolloutRecord]:
-        return [rollout for rollout in self._played() if rollout.environment == environment]
-
     def _take_back(self, rollout: RolloutRecord, detail: str) -> TakeBack:
-        return self.after_fault(rollout.rollout_id, rollout.fence, FaultKind.INFRASTRUCTURE, detail)
+        told = self.after_fault(rollout.rollout_id, rollout.fence, FaultKind.INFRASTRUCTURE, detail)
+        return replace(told, environment_lost=True)
 
-    def _new_group(self) -> OpenGroup | NoWork:
+    def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
+        """The group whose other rollouts this environment has to wait for."""
+        group_id = self._group_of.get(environment)
+        if group_id is None or group_id not in self._book.unfinished:
+            self._group_of.pop(environment, None)
+            return None
+        return self._book[group_id]
+
+    def _lease_of(self, group: GroupRecord, deadline_unix_s: float) -> LeaseAgain | LeaseNew | None:
+        """What there is to play of a group: what awaits somebody before what is new."""
+        if (waiting := groups.awaiting(group)) is not None:
+            return LeaseAgain(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
+        if groups.unissued(group):
+            return LeaseNew(group_id=group.group_id, deadline_unix_s=deadline_unix_s)
+        return None
+
+    def _give_up(self, task_id: str) -> None:
+        """Nothing more of this task is played for now."""
+        for group_id in self._book.unfinished:
+            if self._book[group_id].task_id == task_id:
+                self._given_up[group_id] = None
+
+    def _new_group(self, now_unix_s: float) -> OpenGroup | NoWork:
         if self.serving_version is None or self.trainer_version is None:
             return self._no_work("no engine serves a policy version yet")
+        if reason := self._why_no_new_group(self.serving_version, self.trainer_version):
+            return self._no_work(reason)
+        following = self.tasks.next_group(now_unix_s)
+        if following is None:
+            return self._no_work(self.tasks.why_none(now_unix_s))
+        return OpenGroup(
+            task_id=following.task_id,
+            seed=self.tasks.seed_of(following, self.settings.seeds),
+            rollouts_wanted=following.plan.rollouts,
+            step_cap=following.plan.step_cap,
+            policy_version=self.serving_version,
+            probes_length=following.probes_length,
+        )
+
+    def _why_no_new_group(self, serving_version: int, trainer_version: int) -> str:
+        """What forbids to open a group, in words; empty when nothing does."""
+        settings, live = self.settings, len(self._book)
         admissible = groups_admissible(
-            serving_version=self.serving_version,
-            trainer_version=self.trainer_version,
-            live_groups=len(self._groups),
-            groups_per_update=self.settings.groups_per_update,
-            staleness_bound=self.settings.staleness_bound,
+            serving_version=serving_version,
+            trainer_version=trainer_version,
+            live_groups=live,
+            groups_per_update=settings.groups_per_update,
+            staleness_bound=settings.staleness_bound,
         )
         if admissible <= 0:
-            return self._no_work(
-                f"{len(self._groups)} groups are live; one more could be older than "
-                f"{self.settings.staleness_bound} versions when it is trained "
-                f"(trainer at {self.trainer_version}, engines at {self.serving_version})"
+            return (
+                f"{live} groups are live; one more could be older than {settings.staleness_bound} versions "
+                f"when it is trained (trainer at {trainer_version}, engines at {serving_version})"
             )
-        return self._open_group(self.serving_version)
-
-    def _open_group(self, serving_version: int) -> OpenGroup:
-        settings = self.settings
-        opened = {task_id: task.groups_opened for task_id, task in self._tasks.items()}
-        task_id = next_task(settings.tasks, opened, settings.weights, settings.order_seed)
-        plan = settings.quota.plan(self._statistics(task_id))
-        return OpenGroup(
-            task_id=task_id,
-            seed=next_seed(task_id, opened.get(task_id, 0), settings.seeds, settings.order_seed),
-            rollouts_wanted=plan.rollouts,
-            step_cap=plan.step_cap,
-            policy_version=serving_version,
+        most = most_groups(settings.over_provision, settings.groups_per_update)
+        if self._book.unbatched >= most:
+            return (
+                f"{self._book.unbatched} groups are in flight or ready, over-provisioning allows {most:.0f}"
+            )
+        return why_no_new_group(
+            settings.scheduling,
+            serving_version=serving_version,
+            trainer_version=trainer_version,
+            live_groups=live,
+            groups_per_update=settings.groups_per_update,
         )
 
-    def _is_ready(self, group: GroupRecord) -> bool:
-        return groups.is_complete(group) and self._why_drop(group) is None
+    def _stale(self) -> list[int]:
+        if self.trainer_version is None:
+            return []
+        return self._book.stale(self.trainer_version - self.settings.staleness_bound)
 
-    def _why_drop(self, group: GroupRecord) -> DropReason | None:
-        oldest = groups.oldest_step(group)
-        if oldest is not None and self.trainer_version is not None:
-            bound = self.settings.staleness_bound
-            if is_stale(oldest, trainer_version=self.trainer_version, staleness_bound=bound):
-                return DropReason.STALE
-        return groups.why_untrainable(group)
-
-    def _would_be_too_late(self, chosen: tuple[int, ...]) -> GroupRecord | None:
+    def _would_be_too_late(self, chosen: Sequence[int]) -> GroupRecord | None:
         """An unfinished group that would become stale if it were left behind; None to go ahead.
 
         Where some group will be stale whatever is chosen there is nothing to wait for.
         """
-        left = [group for group in self._oldest_first() if group.group_id not in chosen]
+        live = self._book.floors()
+        left = Counter(live)
+        left.subtract(groups.version_floor(self._book[group_id]) for group_id in chosen)
         if self._can_all_be_fresh(left, updates_from_now=1) or not self._can_all_be_fresh(
-            self._unbatched(), updates_from_now=0
+            live, updates_from_now=0
         ):
             return None
-        return next(group for group in left if not groups.is_complete(group))
+        slow = self._book.unfinished.first()
+        assert slow is not None, "of ready groups the oldest are chosen, so the rest is in time"
+        return self._book[slow]
 
-    def _can_all_be_fresh(self, live: Sequence[GroupRecord], updates_from_now: int) -> bool:
+    def _can_all_be_fresh(self, floors: Mapping[int, int], updates_from_now: int) -> bool:
         return can_all_be_fresh(
-            [groups.version_floor(group) for group in live],
+            floors,
             trainer_version=(self.trainer_version or 0) + updates_from_now,
             groups_per_update=self.settings.groups_per_update,
             staleness_bound=self.settings.staleness_bound,

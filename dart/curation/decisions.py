@@ -15,6 +15,7 @@ class OpenGroup:
     rollouts_wanted: int
     step_cap: int
     policy_version: int
+    probes_length: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class TakeBack:
     fault_kind: FaultKind
     detail: str
     max_attempts: int
+    environment_lost: bool = False
+    """Its environment died or hung; else it lives and told of a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,14 @@ class NoWork:
 
     retry_after_s: float
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inject:
+    """Add a demonstration to a group in which every rollout failed."""
+
+    group_id: int
+    pool_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

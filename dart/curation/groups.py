@@ -16,6 +16,8 @@ class DropReason(StrEnum):
     """All rewards are equal, so no rollout is better than another."""
     TOO_FEW = "too_few"
     """Fewer than two rollouts were finished: nothing to compare."""
+    QUARANTINED = "quarantined"
+    """Its task rests because of faults; what was not complete is not played on."""
     STALE = "stale"
     """A step is older than the staleness bound. Admission prevents it; a lowered bound may cause it."""
 
@@ -26,7 +28,7 @@ def unissued(group: GroupRecord) -> int:
 
 
 def awaiting(group: GroupRecord) -> RolloutRecord | None:
-    """Its first rollout whose last attempt failed and that nobody plays now."""
+    """Its first rollout that nobody plays now: its last attempt failed, or it was parked."""
     idle = (r for r in group.rollouts if r.state == RolloutState.LEASED and r.environment is None)
     return next(idle, None)
 
@@ -41,20 +43,31 @@ def rewards(group: GroupRecord) -> tuple[float, ...]:
     return tuple(r.reward for r in group.rollouts if r.state == RolloutState.STORED and r.reward is not None)
 
 
+def has_only_failed(group: GroupRecord) -> bool:
+    """Whether it is complete, something of it was finished and nothing succeeded."""
+    found = rewards(group)
+    return is_complete(group) and bool(found) and max(found) <= SPREAD
+
+
 def why_untrainable(group: GroupRecord) -> DropReason | None:
-    """Why a complete group teaches nothing; None when it does or is not complete."""
+    """Why a complete group teaches nothing; None when it does or is not complete.
+
+    A demonstration is a success: beside rollouts that all failed it makes spread.
+    """
     if not is_complete(group):
         return None
     found = rewards(group)
+    if group.injected and found:
+        return None
     if len(found) < 2:
         return DropReason.TOO_FEW
     return None if max(found) - min(found) > SPREAD else DropReason.NO_SPREAD
 
 
 def oldest_step(group: GroupRecord) -> int | None:
-    """Least policy version among the steps of its finished rollouts; None while there are none."""
-    stored = (r.oldest_version for r in group.rollouts if r.state == RolloutState.STORED)
-    return min((version for version in stored if version is not None), default=None)
+    """Least policy version among the steps it has, parked ones included; None while there are none."""
+    kept = (r.oldest_version for r in group.rollouts if r.state != RolloutState.DROPPED)
+    return min((version for version in kept if version is not None), default=None)
 
 
 def version_floor(group: GroupRecord) -> int:

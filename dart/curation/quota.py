@@ -1,13 +1,27 @@
-"""How many rollouts a task's next group gets, and how long they may be.
+"""How many rollouts a task's next group gets (DART, arXiv 2509.23866, section 3.1).
 
-Here the same for every task. DART's dynamic scheme (reference: section 3.1 of arXiv 2509.23866) is another
-function of the same statistics.
+Tasks the policy mostly solves get fewer: a group of equal rewards teaches nothing, and the same rollouts
+teach more about tasks that are still hard. With s the mean reward of the task's latest N rollouts, N being
+what the task has now:
+
+    N_max                               while s < threshold
+    max(N_min, floor(a / s - b))        from there on
+
+The paper gives 9 / s - 7 for N_max = 8 and threshold = 0.6. That is the curve of this form through
+(threshold, N_max) and (1, 2), so for other settings a and b follow from the same two points: the number
+falls without a jump at the threshold, and a task that always succeeds has the fewest GRPO can compare.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dart.store.records import TaskStatistics
+FEWEST = 2
+"""GRPO compares within a group."""
+
+ROUNDING = 1e-9
+"""A quotient that is whole but for the rounding of its terms counts as whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,21 +34,76 @@ class GroupPlan:
     """Most environment steps of one episode."""
 
     def __post_init__(self) -> None:
-        if self.rollouts < 2 or self.step_cap < 1:
+        if self.rollouts < FEWEST or self.step_cap < 1:
             raise ValueError(f"a group needs at least 2 rollouts of at least 1 step, got {self}")
 
 
 class Quota(Protocol):
-    """Decides a task's next group from what is known about the task."""
+    """Decides the number of a task's rollouts; `group` is the most any group may ask for."""
 
-    def plan(self, statistics: TaskStatistics) -> GroupPlan: ...
+    @property
+    def group(self) -> GroupPlan: ...
+
+    def at_first(self, decided: int | None) -> int:
+        """N of a task, from what was decided before a restart; None where nothing was."""
+        ...
+
+    def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
+        """N of the task's next groups, from N now and its rewards, newest last."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedQuota:
-    """The same plan for every task, whatever its statistics."""
+    """The same number for every task, whatever it did."""
 
     group: GroupPlan
 
-    def plan(self, statistics: TaskStatistics) -> GroupPlan:
-        return self.group
+    def at_first(self, decided: int | None) -> int:
+        return self.group.rollouts
+
+    def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
+        return self.group.rollouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicQuota:
+    """Fewer rollouts for tasks that mostly succeed; `group.rollouts` is N_max."""
+
+    group: GroupPlan
+    minimum: int
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not FEWEST <= self.minimum <= self.group.rollouts or not 0 < self.threshold <= 1:
+            raise ValueError(
+                f"the number of rollouts needs {FEWEST} <= minimum <= {self.group.rollouts} (the largest) "
+                f"and 0 < threshold <= 1, got {self.minimum} and {self.threshold:g}"
+            )
+
+    def at_first(self, decided: int | None) -> int:
+        """N of a task before anything; settings may have changed since it was decided."""
+        most = self.group.rollouts
+        return most if decided is None else min(most, max(self.minimum, decided))
+
+    def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
+        """N for the task's next groups; before its first `current` rewards are known, nothing changes."""
+        if len(recent_rewards) < current:
+            return current
+        return self.for_success(success(recent_rewards, current))
+
+    def for_success(self, s: float) -> int:
+        """N at a success of s, in [0, 1]."""
+        most = self.group.rollouts
+        if s < self.threshold:
+            return most
+        if self.threshold == 1:
+            return max(self.minimum, FEWEST)
+        a = (most - FEWEST) * self.threshold / (1 - self.threshold)
+        wanted = math.floor(a / s - (a - FEWEST) + ROUNDING)
+        return min(most, max(self.minimum, wanted))
+
+
+def success(recent_rewards: Sequence[float], last: int) -> float:
+    """Mean of the last rewards; there must be as many."""
+    return math.fsum(list(recent_rewards)[-last:]) / last

@@ -6,24 +6,16 @@ the record knows: a restarted curator goes on where the last one stopped.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 
-def next_task(
-    tasks: Sequence[str], opened: Mapping[str, int], weights: Mapping[str, float], order_seed: int
-) -> str:
-    """The task whose share is served least; ties are broken by chance, the same for the same seed.
+def turn(task_id: str, opened: int, weight: float, order_seed: int) -> tuple[float, float]:
+    """When it is a task's turn, after `opened` groups of it: the least of all tasks is next.
 
-    opened   groups opened so far by task; a task that is not in it had none
-    weights  relative share by task, 1 where not given
+    First by its share, then by chance, the same for the same seed.
     """
-
-    def turn(task_id: str) -> tuple[float, float]:
-        count = opened.get(task_id, 0)
-        return (count + 1) / weights.get(task_id, 1.0), Random(f"{order_seed}/{task_id}/{count}").random()
-
-    return min(tasks, key=turn)
+    return (opened + 1) / weight, Random(f"{order_seed}/{task_id}/{opened}").random()
 
 
 def next_seed(task_id: str, opened: int, seeds: Sequence[int], order_seed: int) -> int:

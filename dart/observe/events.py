@@ -11,6 +11,9 @@ from dart.observe.load import LOAD
 STARVED = "starved"
 PAUSED = "paused"
 WORKER_STATE = "worker_state"
+TASK_RESTS = "task_rests"
+TASK_IS_BACK = "task_is_back"
+BATCH_OVERDUE = "batch_overdue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,25 @@ KINDS: Mapping[str, EventKind] = {
             "began_unix_s": "when it began",
             "paused_s": "how long it lasted",
             "reason": "what refused, and the remedy",
+        },
+    ),
+    TASK_RESTS: EventKind(
+        about="A task is left alone for a while: it costs rollouts or environments and teaches nothing.",
+        subject="the task",
+        fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
+    ),
+    TASK_IS_BACK: EventKind(
+        about="A task that rested is played like the others again.",
+        subject="the task",
+        fields={"reason": "what released it"},
+    ),
+    BATCH_OVERDUE: EventKind(
+        about="The trainer has a batch for longer than `curation.batch_lease_s`; told once for each lease.",
+        subject="the trainer",
+        fields={
+            "batch": "the batch's id",
+            "fence": "which lease of it",
+            "lease_s": "how long it may take",
         },
     ),
     WORKER_STATE: EventKind(

@@ -21,7 +21,7 @@ from dart.curation.desk import open_desk
 from dart.curation.quota import FixedQuota, GroupPlan
 from dart.curation.testing import LocalRecord, finish
 from dart.store.errors import StoreConflict
-from dart.store.records import Commit, Finish
+from dart.store.records import Batch, Commit, Finish
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
 from dart.types import FaultKind, RolloutLease
@@ -80,7 +80,7 @@ class Training(RuleBasedStateMachine):
         return Store(self.path, clock=lambda: self.now_unix_s)
 
     def open_desk(self) -> None:
-        self.desk = finish(open_desk(self.settings, LocalRecord(self.store)))
+        self.desk = finish(open_desk(self.settings, LocalRecord(self.store), lambda: self.now_unix_s))
         self.desk.serving(min(self.engines))
 
     # environments
@@ -90,7 +90,7 @@ class Training(RuleBasedStateMachine):
         """An idle environment, or one whose answer got lost or which was restarted."""
         if environment in self.played:
             self.ghosts.append(self.played.pop(environment))
-        answer = finish(self.desk.work(environment, self.now_unix_s))
+        answer = finish(self.desk.work(environment))
         if isinstance(answer, NoWork):
             self.check_no_work_was_left()
             return
@@ -175,7 +175,7 @@ class Training(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S]))
     def time_passes(self, seconds: float) -> None:
         self.now_unix_s += seconds
-        finish(self.desk.take_back_overdue(self.now_unix_s))
+        finish(self.desk.take_back_overdue())
         live = self.store.snapshot().groups
         assert not [
             rollout
@@ -192,12 +192,12 @@ class Training(RuleBasedStateMachine):
         batch = finish(self.desk.batch())
         if isinstance(batch, NoBatch) or not commits:
             return
-        self.commit(batch.batch_id, batch.group_ids)
+        self.commit(batch)
         if reports:
-            finish(self.desk.reload())
+            finish(self.desk.committed(self.version))
 
-    def commit(self, batch_id: int, group_ids: tuple[int, ...]) -> None:
-        for group in self.store.groups_to_trajectories(group_ids):
+    def commit(self, batch: Batch) -> None:
+        for group in self.store.groups_to_trajectories(batch.group_ids):
             assert len({trajectory.reward for trajectory in group.trajectories}) > 1
             for trajectory in group.trajectories:
                 assert trajectory.rollout_id not in self.trained, "trained twice"
@@ -205,7 +205,7 @@ class Training(RuleBasedStateMachine):
                 oldest = min(step.policy_version for step in trajectory.steps)
                 assert self.version - oldest <= self.settings.staleness_bound, "not fresh"
         self.version += 1
-        update = (batch_id, 1, self.version, f"checkpoints/{self.version}", {})
+        update = (batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
         assert self.store.commit_update(*update) == Commit.COMMITTED
         assert self.store.commit_update(*update) == Commit.DUPLICATE
 
@@ -213,9 +213,11 @@ class Training(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 1))
     def a_second_trainer_commits_a_consumed_batch(self, ahead: int) -> None:
         try:
-            self.store.commit_update(self.version, 1, self.version + ahead, "checkpoints/other", {})
+            answer = self.store.commit_update(self.version, 1, self.version + ahead, "checkpoints/other", {})
         except StoreConflict:
             return
+        if answer == Commit.FENCED:
+            return  # the first trainer's lease was a later one
         raise AssertionError("a consumed batch was trained twice")
 
     @precondition(lambda self: min(self.engines) < self.version)
@@ -266,7 +268,7 @@ class Training(RuleBasedStateMachine):
             self.engines = [self.version] * ENGINES
             self.desk.serving(self.version)
             self.now_unix_s += 1.0
-            finish(self.desk.take_back_overdue(self.now_unix_s))
+            finish(self.desk.take_back_overdue())
             for number, environment in enumerate(ENVIRONMENTS):
                 self.asks_for_work(environment, 0)
                 if environment in self.played:

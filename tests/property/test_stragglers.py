@@ -45,7 +45,7 @@ class Simulation:
 
     def play(self, environment: str, now: int, serving: int) -> None:
         if environment not in self.played:
-            answer = finish(self.desk.work(environment, float(now)))
+            answer = finish(self.desk.work(environment))
             if isinstance(answer, NoWork):
                 return
             ticks = SLOW_TICKS if self.chance.random() < 0.1 else self.chance.randint(1, 2)
@@ -64,9 +64,9 @@ class Simulation:
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
-        self.store.commit_update(batch.batch_id, 1, self.version, f"checkpoints/{self.version}", {})
+        self.store.commit_update(batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
         self.committed_at[self.version] = now
-        finish(self.desk.reload())
+        finish(self.desk.committed(self.version))
 
 
 def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Simulation:

@@ -1,8 +1,11 @@
 """AReaL's capacity rule in groups, and earliest deadline first."""
 
+import math
+from collections import Counter
+
 import pytest
 
-from dart.curation.admission import can_all_be_fresh, groups_admissible, is_stale
+from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
 
 
 @pytest.mark.parametrize(
@@ -72,9 +75,14 @@ def test_a_group_is_admissible_exactly_when_it_can_be_trained_last_and_in_time(
     ],
 )
 def test_groups_can_be_fresh_when_the_oldest_go_first(floors: list[int], fresh: bool) -> None:
-    assert fresh is can_all_be_fresh(floors, trainer_version=5, groups_per_update=2, staleness_bound=1)
+    assert fresh is can_all_be_fresh(
+        Counter(floors), trainer_version=5, groups_per_update=2, staleness_bound=1
+    )
 
 
-@pytest.mark.parametrize(("oldest", "stale"), [(5, False), (3, False), (2, True)])
-def test_a_step_is_stale_when_it_is_older_than_the_bound(oldest: int, stale: bool) -> None:
-    assert is_stale(oldest, trainer_version=5, staleness_bound=2) is stale
+@pytest.mark.parametrize(
+    ("over_provision", "most"),
+    [(0.0, math.inf), (0.5, 4), (1.0, 4), (1.1, 5), (1.5, 6), (2.0, 8)],  # never less than a batch
+)
+def test_over_provisioning_bounds_what_is_in_flight_or_ready(over_provision: float, most: float) -> None:
+    assert most_groups(over_provision, groups_per_update=4) == most

@@ -151,6 +151,7 @@ def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
         fault_kind=FaultKind.INFRASTRUCTURE,
         detail="env-008 asked for work while it held this lease",
         max_attempts=3,
+        environment_lost=True,
     )
 
 
@@ -216,7 +217,7 @@ def test_a_finished_rollout_completes_its_group_in_the_book() -> None:
 
 def test_a_row_of_a_group_that_is_out_of_the_book_changes_nothing() -> None:
     book = curator(ready(1))
-    book.group_dropped(1)
+    book.group_dropped(1, NOW)
     book.rollout_seen(rollout(10, 1, reward=1.0))
     assert book.drops() == ()
 

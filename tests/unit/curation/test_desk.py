@@ -40,14 +40,24 @@ def desk(store: Store) -> Desk:
     return reopened(store)
 
 
-def reopened(store: Store, settings: Settings = SETTINGS) -> Desk:
-    desk = finish(open_desk(settings, LocalRecord(store)))
+class Clock:
+    """Unix seconds, as told."""
+
+    def __init__(self) -> None:
+        self.now_unix_s = NOW
+
+    def __call__(self) -> float:
+        return self.now_unix_s
+
+
+def reopened(store: Store, settings: Settings = SETTINGS, clock: Clock | None = None) -> Desk:
+    desk = finish(open_desk(settings, LocalRecord(store), clock or Clock()))
     desk.serving(0)
     return desk
 
 
 def leased(desk: Desk, environment: str) -> RolloutLease:
-    answer = finish(desk.work(environment, NOW))
+    answer = finish(desk.work(environment))
     assert isinstance(answer, RolloutLease), answer
     return answer
 
@@ -56,11 +66,20 @@ def stored(store: Store, lease: RolloutLease, reward: float) -> None:
     store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
 
 
+def played(desk: Desk, store: Store, *rewards: float) -> RolloutLease:
+    """Rollouts with these rewards, stored and told of; returns the last one's lease."""
+    for number, reward in enumerate(rewards):
+        lease = leased(desk, f"env-{number:03d}")
+        stored(store, lease, reward)
+        finish(desk.look(lease.rollout_id))
+    return lease
+
+
 def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(desk: Desk) -> None:
     first, second = leased(desk, "env-000"), leased(desk, "env-001")
     assert (first.group_id, first.task_id, first.seed) == (second.group_id, second.task_id, second.seed)
     assert first.deadline_unix_s == NOW + 60
-    third = finish(desk.work("env-002", NOW))
+    third = finish(desk.work("env-002"))
     assert isinstance(third, NoWork)
     assert "1 groups are live" in third.reason
 
@@ -89,19 +108,18 @@ def test_an_environment_that_died_between_storing_and_saying_so_loses_nothing(
     assert store.totals(now_unix_s=NOW).faults == {}
 
 
-def test_an_overdue_lease_is_taken_back(desk: Desk, store: Store) -> None:
+def test_an_overdue_lease_is_taken_back(store: Store) -> None:
+    clock = Clock()
+    desk = reopened(store, clock=clock)
     lost = leased(desk, "env-000")
-    assert finish(desk.take_back_overdue(NOW + 59)) == 0
-    assert finish(desk.take_back_overdue(NOW + 60)) == 1
+    for later_s, taken in ((59, 0), (60, 1), (61, 0)):
+        clock.now_unix_s = NOW + later_s
+        assert finish(desk.take_back_overdue()) == taken
     assert store.rollout(lost.rollout_id).environment is None
-    assert finish(desk.take_back_overdue(NOW + 61)) == 0
 
 
 def test_a_group_without_spread_is_dropped_and_replaced(desk: Desk, store: Store) -> None:
-    for environment in ("env-000", "env-001"):
-        lease = leased(desk, environment)
-        stored(store, lease, 1.0)
-        finish(desk.look(lease.rollout_id))
+    lease = played(desk, store, 1.0, 1.0)
     assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
     assert leased(desk, "env-000").group_id != lease.group_id
 
@@ -116,35 +134,68 @@ def test_a_curator_that_died_before_it_dropped_a_group_drops_it_when_it_is_back(
 
 
 def ready_batch(desk: Desk, store: Store) -> Batch:
-    for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
-        stored(store, leased(desk, environment), reward)
+    played(desk, store, 0.0, 1.0)
     batch = finish(desk.batch())
     assert isinstance(batch, Batch), batch
     return batch
 
 
-def test_a_trainer_that_asks_again_gets_the_same_batch(desk: Desk, store: Store) -> None:
+def test_a_trainer_that_asks_again_gets_the_same_batch_under_a_new_fence(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
-    assert finish(desk.batch()) == batch
-    assert finish(reopened(store).batch()) == batch
+    assert batch.fence == 1
+    assert finish(desk.batch()) == replace(batch, fence=2)
+    assert finish(reopened(store).batch()) == replace(batch, fence=3)
 
 
 def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
-    assert isinstance(finish(desk.work("env-000", NOW)), NoWork)
+    assert isinstance(finish(desk.work("env-000")), NoWork)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    finish(desk.reload())
+    finish(desk.committed(1))
     assert isinstance(finish(desk.batch()), NoBatch)
-    assert isinstance(finish(desk.work("env-000", NOW)), NoWork), "the engines still serve version 0, K is 0"
+    assert isinstance(finish(desk.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
     desk.serving(1)
     assert leased(desk, "env-000").group_id not in batch.group_ids
+
+
+def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(desk: Desk, store: Store) -> None:
+    batch = ready_batch(desk, store)
+    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    assert isinstance(finish(desk.batch()), NoBatch)
+    assert desk.curator.trainer_version == 1
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 7])
+def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
+    desk: Desk, store: Store, version: int
+) -> None:
+    batch = ready_batch(desk, store)
+    store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    finish(desk.committed(1))
+    finish(desk.committed(version))
+    assert desk.curator.trainer_version == 1
+    assert desk.curator.counts().live == 0
+
+
+def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> None:
+    clock = Clock()
+    desk = reopened(store, replace(SETTINGS, batch_lease_s=100.0), clock)
+    batch = ready_batch(desk, store)
+    told = []
+    for later_s in (0, 99, 100, 101):
+        clock.now_unix_s = NOW + later_s
+        told.append(desk.overdue_batch())
+    assert told == [None, None, batch, None]
+    again = finish(desk.batch())
+    assert desk.overdue_batch() is None
+    clock.now_unix_s = NOW + 201
+    assert desk.overdue_batch() == again
 
 
 def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store) -> None:
     desk = reopened(store, replace(SETTINGS, staleness_bound=1))
     batch = ready_batch(desk, store)
-    for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
-        stored(store, leased(desk, environment), reward)
+    played(desk, store, 0.0, 1.0)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     reopened(store, SETTINGS)
     assert store.totals(now_unix_s=NOW).drops == {"stale": 2}

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dart.curation.selection import next_seed, next_task
+from dart.curation.selection import next_seed, turn
 
 TASKS = ("click-test", "login-user", "use-spinner")
 
@@ -13,7 +13,8 @@ def choose(count: int, weights: dict[str, float], order_seed: int = 0) -> list[s
     opened: Counter[str] = Counter()
     order = []
     for _ in range(count):
-        order.append(next_task(TASKS, opened, weights, order_seed))
+        turns = {task: turn(task, opened[task], weights.get(task, 1.0), order_seed) for task in TASKS}
+        order.append(min(TASKS, key=lambda task: turns[task]))
         opened[order[-1]] += 1
     return order
 

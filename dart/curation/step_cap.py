@@ -1,0 +1,43 @@
+"""How long an episode of a task may be (DART, arXiv 2509.23866, section 3.1, dynamic trajectory length).
+
+The cap is the task's longest success so far and some slack; before the first success, and never above it,
+the global cap. Successes cannot become shorter than they were, so a cap never falls below one.
+
+A cap alone would be for ever: what needs more steps than any success had is cut off and never succeeds. So a
+share of the groups probes: it runs at the global cap, and a longer success among them raises the cap.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCap:
+    """The rule and its settings."""
+
+    largest: int
+    """The global cap, in environment steps."""
+    slack: int
+    probe_share: float
+    """In [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if self.largest < 1 or self.slack < 0 or not 0 <= self.probe_share <= 1:
+            raise ValueError(
+                f"a step cap needs largest >= 1, slack >= 0 and a probe share in [0, 1], got {self}"
+            )
+
+    def after(self, longest_success_steps: int | None) -> int:
+        """The cap of a task whose longest success had so many steps; None before the first."""
+        if longest_success_steps is None:
+            return self.largest
+        return min(self.largest, longest_success_steps + self.slack)
+
+    def reason(self, longest_success_steps: int) -> str:
+        """Why the cap of a task is what it is, in words."""
+        limit = f", at most {self.largest}" if longest_success_steps + self.slack > self.largest else ""
+        return f"longest success {longest_success_steps} steps + slack {self.slack}{limit}"
+
+    def probes(self, task_id: str, groups_opened: int, order_seed: int) -> bool:
+        """Whether the task's group number `groups_opened` (from 0) runs at the global cap."""
+        return Random(f"{order_seed}/{task_id}/{groups_opened}/probe").random() < self.probe_share
