@@ -10,6 +10,7 @@ import typer
 
 from dart import __version__
 from dart.cli.config import config_app
+from dart.cli.doctor import doctor
 from dart.cli.evaluate import evaluate
 from dart.cli.inspect import status, tree
 from dart.cli.pool import pool_app
@@ -47,6 +48,7 @@ app.command("eval")(evaluate)
 app.command()(pretrain)
 app.command()(status)
 app.command()(tree)
+app.command()(doctor)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(pool_app, name="pool")
 app.add_typer(config_app, name="config")

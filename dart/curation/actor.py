@@ -3,12 +3,12 @@
 Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationStored, EvaluationFailed
            (environments); BatchRequest, UpdateCommitted (trainer)
 Asks       the store for every write; reads the record itself
-Tells      the store which tasks rest and which are back, and of a batch the trainer is late with
+Tells      the store which tasks rest and which are back, of a batch the trainer is late with, who starves
 Dies when  the record contradicts its book (it was wrong; the next one reads the record anew)
 On restart it rebuilds everything from the record; leases it had given out stay valid
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,9 +26,11 @@ from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
+from dart.curation.starvation import Playing
 from dart.curation.step_cap import StepCap
+from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
 from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
-from dart.observe.events import BATCH_OVERDUE, TASK_IS_BACK, TASK_RESTS
+from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS
 from dart.store.client import RecordClient
 from dart.store.reader import StoreReader
 from dart.store.records import DecisionKind, Phase, TaskDecision
@@ -94,6 +96,8 @@ class CuratorActor(Actor):
         self._failures: dict[tuple[str, int], int] = {}
         self._actions_known, self._actions_known_until_s = 0, 0.0
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
+        self._watchdog = Watchdog(self._config, self._workers, self._reader, self.clock.monotonic_s())
+        self.every(LOOK_S, self._look_who_starves)
 
     # ---- environments ----
 
@@ -303,6 +307,33 @@ class CuratorActor(Actor):
             data = {"batch": late.batch_id, "fence": late.fence, "lease_s": lease_s}
             self.log.error("batch_overdue", **data)
             self._tell(BATCH_OVERDUE, "trainer", data)
+
+    def _look_who_starves(self) -> None:
+        notice = self._watchdog.look(self.board.rows(), self._in_hand(), self.clock.monotonic_s())
+        if notice is not None:
+            data = event_of(notice)
+            self.log.warning("starved", who=notice.diagnosis.starving, **data)
+            self._tell(STARVED, notice.diagnosis.starving, data)
+
+    def _in_hand(self) -> InHand:
+        """Who waits for what, as far as somebody should be getting it."""
+        phase, now_s = self._phase(), self.clock.unix_s()
+        if phase is RunPhase.OVER:
+            return InHand()
+        is_training = phase is RunPhase.TRAINING
+        trainer = self.trainer_waiting if is_training else None
+        return InHand(
+            trainer_told=trainer.reason if trainer else "",
+            environments_told={name: waiting.reason for name, waiting in self.waiting.items()},
+            playing=tuple(self._desk.curator.played(now_s) if is_training else self._evaluated_now(now_s)),
+            resting=self._desk.curator.tasks.resting(now_s),
+            paused=self._record.paused,
+        )
+
+    def _evaluated_now(self, now_s: float) -> Iterator[Playing]:
+        for (task_id, seed), lease in self._evaluating.items():
+            for_s = EVALUATION_LEASE_S - (lease.deadline_unix_s - now_s)
+            yield Playing(environment=lease.environment, what=f"seed {seed} of {task_id}", for_s=for_s)
 
 
 def settings_of(config: Config) -> Settings:

@@ -73,6 +73,11 @@ class Book:
         """A rollout the environment holds."""
         return next(iter(self._played.get(environment, {}).values()), None)
 
+    def held(self) -> Iterator[RolloutRecord]:
+        """Every rollout that is being played."""
+        for rollouts in self._played.values():
+            yield from rollouts.values()
+
     def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
         """Rollouts whose holder is past its deadline, the longest overdue first."""
         keys = self._deadlines.up_to(now_unix_s)

@@ -9,7 +9,7 @@ whatever group needs one, oldest group first; no environment waits for another (
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dart.curation import groups
@@ -31,6 +31,7 @@ from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import Quota
 from dart.curation.scheduling import Scheduling, why_no_new_group
+from dart.curation.starvation import Playing
 from dart.curation.step_cap import StepCap
 from dart.curation.tasks import TaskRules, Tasks
 from dart.store.records import Batch, GroupRecord, RolloutRecord, Snapshot, TaskDecision
@@ -252,6 +253,16 @@ class Curator:
     def counts(self) -> Counts:
         """How many groups stand where."""
         return self._book.counts()
+
+    def played(self, now_unix_s: float) -> Iterator[Playing]:
+        """What is being played by whom, and for how long by now."""
+        for rollout in self._book.held():
+            task_id = self._book[rollout.group_id].task_id
+            yield Playing(
+                environment=rollout.environment or "",
+                what=f"rollout {rollout.rollout_id} of group {rollout.group_id} ({task_id})",
+                for_s=self.settings.lease_s - (rollout.deadline_unix_s - now_unix_s),
+            )
 
     # how
 

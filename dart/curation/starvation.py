@@ -379,10 +379,11 @@ class Notices:
     Another cause is news: it is told before its time, but not sooner than the first interval.
     """
 
-    def __init__(self, first_s: float) -> None:
+    def __init__(self, first_s: float, told_before: Diagnosis | None = None, now_s: float = 0.0) -> None:
+        """told_before   what somebody else told and did not say the end of"""
         self._first_s = first_s
-        self._last: Diagnosis | None = None
-        self._began_s = self._told_s = 0.0
+        self._last = told_before
+        self._began_s = self._told_s = now_s
         self._interval_s = first_s
 
     def next(self, diagnosis: Diagnosis | None, now_s: float) -> Notice | None:

@@ -170,6 +170,14 @@ class Tasks:
         left_s = max(0.0, task.health.rest.until_unix_s - now_unix_s)
         return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_it_rests}"
 
+    def resting(self, now_unix_s: float) -> dict[str, str]:
+        """The tasks that rest now, with the reason."""
+        return {
+            name: task.why_it_rests
+            for name in self._position
+            if (task := self[name]).health.rest is not None and not task.health.is_tried(now_unix_s)
+        }
+
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """What is to be decided anew since something happened. The same again until it is in the record."""
         found: list[TaskDecision] = []

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from dart import __version__
 from dart.config import load_config
 from dart.rundir import claimed
+from dart.store.blobs import BlobStore
 from dart.store.records import DecisionKind, TaskDecision
 from dart.store.store import Store
 from dart.store.testing import step_at
@@ -49,7 +50,7 @@ def test_help_lists_every_command() -> None:
     ended = dartrl("--help")
 
     assert ended.returncode == 0
-    for command in ("train", "eval", "pretrain", "status", "tree", "tasks", "pool", "config"):
+    for command in ("train", "eval", "pretrain", "status", "tree", "doctor", "tasks", "pool", "config"):
         assert f"│ {command} " in ended.stdout
 
 
@@ -61,6 +62,7 @@ def test_help_lists_every_command() -> None:
         "pretrain",
         "status",
         "tree",
+        "doctor",
         "tasks list",
         "tasks show",
         "pool import",
@@ -249,6 +251,37 @@ def test_the_pool_of_a_running_run_is_not_written_and_the_message_says_how_to(en
     assert "dartrl train --resume" in ended.stderr
     assert "curation.experience_pool.folders" in ended.stderr
     assert listed.returncode == 0
+
+
+def test_the_doctor_finds_what_is_missing_and_says_what_to_do(ended_run: Path) -> None:
+    lost = BlobStore(ended_run / "blobs").path(DEMONSTRATION.steps[0].screenshot_sha256)
+
+    found = dartrl("doctor", "--data", "--run-dir", ended_run, "--json")
+    lost.write_bytes(b"")
+    told = dartrl("doctor", "--data", "--full", "--run-dir", ended_run)
+
+    assert (found.returncode, told.returncode) == (1, 1)
+    assert [finding["what"] for finding in json.loads(found.stdout)["findings"]] == ["is missing"]
+    assert told.stdout.splitlines() == [
+        "issued 0 = trained 0 + dropped 0 + stored 0 + leased 0",
+        f"screenshot {lost}: has other bytes than its name promises",
+        "  what to do: restore the file from a copy",
+        "1 finding",
+    ]
+
+
+def test_the_doctor_of_a_sound_run_says_so_while_it_is_running_too(ended_run: Path) -> None:
+    with Store(ended_run / "store.db") as store:
+        store.drop_demonstration(1)  # its screenshot is not there
+
+    with claimed(ended_run, resume=True, config_toml=(ended_run / "config.toml").read_text()):
+        ended = dartrl("doctor", "--data", "--run-dir", ended_run)
+
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "the data is sound")
+
+
+def test_the_doctor_without_a_run_ends_with_3(tmp_path: Path) -> None:
+    assert dartrl("doctor", "--data", "--run-dir", tmp_path / "nowhere").returncode == 3
 
 
 def test_a_foreign_supervision_package_stops_every_command_with_78(tmp_path: Path) -> None:
