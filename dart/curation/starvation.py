@@ -16,6 +16,10 @@ INTERVAL_MAX_S = 3600.0
 """However long it lasts, it is told again after this."""
 
 
+SILENT_S = 2.0
+"""An actor beats four times a second; one that has not for so long is stopped or starved of the processor."""
+
+
 class Link(StrEnum):
     """The parts of the chain from a screen to a new policy."""
 
@@ -50,15 +54,17 @@ class Part:
     doing: str = ""
     """The work or the message it is at; empty when it is at none."""
     doing_s: float = 0.0
+    silent_s: float = 0.0
+    """Since its last sign of life."""
     unwell_s: float = 0.0
-    """For how long it has not been up and ready."""
+    """For how long it has not been up, ready and alive."""
     behind_s: float = 0.0
     """For an engine: for how long it has served an older version than the trainer made."""
     version: int = 0
 
     @property
     def is_up(self) -> bool:
-        return self.state == "running"
+        return self.state == "running" and self.silent_s <= SILENT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +305,7 @@ def _too_few(facts: Facts) -> Cause:
 WORK_IN_WORDS: Mapping[str, str] = {
     "load": "loading version {version}",
     "generate": "generating an answer",
+    "probe": "proving that it answers",
     "update": "at an update",
     "checkpoint": "writing a checkpoint",
 }
@@ -320,6 +327,8 @@ def state_of(part: Part, version: int = 0) -> str:
 
     version   what an engine is to serve
     """
+    if part.silent_s > SILENT_S and part.state == "running":
+        return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
     if not part.is_up:
         state = STATE_IN_WORDS.get(part.state, part.state)
         return f"{part.name} {state}" + (f" ({part.reason})" if part.reason else "")

@@ -140,6 +140,7 @@ def part_of(name: str, board: Mapping[str, Vitals], *, unwell_s: float = 0.0, be
         reason=row.last_reason,
         doing=row.work or (row.handler if row.busy_s else ""),
         doing_s=row.work_s or row.busy_s or 0.0,
+        silent_s=row.beat_age_s or 0.0,
         unwell_s=unwell_s,
         behind_s=behind_s,
         version=row.gauge_version,

@@ -1,6 +1,7 @@
 """Reading how a run stands: the vitals board and the record, never the actors, who may hang."""
 
 import json
+import math
 import shutil
 import time
 from collections import Counter
@@ -19,9 +20,10 @@ from dart.observe.curve import Episode
 from dart.observe.events import STARVED
 from dart.observe.report import Report
 from dart.observe.session import Session
-from dart.observe.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.observe.tasks import SUCCESS, TaskReport, clock, state, task_reports
+from dart.rollout import health
 from dart.rundir import RunPaths
 from dart.store import records
 from dart.store.reader import StoreReader
@@ -98,6 +100,7 @@ class SnapshotReader:
             pool_size=len(pool),
             pool_uses=sum(one.uses for one in self.store.demonstrations()),
             notices=tuple(self._notices(vitals)),
+            engines=engine_rows(vitals),
             conservation=self.store.conservation(),
             evaluation_done=done,
             evaluation_total=total,
@@ -151,6 +154,31 @@ def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
         step_cap=report.step_cap,
         resting=state(report) if report.resting_reason else "",
     )
+
+
+def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
+    """The rollout actors, judged by what the board shows of them and of weight_sync."""
+    required = next((row.gauge_version for row in vitals if row.name == "weight_sync"), 0)
+    newest = next((row.gauge_version for row in vitals if row.name == "trainer"), 0)
+    return tuple(
+        _engine_row(row, required, newest)
+        for row in vitals
+        if row.name.startswith("rollout-") and _is_shown(row)
+    )
+
+
+def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
+    facts = health.Facts(
+        is_running=row.state is ActorState.RUNNING,
+        silent_s=row.beat_age_s or 0.0,
+        unready_s=0.0 if row.ready else math.inf,
+        version=row.gauge_version,
+        required=required,
+        updating=newest if row.work == "load" else None,
+        doubt="",
+    )
+    state, reason = health.state_of(facts)
+    return EngineRow(name=row.name, state=state.value, version=row.gauge_version, reason=reason)
 
 
 def read_snapshot(run_dir: Path) -> RunSnapshot:

@@ -86,6 +86,17 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 4 of 4 environments play; "
         "rollout-0 has been generating an answer for 45 s (link: engines)",
     ),
+    "the only engine is stopped": (
+        replace(
+            WELL,
+            engines=(Part(name="rollout-0", silent_s=64.0, unwell_s=62.0),),
+            playing=playing(1),
+        ),
+        Starving.EPISODES,
+        Link.ENGINES,
+        "no engine has answered for 62 s; 1 of 4 environments waits for an answer; "
+        "rollout-0 has given no sign of life for 64 s (link: engines)",
+    ),
     "no engine serves and nothing may be opened": (
         replace(environments_wait(WELL, "no engine serves a policy version yet"), engines=(KILLED,)),
         Starving.ENVIRONMENTS,

@@ -63,7 +63,7 @@ SNAPSHOT = RunSnapshot(
     pool_uses=3,
     engines=(
         EngineRow(name="rollout-0", state="healthy", version=12, reason=""),
-        EngineRow(name="rollout-1", state="updating", version=11, reason="it loads version 12"),
+        EngineRow(name="rollout-1", state="updating", version=11, reason="it takes version 12 over"),
     ),
     restarts=3,
     faults={"infrastructure": 3, "policy": 0},
@@ -147,7 +147,7 @@ def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
 def test_an_engine_that_does_not_answer_says_why_and_the_others_nothing() -> None:
     text = printed(live.screen(SNAPSHOT))
 
-    assert "rollout-1 is updating: it loads version 12" in text
+    assert "rollout-1 is updating: it takes version 12 over" in text
     assert "rollout-0" not in text
 
 

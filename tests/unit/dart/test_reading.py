@@ -1,0 +1,103 @@
+"""What is read off the board and the record: engines, and what is wrong now."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.board import ActorState, Board
+from dart.config import Config, load_config
+from dart.observe.events import STARVED
+from dart.observe.reading import SnapshotReader, engine_rows
+from dart.rundir import RunPaths
+from dart.store.store import Store
+
+CONFIG: Config = load_config(None, ["evaluation.before=false"])
+SESSION = {"elapsed_s": 1.0, "budget_s": 60.0, "training_ends_unix_s": 0.0}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    (tmp_path / "session.json").write_text(json.dumps(SESSION))
+    return RunPaths(tmp_path)
+
+
+@pytest.fixture
+def store(paths: RunPaths) -> Iterator[Store]:
+    with Store(paths.store) as opened:
+        opened.add_version("checkpoints/0")
+        yield opened
+
+
+@pytest.fixture
+def board(paths: RunPaths) -> Iterator[Board]:
+    opened = Board.create(paths.board)
+    for name in ("store", "rollout-0", "rollout-1", "weight_sync", "trainer"):
+        show(opened, name)
+    yield opened
+    opened.close()
+
+
+def show(board: Board, name: str, state: ActorState = ActorState.RUNNING, **fields: object) -> None:
+    """The row of an actor that is up and beat just now, but for what is said."""
+    slot = board.find(name)
+    slot = board.claim(name, "root") if slot is None else slot
+    board.set_state(slot, state, **{"ready": 1, "beat_ns": board.now_ns(), **fields})
+
+
+def notices(paths: RunPaths, board: Board) -> tuple[str, ...]:
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        return reader.read().notices
+
+
+def test_engines_are_judged_by_the_board(board: Board) -> None:
+    for name, version in (("trainer", 12), ("weight_sync", 11), ("rollout-1", 12)):
+        show(board, name, gauge_version=version)
+    show(board, "rollout-0", gauge_version=10)
+    show(board, "rollout-2", ready=0, gauge_version=11, work="load", work_since_ns=1)
+    show(board, "rollout-3", ActorState.BACKOFF)
+    show(board, "rollout-4", gauge_version=12, beat_ns=1)
+
+    rows = {row.name: row for row in engine_rows(board.rows())}
+
+    assert {name: row.state for name, row in rows.items()} == {
+        "rollout-0": "stale",
+        "rollout-1": "healthy",
+        "rollout-2": "updating",
+        "rollout-3": "dead",
+        "rollout-4": "suspect",
+    }
+    assert rows["rollout-0"].reason == "it serves version 10, 11 is required"
+    assert rows["rollout-2"].reason == "it takes version 12 over"
+
+
+def test_nothing_is_told_of_a_run_in_which_nobody_starves(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    assert notices(paths, board) == ()
+
+
+def test_who_starves_is_told_until_an_event_says_that_it_is_over(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    for stage in ("began", "lasts"):
+        data = {"stage": stage, "link": "engines", "text": "the trainer has waited", "lasted_s": 0.0}
+        store.record_event(STARVED, "trainer", data)
+    (told,) = notices(paths, board)
+    store.record_event(STARVED, "trainer", data | {"stage": "ended"})
+
+    assert told.startswith("since ")
+    assert told.endswith(": the trainer has waited")
+    assert notices(paths, board) == ()
+
+
+def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    show(board, "store", ready=0)
+
+    (told,) = notices(paths, board)
+
+    assert told.startswith("the store takes no writes now: the disk is full, or another process")
+    assert f"MiB are free at {paths.root}" in told
