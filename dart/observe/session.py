@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dart.config import Config
 from dart.rundir import RunPaths
+from dart.store.blobs import NO_ROOM
 
 MINUTE_S = 60.0
 
@@ -38,7 +39,7 @@ class Session:
         return self.used_before_s + time.time() - self.started_unix_s
 
     def keep(self) -> None:
-        """Write it down, whole."""
+        """Write it down, whole. On a full disk the older account stays, and the run waits for room."""
         content = {
             "elapsed_s": self.elapsed_s(),
             "budget_s": self.budget_s,
@@ -47,5 +48,10 @@ class Session:
             "training_ends_unix_s": self.training_ends_unix_s,
         }
         temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps(content))
-        temporary.replace(self.path)
+        try:
+            temporary.write_text(json.dumps(content))
+            temporary.replace(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            if error.errno not in NO_ROOM or not self.path.exists():
+                raise

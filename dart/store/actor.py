@@ -160,13 +160,13 @@ class StoreActor(Actor):
         if self._pause is not None and self.clock.monotonic_s() < self._pause.try_again_s:
             return self._pause.answer()
         try:
-            answer = write(self._store())
-            self._go_on()
+            store = self._store()
+            self._go_on(store)
+            return write(store)
         except StoreConflict as conflict:
             return m.Contradiction(text=str(conflict))
         except StoreBusy as busy:
             return self._wait_for_the_disk(str(busy))
-        return answer
 
     def _store(self) -> Store:
         if self._open is None:
@@ -182,8 +182,8 @@ class StoreActor(Actor):
         self._pause.try_again_s = now_s + RETRY_S
         return self._pause.answer()
 
-    def _go_on(self) -> None:
-        """The disk takes writes again: only now can the record say that it did not."""
+    def _go_on(self, store: Store) -> None:
+        """After a pause: if the record takes the event that it was paused, it takes everything else."""
         if self._pause is None:
             return
         paused_s = self.clock.unix_s() - self._pause.began_unix_s
@@ -192,7 +192,7 @@ class StoreActor(Actor):
             "paused_s": paused_s,
             "reason": self._pause.reason,
         }
-        self._store().record_event(PAUSED, self.identity.name, data)
+        store.record_event(PAUSED, self.identity.name, data)
         self.log.warning("record_goes_on", paused_s=paused_s, reason=self._pause.reason)
         self._pause = None
         self.set_ready(True)

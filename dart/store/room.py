@@ -1,6 +1,5 @@
 """Waiting for room: what a blob or a checkpoint does that meets a full disk."""
 
-import errno
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar, overload
@@ -8,12 +7,12 @@ from typing import TypeVar, overload
 from actors.actor import Actor
 from dart import messages as m
 from dart.observe.events import PAUSED
+from dart.store.blobs import NO_ROOM
 from dart.store.errors import StoreBusy
 
 T = TypeVar("T")
 
 ROOM_RETRY_S = 1.0
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @overload
