@@ -1,71 +1,149 @@
-"""The record and the desk under any order of events and crashes keep their invariants.
+"""The record and the desk under any order of events, with a crash between any two steps: the invariants hold.
 
-one-fate, fenced, fresh (by admission: nothing is ever dropped as stale), exactly-once training, no-idle, and
-in the end nothing is stuck.
+one-fate, fenced, fresh (by admission: nothing is ever dropped as stale), exactly-once training, no-idle; a
+parked episode spends no attempt, no demonstration is used more often than allowed, and in the end nothing is
+stuck. Whoever calls the record may die before the call has its effect, or after it and before the answer.
 """
 
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dart.curation import groups
-from dart.curation.admission import groups_admissible
+from dart.curation.admission import groups_admissible, most_groups
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.desk import open_desk
-from dart.curation.quota import FixedQuota, GroupPlan
+from dart.curation.desk import Desk, Record, open_desk
+from dart.curation.pool import Pool
+from dart.curation.quarantine import Limits
+from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.step_cap import StepCap
 from dart.curation.testing import LocalRecord, finish
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, Commit, Finish
+from dart.store.records import Batch, Commit, DecisionKind, Finish, Park, Release
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import FaultKind, RolloutLease
+from dart.store.testing import step_at, trajectory_for
+from dart.types import Demonstration, FaultKind, RolloutLease
+
+T = TypeVar("T")
 
 ENVIRONMENTS = tuple(f"env-{number:03d}" for number in range(3))
 ENGINES = 2
 LEASE_S = 10.0
+TASKS = ("click-test", "login-user")
+MAX_ATTEMPTS = 3
+MAX_RESUMES = 2
+MAX_USES = 2
+
+
+class Crash(Exception):
+    """Somebody died at this point."""
 
 
 @cache
 def new_record() -> Path:
-    """A record with version 0, migrated once."""
+    """A record with version 0 and two demonstrations of one task, made once."""
     path = Path(tempfile.mkdtemp()) / "store.db"
     with Store(path) as store:
         store.add_version("checkpoints/0")
+        store.add_demonstrations([demonstration(seed) for seed in (1, 2)])
     return path
+
+
+def demonstration(seed: int) -> Demonstration:
+    steps = tuple(replace(step_at(0, number), logprobs=(), entropies=()) for number in range(2))
+    return Demonstration(
+        pool_id=0,
+        task_id=TASKS[0],
+        seed=seed,
+        origin="oracle",
+        instruction="click the button",
+        reward=1.0,
+        steps=steps,
+    )
 
 
 class Episode:
     """A lease being played; each step is sampled by some engine at the version it serves then."""
 
-    def __init__(self, lease: RolloutLease, environment: str, version: int) -> None:
+    def __init__(self, lease: RolloutLease, environment: str, versions: list[int]) -> None:
         self.lease = lease
         self.environment = environment
-        self.versions = [version]
+        self.versions = versions
+
+
+class Watched:
+    """A record or store whose calls are points at which a crash may come, before and after the effect."""
+
+    def __init__(self, inner: Any, machine: "Training") -> None:
+        self._inner = inner
+        self._machine = machine
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        machine = self._machine
+
+        def call(*arguments: Any) -> Any:
+            machine.crash_point()
+            answer = method(*arguments)
+            if isinstance(answer, Coroutine):
+                return machine.then(name, arguments, answer)
+            machine.happened(name, arguments, answer)
+            machine.crash_point()
+            return answer
+
+        return call
 
 
 class Training(RuleBasedStateMachine):
     """Environments, engines and a trainer around one desk and one record, each of which may die."""
 
-    @initialize(bound=st.integers(0, 2), groups_per_update=st.integers(1, 2), rollouts=st.integers(2, 3))
-    def start(self, bound: int, groups_per_update: int, rollouts: int) -> None:
+    @initialize(
+        bound=st.integers(0, 2),
+        groups_per_update=st.integers(1, 2),
+        rollouts=st.integers(2, 3),
+        dynamic=st.booleans(),
+        over_provision=st.sampled_from([0.0, 1.0, 1.5]),
+        fruitless_groups=st.sampled_from([0, 3]),
+    )
+    def start(
+        self,
+        bound: int,
+        groups_per_update: int,
+        rollouts: int,
+        dynamic: bool,
+        over_provision: float,
+        fruitless_groups: int,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.path = shutil.copy(new_record(), self.folder / "store.db")
+        plan = GroupPlan(rollouts=rollouts, step_cap=5)
         self.settings = Settings(
-            tasks=("click-test", "login-user"),
+            tasks=TASKS,
             seeds=range(50),
-            quota=FixedQuota(GroupPlan(rollouts=rollouts, step_cap=5)),
+            quota=DynamicQuota(group=plan, minimum=2, threshold=0.6) if dynamic else FixedQuota(plan),
+            step_cap=StepCap(largest=5, slack=1, probe_share=0.3) if dynamic else None,
+            pool=Pool(max_uses=MAX_USES) if dynamic else None,
+            quarantine=Limits(
+                fruitless_groups=fruitless_groups, failed_attempts=4, lost_environments=3, rest_s=4.0
+            ),
             groups_per_update=groups_per_update,
+            over_provision=over_provision,
             staleness_bound=bound,
-            max_attempts=3,
+            max_attempts=MAX_ATTEMPTS,
             lease_s=LEASE_S,
         )
         self.now_unix_s = 0.0
+        self.crash_in: int | None = None
         self.dead_stores: list[Store] = []
         self.store = self.open_store()
         self.engines = [0] * ENGINES
@@ -73,109 +151,231 @@ class Training(RuleBasedStateMachine):
         self.open_desk()
         self.played: dict[str, Episode] = {}
         self.ghosts: list[Episode] = []
-        self.issued: set[int] = set()
+        self.slow_trainers: list[tuple[Batch, int]] = []
+        self.spent: Counter[int] = Counter()
         self.trained: dict[int, int] = {}
 
     def open_store(self) -> Store:
         return Store(self.path, clock=lambda: self.now_unix_s)
 
     def open_desk(self) -> None:
-        self.desk = finish(open_desk(self.settings, LocalRecord(self.store), lambda: self.now_unix_s))
+        record = cast(Record, Watched(LocalRecord(self.store), self))
+        self.desk = finish(open_desk(self.settings, record, lambda: self.now_unix_s))
         self.desk.serving(min(self.engines))
+
+    # crashes
+
+    @rule(points=st.integers(0, 9))
+    def a_crash_will_come(self, points: int) -> None:
+        """After so many points, wherever that is: two for every call of the record."""
+        self.crash_in = points
+
+    def crash_point(self) -> None:
+        if self.crash_in is None:
+            return
+        if self.crash_in == 0:
+            self.crash_in = None
+            raise Crash
+        self.crash_in -= 1
+
+    async def then(self, name: str, arguments: tuple[Any, ...], answer: Coroutine[Any, Any, Any]) -> Any:
+        done = await answer
+        self.happened(name, arguments, done)
+        self.crash_point()
+        return done
+
+    def happened(self, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
+        """Keep count of what had its effect, whether or not anybody heard of it."""
+        match answer:
+            case Release.AWAITING | Release.DROPPED | Park.REFUSED:
+                self.spent[arguments[0]] += 1
+            case Finish.ACCEPTED if name == "forget_parked":
+                self.spent[arguments[0]] += 1
+            case Commit.COMMITTED:
+                self.was_trained(arguments[2])
+            case RolloutLease():
+                assert answer.attempt == 1 + self.spent[answer.rollout_id], "parking spends no attempt"
+
+    def desk_does(self, what: Callable[[Desk], Coroutine[Any, Any, T]]) -> T | None:
+        """None when it crashed on the way; then it begins anew from the record."""
+        try:
+            return finish(what(self.desk))
+        except Crash:
+            self.the_store_dies()
+            return None
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What an environment or a trainer writes; None when a crash kept the answer from it."""
+        try:
+            return getattr(Watched(self.store, self), name)(*arguments)
+        except Crash:
+            self.the_store_dies()
+            return None
+
+    @rule()
+    def the_curator_dies(self) -> None:
+        self.crash_in = None
+        self.open_desk()
+
+    @rule()
+    def the_store_dies(self) -> None:
+        """Nothing is closed; as the tree has it, the curator dies along."""
+        self.dead_stores.append(self.store)
+        self.store = self.open_store()
+        self.the_curator_dies()
 
     # environments
 
-    @rule(environment=st.sampled_from(ENVIRONMENTS), engine=st.integers(0, ENGINES - 1))
-    def asks_for_work(self, environment: str, engine: int) -> None:
+    @rule(
+        environment=st.sampled_from(ENVIRONMENTS), engine=st.integers(0, ENGINES - 1), replays=st.booleans()
+    )
+    def asks_for_work(self, environment: str, engine: int, replays: bool) -> None:
         """An idle environment, or one whose answer got lost or which was restarted."""
         if environment in self.played:
             self.ghosts.append(self.played.pop(environment))
-        answer = finish(self.desk.work(environment))
+        answer = self.desk_does(lambda desk: desk.work(environment))
         if isinstance(answer, NoWork):
             self.check_no_work_was_left()
-            return
-        assert (answer.attempt == 1) == (answer.rollout_id not in self.issued)
-        self.issued.add(answer.rollout_id)
-        self.played[environment] = Episode(answer, environment, self.engines[engine])
+        elif answer is not None:
+            versions = self.take_up(answer, replays) or [self.engines[engine]]
+            self.played[environment] = Episode(answer, environment, versions)
+
+    def take_up(self, lease: RolloutLease, replays: bool) -> list[int]:
+        """Versions of the steps a parked episode goes on from; where it cannot be replayed, none."""
+        kept = self.store.parked_steps(lease.rollout_id)
+        assert len(kept) == lease.parked_steps
+        if kept and not replays:
+            self.call("forget_parked", lease.rollout_id, lease.fence, "another picture")
+            return []
+        return [step.policy_version for step in kept]
 
     def check_no_work_was_left(self) -> None:
         """no-idle, counted from the record alone."""
-        live = self.store.snapshot().groups
+        snapshot = self.store.snapshot()
+        live, now = snapshot.groups, self.settings
         for group in live:
             assert groups.awaiting(group) is None, group
             assert not groups.unissued(group), group
-        assert (
-            groups_admissible(
-                serving_version=min(self.engines),
-                trainer_version=self.version,
-                live_groups=len(live),
-                groups_per_update=self.settings.groups_per_update,
-                staleness_bound=self.settings.staleness_bound,
-            )
-            <= 0
+        admissible = groups_admissible(
+            serving_version=min(self.engines),
+            trainer_version=self.version,
+            live_groups=len(live),
+            groups_per_update=now.groups_per_update,
+            staleness_bound=now.staleness_bound,
         )
+        unbatched = sum(group.batch_id is None for group in live)
+        is_full = unbatched >= most_groups(now.over_provision, now.groups_per_update)
+        resting = {
+            task.task_id
+            for task in snapshot.tasks
+            if (rest := task.decided.get(DecisionKind.QUARANTINE)) is not None and rest.after
+        }
+        assert admissible <= 0 or is_full or resting == set(TASKS)
 
     @precondition(lambda self: self.played)
     @rule(data=st.data(), engine=st.integers(0, ENGINES - 1))
     def takes_a_step(self, data: st.DataObject, engine: int) -> None:
-        episode = self.played[data.draw(st.sampled_from(sorted(self.played)))]
-        episode.versions.append(self.engines[engine])
+        self.played[self.one_of_the_played(data)].versions.append(self.engines[engine])
+
+    def one_of_the_played(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.played)))
 
     @precondition(lambda self: self.played)
     @rule(data=st.data(), reward=st.sampled_from([0.0, 1.0]), reports=st.booleans())
     def finishes(self, data: st.DataObject, reward: float, reports: bool) -> None:
         """Stores its trajectory; may die before it can say so."""
-        episode = self.played.pop(data.draw(st.sampled_from(sorted(self.played))))
+        episode = self.played.pop(self.one_of_the_played(data))
         self.store_episode(episode, reward)
         if reports:
-            finish(self.desk.look(episode.lease.rollout_id))
+            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
 
-    def store_episode(self, episode: Episode, reward: float) -> Finish:
-        lease = episode.lease
+    def holds(self, episode: Episode) -> bool:
+        kept = self.store.rollout(episode.lease.rollout_id)
+        return kept.environment == episode.environment and kept.fence == episode.lease.fence
+
+    def store_episode(self, episode: Episode, reward: float) -> None:
+        lease, held = episode.lease, self.holds(episode)
         before = self.store.rollout(lease.rollout_id)
-        holds = before.environment == episode.environment and before.fence == lease.fence
         trajectory = trajectory_for(lease, reward, episode.versions, episode.environment)
-        answer = self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
-        assert (answer == Finish.ACCEPTED) == holds
+        answer = self.call("finish_rollout", lease.rollout_id, lease.fence, trajectory)
+        if answer is None:  # a crash: it is told again, as an environment does that got no answer
+            answer = self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
+            assert answer in ({Finish.ACCEPTED, Finish.DUPLICATE} if held else {Finish.FENCED})
+            return
+        assert (answer == Finish.ACCEPTED) == held
         if answer == Finish.ACCEPTED:
             assert self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory) == Finish.DUPLICATE
         else:
             assert self.store.rollout(lease.rollout_id) == before
-        return answer
+
+    @precondition(lambda self: self.played)
+    @rule(data=st.data(), reports=st.booleans())
+    def is_interrupted(self, data: st.DataObject, reports: bool) -> None:
+        """Stopped in the middle: what it played so far is parked."""
+        episode = self.played.pop(self.one_of_the_played(data))
+        self.park(episode)
+        if reports:
+            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
+
+    def park(self, episode: Episode) -> None:
+        lease, held = episode.lease, self.holds(episode)
+        steps = tuple(step_at(version, number) for number, version in enumerate(episode.versions))
+        arguments = (lease.rollout_id, lease.fence, steps, "stopped", MAX_RESUMES, MAX_ATTEMPTS)
+        answer = self.call("park_rollout", *arguments)
+        if answer == Park.PARKED:
+            assert held
+            assert self.store.parked_steps(lease.rollout_id) == steps
+        elif answer in (Park.FENCED, Park.DUPLICATE):
+            assert not held
 
     @rule(environment=st.sampled_from(ENVIRONMENTS), episodes=st.integers(1, 4), lucky=st.booleans())
     def plays_on_and_on(self, environment: str, episodes: int, lucky: bool) -> None:
         """Whole episodes in a row, every other one a success: others may be overtaken."""
         for number in range(episodes):
-            self.asks_for_work(environment, 0)
-            episode = self.played.pop(environment, None)
-            if episode is not None:
-                self.store_episode(episode, float((number + lucky) % 2))
-                finish(self.desk.look(episode.lease.rollout_id))
+            self.asks_for_work(environment, 0, True)
+            self.plays_to_its_end(environment, float((number + lucky) % 2))
+
+    @rule(episodes=st.integers(2, 6))
+    def all_of_them_fail(self, episodes: int) -> None:
+        """Whole groups without a success: what the experience pool is for."""
+        for number in range(episodes):
+            environment = ENVIRONMENTS[number % len(ENVIRONMENTS)]
+            self.asks_for_work(environment, 0, True)
+            self.plays_to_its_end(environment, 0.0)
+
+    def plays_to_its_end(self, environment: str, reward: float) -> None:
+        episode = self.played.pop(environment, None)
+        if episode is not None:
+            self.store_episode(episode, reward)
+            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
 
     @precondition(lambda self: self.played)
     @rule(data=st.data(), kind=st.sampled_from(FaultKind))
     def fails(self, data: st.DataObject, kind: FaultKind) -> None:
-        episode = self.played.pop(data.draw(st.sampled_from(sorted(self.played))))
-        finish(self.desk.failed(episode.lease.rollout_id, episode.lease.fence, kind, "made up"))
+        lease = self.played.pop(self.one_of_the_played(data)).lease
+        self.desk_does(lambda desk: desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
 
     @precondition(lambda self: self.played)
     @rule(data=st.data())
     def hangs(self, data: st.DataObject) -> None:
-        self.ghosts.append(self.played.pop(data.draw(st.sampled_from(sorted(self.played)))))
+        self.ghosts.append(self.played.pop(self.one_of_the_played(data)))
 
     @precondition(lambda self: self.ghosts)
-    @rule(data=st.data(), reward=st.sampled_from([0.0, 1.0]))
-    def a_ghost_reports(self, data: st.DataObject, reward: float) -> None:
-        """A hung environment comes back; its lease may still be its own."""
+    @rule(data=st.data(), reward=st.sampled_from([0.0, 1.0, None]))
+    def a_ghost_reports(self, data: st.DataObject, reward: float | None) -> None:
+        """A hung environment comes back, to finish or to park; its lease may still be its own."""
         episode = self.ghosts.pop(data.draw(st.integers(0, len(self.ghosts) - 1)))
-        self.store_episode(episode, reward)
-        finish(self.desk.look(episode.lease.rollout_id))
+        if reward is None:
+            self.park(episode)
+        else:
+            self.store_episode(episode, reward)
+        self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
 
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S]))
     def time_passes(self, seconds: float) -> None:
         self.now_unix_s += seconds
-        finish(self.desk.take_back_overdue())
+        if self.desk_does(Desk.take_back_overdue) is None:
+            return
         live = self.store.snapshot().groups
         assert not [
             rollout
@@ -184,41 +384,83 @@ class Training(RuleBasedStateMachine):
             if rollout.environment is not None and rollout.deadline_unix_s <= self.now_unix_s
         ]
 
+    # the experience pool
+
+    @rule(seed=st.integers(1, 2), drops=st.booleans())
+    def somebody_changes_the_pool(self, seed: int, drops: bool) -> None:
+        if drops:
+            self.store.drop_demonstration(seed)
+        else:
+            self.store.add_demonstrations([demonstration(seed)])
+
     # trainer and engines
 
     @rule(commits=st.booleans(), reports=st.booleans())
     def trains(self, commits: bool, reports: bool) -> None:
         """May die after it leased the batch, or after the commit and before it could say so."""
-        batch = finish(self.desk.batch())
-        if isinstance(batch, NoBatch) or not commits:
+        batch = self.desk_does(Desk.batch)
+        if batch is None or isinstance(batch, NoBatch):
             return
-        self.commit(batch)
-        if reports:
-            finish(self.desk.committed(self.version))
+        made = self.version + 1
+        if not commits:
+            self.slow_trainers.append((batch, made))
+            return
+        self.check_trainable(batch)
+        answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
+        assert answer in (Commit.COMMITTED, None)
+        if reports and answer is not None:
+            self.desk_does(lambda desk: desk.committed(made))
 
-    def commit(self, batch: Batch) -> None:
+    def check_trainable(self, batch: Batch) -> None:
         for group in self.store.groups_to_trajectories(batch.group_ids):
-            assert len({trajectory.reward for trajectory in group.trajectories}) > 1
+            rewards = [trajectory.reward for trajectory in group.trajectories]
+            assert len({*rewards, *(one.reward for one in group.injected)}) > 1, "nothing to compare"
+            assert not group.injected or max(rewards) == 0.0, "a demonstration beside a success"
             for trajectory in group.trajectories:
                 assert trajectory.rollout_id not in self.trained, "trained twice"
-                self.trained[trajectory.rollout_id] = self.version + 1
                 oldest = min(step.policy_version for step in trajectory.steps)
                 assert self.version - oldest <= self.settings.staleness_bound, "not fresh"
-        self.version += 1
-        update = (batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
-        assert self.store.commit_update(*update) == Commit.COMMITTED
-        assert self.store.commit_update(*update) == Commit.DUPLICATE
 
-    @precondition(lambda self: self.version)
-    @rule(ahead=st.integers(0, 1))
-    def a_second_trainer_commits_a_consumed_batch(self, ahead: int) -> None:
+    def was_trained(self, version: int) -> None:
+        assert version == self.version + 1
+        self.version = version
+        for batch_id, group_ids in self.consumed():
+            if batch_id == version:
+                for group in self.store.groups_to_trajectories(group_ids):
+                    for trajectory in group.trajectories:
+                        assert trajectory.rollout_id not in self.trained, "trained twice"
+                        self.trained[trajectory.rollout_id] = version
+
+    def consumed(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Version and groups of every consumed batch."""
+        query = (
+            "SELECT b.version, group_concat(g.group_id) FROM batches b JOIN groups g USING (batch_id) "
+            "WHERE b.version IS NOT NULL GROUP BY b.batch_id"
+        )
+        with self.store._transaction() as connection:
+            rows = connection.exec_driver_sql(query).all()
+        return [(version, tuple(map(int, found.split(",")))) for version, found in rows]
+
+    @precondition(lambda self: self.slow_trainers)
+    @rule(data=st.data())
+    def a_slow_trainer_commits(self, data: st.DataObject) -> None:
+        """It had leased a batch long ago. Only while nobody else has been given the batch it may commit."""
+        place = data.draw(st.integers(0, len(self.slow_trainers) - 1))
+        batch, made = self.slow_trainers.pop(place)
+        before, current = self.version, self.store.open_batch()
+        is_current = current is not None and (current.batch_id, current.fence) == (
+            batch.batch_id,
+            batch.fence,
+        )
         try:
-            answer = self.store.commit_update(self.version, 1, self.version + ahead, "checkpoints/other", {})
+            answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
         except StoreConflict:
-            return
-        if answer == Commit.FENCED:
-            return  # the first trainer's lease was a later one
-        raise AssertionError("a consumed batch was trained twice")
+            assert not is_current
+            answer = Commit.FENCED
+        assert self.version == before + (1 if answer == Commit.COMMITTED else self.version - before)
+        assert is_current or self.version == before
+        if answer is not None:
+            assert (answer == Commit.COMMITTED) == is_current
 
     @precondition(lambda self: min(self.engines) < self.version)
     @rule(engines=st.sets(st.integers(0, ENGINES - 1), min_size=1))
@@ -227,18 +469,7 @@ class Training(RuleBasedStateMachine):
             self.engines[engine] = self.version
         self.desk.serving(min(self.engines))
 
-    # crashes
-
-    @rule()
-    def the_curator_dies(self) -> None:
-        self.open_desk()
-
-    @rule()
-    def the_store_dies(self) -> None:
-        """Nothing is closed; as the tree has it, the curator dies along."""
-        self.dead_stores.append(self.store)
-        self.store = self.open_store()
-        self.open_desk()
+    # what must hold
 
     @invariant()
     def every_rollout_has_one_fate(self) -> None:
@@ -246,10 +477,10 @@ class Training(RuleBasedStateMachine):
             return
         books = self.store.conservation()
         assert books.holds, books
-        assert books.issued == len(self.issued)
         assert books.trained == len(self.trained)
         assert self.store.integrity(self.settings.staleness_bound) == ()
         assert "stale" not in self.store.totals(now_unix_s=self.now_unix_s).drops
+        assert all(one.uses <= MAX_USES for one in self.store.demonstrations())
 
     def teardown(self) -> None:
         if not hasattr(self, "store"):
@@ -263,6 +494,7 @@ class Training(RuleBasedStateMachine):
 
     def check_nothing_is_stuck(self) -> None:
         """Whatever happened, with everybody well again two more updates are made."""
+        self.crash_in = None
         goal = self.version + 2
         for turn in range(300):
             self.engines = [self.version] * ENGINES
@@ -270,11 +502,8 @@ class Training(RuleBasedStateMachine):
             self.now_unix_s += 1.0
             finish(self.desk.take_back_overdue())
             for number, environment in enumerate(ENVIRONMENTS):
-                self.asks_for_work(environment, 0)
-                if environment in self.played:
-                    episode = self.played.pop(environment)
-                    self.store_episode(episode, float((turn + number) % 2))
-                    finish(self.desk.look(episode.lease.rollout_id))
+                self.asks_for_work(environment, 0, True)
+                self.plays_to_its_end(environment, float((turn + number) % 2))
             self.trains(True, True)
             if self.version >= goal:
                 self.every_rollout_has_one_fate()

@@ -3,18 +3,21 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dart.store.records import Conservation
+from dart.store.audit import is_well_formed
+from dart.store.records import Conservation, DecisionKind, TaskDecision
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.store.testing import step_at, trajectory_for
+from dart.types import Demonstration
 
 
 @pytest.fixture(scope="module")
 def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record with one trained group of two rollouts (1, 2) and one leased rollout (3)."""
+    """A record with one trained group of two rollouts (1, 2), one leased rollout (3) and all the rest."""
     path = tmp_path_factory.mktemp("sound") / "store.db"
     with Store(path) as store:
         store.add_version("checkpoints/0")
@@ -24,7 +27,43 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
         store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
         store.lease_rollout(store.open_group("click-test", 8, 2, 10, 1), "env-000", 60.0)
+        record_all_the_rest(store)
     return path
+
+
+def record_all_the_rest(store: Store) -> None:
+    """A parked rollout (4), a failed group with a demonstration (3), a decision."""
+    parked = store.lease_rollout(2, "env-001", 60.0)
+    store.park_rollout(parked.rollout_id, 1, (step_at(1),), "the run is stopped", 8)
+    steps = (replace(step_at(0), logprobs=(), entropies=()),)
+    store.add_demonstrations(
+        [
+            Demonstration(
+                pool_id=0,
+                task_id="login-user",
+                seed=7,
+                origin="oracle",
+                instruction="log in",
+                reward=1.0,
+                steps=steps,
+            )
+        ]
+    )
+    failed = store.open_group("login-user", 9, 2, 10, 1)
+    for _ in range(2):
+        lease = store.lease_rollout(failed, "env-000", 60.0)
+        store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, 0.0, [1]))
+    store.inject(failed, 1)
+    decision = TaskDecision(
+        task_id="click-test",
+        kind=DecisionKind.ROLLOUTS,
+        before="8",
+        after="4",
+        reason="success 0.80 over the last 8",
+        policy_version=1,
+        unix_s=1.0,
+    )
+    store.record_decisions((decision,))
 
 
 @pytest.fixture
@@ -47,13 +86,13 @@ def damage(path: Path, statement: str) -> None:
 
 def test_a_sound_record_has_no_violations(store: Store) -> None:
     assert store.integrity(0) == ()
-    assert store.conservation() == Conservation(issued=3, trained=2, dropped=0, stored=0, leased=1)
+    assert store.conservation() == Conservation(issued=6, trained=2, dropped=0, stored=2, leased=2)
 
 
 @pytest.mark.parametrize(
     ("statement", "finding"),
     [
-        ("UPDATE counters SET value = 4 WHERE name = 'issued'", "conservation is broken"),
+        ("UPDATE counters SET value = 7 WHERE name = 'issued'", "conservation is broken"),
         ("UPDATE rollouts SET batch_id = NULL WHERE rollout_id = 1", "rollout 1: it has batch None"),
         ("UPDATE rollouts SET batch_id = 1 WHERE rollout_id = 3", "rollout 3: it has batch 1"),
         ("UPDATE batches SET state = 'leased'", "rollout 1: it has batch 1 (leased)"),
@@ -76,3 +115,27 @@ def test_the_audit_names_each_contradiction(path: Path, store: Store, statement:
 @pytest.mark.parametrize(("trained", "holds"), [(2, True), (1, False), (3, False)])
 def test_conservation_holds_only_when_the_books_meet(trained: int, holds: bool) -> None:
     assert Conservation(issued=5, trained=trained, dropped=1, stored=1, leased=1).holds is holds
+
+
+def test_freshness_counts_from_a_version_on(path: Path, store: Store) -> None:
+    damage(path, "UPDATE trajectories SET oldest_version = -1 WHERE rollout_id = 1")
+    assert len(store.integrity(0)) == 1
+    assert store.integrity(1) == ()
+    assert store.integrity(0, since_version=1) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "is_good"),
+    [
+        ("rollouts", "2", True),
+        ("rollouts", "0", False),
+        ("step_cap", "-3", False),
+        ("quarantine", "", True),
+        ("quarantine", "1700000000.5", True),
+        ("quarantine", "nan", False),
+        ("quarantine", "soon", False),
+        ("mood", "2", False),
+    ],
+)
+def test_a_decision_can_be_read_back(kind: str, after: str, is_good: bool) -> None:
+    assert is_well_formed(kind, after, "because") is is_good

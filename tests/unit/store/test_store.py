@@ -18,15 +18,6 @@ FAULT = FaultKind.INFRASTRUCTURE
 NOW = 5000.0
 
 
-@pytest.fixture(scope="module")
-def new_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record with version 0, migrated once for all tests."""
-    path = tmp_path_factory.mktemp("new") / "store.db"
-    with Store(path) as store:
-        store.add_version("checkpoints/0")
-    return path
-
-
 @pytest.fixture
 def store(tmp_path: Path, new_record: Path) -> Iterator[Store]:
     path = shutil.copy(new_record, tmp_path / "store.db")

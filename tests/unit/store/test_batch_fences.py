@@ -1,0 +1,51 @@
+"""Of several trainers that hold one batch, the last one leased commits it, once."""
+
+import pytest
+
+from dart.store.errors import StoreConflict
+from dart.store.records import Batch, Commit
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+
+
+@pytest.fixture
+def batch(record: Store) -> Batch:
+    group_id = record.open_group("click-test", 7, 2, 10, 0)
+    for reward in (0.0, 1.0):
+        lease = record.lease_rollout(group_id, "env-000", 60.0)
+        record.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, reward))
+    return record.lease_batch([group_id], 60.0)
+
+
+def test_leasing_a_batch_again_makes_its_fence_grow(record: Store, batch: Batch) -> None:
+    assert (batch.fence, batch.deadline_unix_s) == (1, 60.0)
+    again = record.relet_batch(batch.batch_id, 90.0)
+    assert (again.batch_id, again.group_ids) == (batch.batch_id, batch.group_ids)
+    assert (again.fence, again.deadline_unix_s) == (2, 90.0)
+    assert record.open_batch() == again
+
+
+def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
+    record: Store, batch: Batch
+) -> None:
+    record.relet_batch(batch.batch_id, 90.0)
+    commits = [record.commit_update(batch.batch_id, fence, 1, "checkpoints/1", {}) for fence in (1, 2, 1, 2)]
+    assert commits == [Commit.FENCED, Commit.COMMITTED, Commit.FENCED, Commit.DUPLICATE]
+    assert [version.version for version in record.versions()] == [0, 1]
+    assert record.totals().fenced == 2
+    assert record.integrity(0) == ()
+
+
+def test_a_fence_that_was_never_given_out_is_a_conflict(record: Store, batch: Batch) -> None:
+    with pytest.raises(StoreConflict, match="leased up to fence 1, never with 2"):
+        record.commit_update(batch.batch_id, 2, 1, "checkpoints/1", {})
+
+
+@pytest.mark.parametrize("settle", ["commit", "release"])
+def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle: str) -> None:
+    if settle == "commit":
+        record.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
+    else:
+        record.release_batch(batch.batch_id)
+    with pytest.raises(StoreConflict, match=r"batch 1 is (consumed|released)"):
+        record.relet_batch(batch.batch_id, 90.0)

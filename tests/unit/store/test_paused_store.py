@@ -1,0 +1,180 @@
+"""A store actor whose disk refuses writes pauses, says so once, and goes on by itself."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor
+from actors.testing import Bench
+from dart import messages as m
+from dart.config import Config
+from dart.errors import DiskError
+from dart.store.actor import RETRY_S, StoreActor
+from dart.store.client import write
+from dart.store.errors import StoreUnavailable
+from dart.store.reader import StoreReader
+from dart.store.room import ROOM_RETRY_S, await_room, is_no_room
+from dart.store.store import Store
+
+OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
+NO_ROOM = OSError(28, "No space left on device")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dart.store.engine.BUSY_TIMEOUT_S", 0.01)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with Store(tmp_path / "store.db") as store:
+        store.add_version("checkpoints/0")
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as bench:
+        bench.start(
+            StoreActor, "store", args={"store": str(path), "config": Config().model_dump(mode="json")}
+        )
+        yield bench
+
+
+class Lock:
+    """Another process that writes, as far as SQLite can tell."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def release(self) -> None:
+        self._connection.execute("ROLLBACK")
+        self._connection.close()
+
+
+def asked(bench: Bench, call: Any = OPEN) -> Any:
+    answer = bench.ask("store", call)
+    bench.settle()
+    return answer.result()
+
+
+def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: Bench, path: Path) -> None:
+    lock = Lock(path)
+    paused = asked(bench)
+    assert isinstance(paused, m.Paused)
+    assert "another process held it" in paused.reason
+    lock.release()
+    assert asked(bench) == paused, "tried again only after a while"
+    bench.advance(RETRY_S)
+    assert asked(bench) == m.Number(value=1)
+    with StoreReader(path) as reader:
+        assert len(reader.snapshot().groups) == 1
+        (event,) = reader.events()
+    assert (event.kind, event.subject) == ("paused", "store")
+    assert event.data["paused_s"] == pytest.approx(RETRY_S)
+
+
+def test_a_pause_that_lasts_is_one_pause(bench: Bench, path: Path) -> None:
+    lock = Lock(path)
+    for _ in range(5):
+        assert isinstance(asked(bench), m.Paused)
+        bench.advance(RETRY_S)
+    lock.release()
+    assert asked(bench) == m.Number(value=1)
+    with StoreReader(path) as reader:
+        assert len(reader.events()) == 1
+
+
+def test_a_contradiction_after_a_pause_is_still_an_answer(bench: Bench, path: Path) -> None:
+    lock = Lock(path)
+    call = m.DropGroup(group_id=99, reason="no_spread")
+    assert isinstance(asked(bench, call), m.Paused)
+    lock.release()
+    bench.advance(RETRY_S)
+    assert isinstance(asked(bench, call), m.Contradiction)
+
+
+class Client(Actor):
+    """Whoever writes to the record, or to the disk."""
+
+    def on_start(self) -> None:
+        self.said: list[str] = []
+        self.done: list[Any] = []
+        self.failed: list[Exception] = []
+
+    async def write(self) -> None:
+        self.done.append(await write(self, OPEN, self.said.append))
+
+    async def work(self, errors: list[Exception]) -> None:
+        def once() -> str:
+            if errors:
+                raise errors.pop(0)
+            return "done"
+
+        try:
+            self.done.append(await await_room(self, "a screenshot", once))
+        except Exception as error:
+            self.failed.append(error)
+
+
+@pytest.fixture
+def client(bench: Bench) -> Client:
+    bench.start(Client, "env-000")
+    client: Client = bench.actor("env-000")
+    return client
+
+
+def test_whoever_writes_waits_until_the_record_goes_on(bench: Bench, path: Path, client: Client) -> None:
+    lock = Lock(path)
+    client.run(client.write())
+    bench.settle()
+    for _ in range(30):
+        bench.advance(RETRY_S)
+    assert client.done == []
+    assert len(client.said) == 1
+    lock.release()
+    bench.advance(2 * RETRY_S)
+    assert client.done == [m.Number(value=1)]
+    assert client.said[-1] == ""
+
+
+def test_work_that_finds_no_room_is_done_when_there_is(bench: Bench, path: Path, client: Client) -> None:
+    wrapped = RuntimeError("the checkpoint was not written")
+    wrapped.__cause__ = NO_ROOM
+    client.run(client.work([NO_ROOM, wrapped]))
+    bench.settle()
+    bench.advance(ROOM_RETRY_S)
+    assert client.done == []
+    bench.advance(ROOM_RETRY_S)
+    assert client.done == ["done"]
+    with StoreReader(path) as reader:
+        (event,) = reader.events()
+    assert (event.kind, event.subject) == ("paused", "env-000")
+    assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
+
+
+def test_any_other_error_is_no_pause(bench: Bench, client: Client) -> None:
+    error = PermissionError(13, "Permission denied")
+    client.run(client.work([error]))
+    bench.settle()
+    assert client.failed == [error]
+    assert client.done == []
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (NO_ROOM, True),
+        (OSError(122, "Disk quota exceeded"), True),
+        (RuntimeError("safetensors: I/O error: No space left on device (os error 28)"), True),
+        (PermissionError(13, "Permission denied"), False),
+        (StoreUnavailable("store.db: it is damaged"), False),
+        (DiskError("the disk refused"), False),
+    ],
+)
+def test_only_a_full_disk_is_no_room(error: Exception, is_one: bool) -> None:
+    assert is_no_room(error) is is_one
