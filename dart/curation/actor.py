@@ -39,6 +39,9 @@ from dart.types import RolloutLease
 OVERDUE_CHECK_S = 2.0
 """How often leases are checked against their deadlines."""
 
+LENIENT_S = 10.0
+"""How long after the store takes writes again nobody is late: what was played meanwhile is only now told."""
+
 PATIENCE_S = 10.0
 """Whoever had to wait longer than this for its turn has given up: what it got would be lost."""
 
@@ -95,6 +98,7 @@ class CuratorActor(Actor):
         self._evaluating: dict[tuple[str, int], EvaluationLease] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self._actions_known, self._actions_known_until_s = 0, 0.0
+        self._lenient_until_s = 0.0
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
         self._watchdog = Watchdog(self._config, self._workers, self._reader, self.clock.monotonic_s())
         self.every(LOOK_S, self._look_who_starves)
@@ -295,8 +299,11 @@ class CuratorActor(Actor):
         return min(served, default=None)
 
     async def _take_back_overdue(self) -> None:
-        if self._record.paused:
-            return  # nobody could report what it holds, and nothing could be taken back
+        now_s = self.clock.monotonic_s()
+        if not self._store_takes_writes():
+            self._lenient_until_s = now_s + LENIENT_S
+        if now_s < self._lenient_until_s:
+            return
         async with self._desk_lock:
             taken = await self._desk.take_back_overdue()
             late = self._desk.overdue_batch()
@@ -334,6 +341,11 @@ class CuratorActor(Actor):
         for (task_id, seed), lease in self._evaluating.items():
             for_s = EVALUATION_LEASE_S - (lease.deadline_unix_s - now_s)
             yield Playing(environment=lease.environment, what=f"seed {seed} of {task_id}", for_s=for_s)
+
+    def _store_takes_writes(self) -> bool:
+        """A store that waits for the disk, or is being started, shows on the board."""
+        slot = self.board.find("store")
+        return slot is not None and bool(self.board.get(slot, "ready"))
 
 
 def settings_of(config: Config) -> Settings:

@@ -6,6 +6,7 @@ rollouts). It decides nothing. Its size is that of the live groups.
 Groups leased to the trainer are in the book until their update is committed, and in none of the indexes.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ class Book:
 
     def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
         """Rollouts whose holder is past its deadline, the longest overdue first."""
-        keys = self._deadlines.up_to(now_unix_s)
+        keys = self._deadlines.up_to((now_unix_s, math.inf))
         return [found for key in keys if (found := self._member(*key)) is not None]
 
     def stale(self, oldest_allowed: int) -> list[int]:
@@ -189,7 +190,7 @@ class Book:
     def _index_lease(self, rollout: RolloutRecord, *, is_held: bool) -> None:
         key, environment = (rollout.rollout_id, rollout.group_id), rollout.environment
         if is_held and environment is not None:
-            self._deadlines.put(key, rollout.deadline_unix_s)
+            self._deadlines.put(key, (rollout.deadline_unix_s, rollout.rollout_id))
             self._played.setdefault(environment, {})[rollout.rollout_id] = rollout
             return
         self._deadlines.discard(key)

@@ -72,6 +72,8 @@ class Tasks:
         """Tasks that may have a group now."""
         self._resting: Priorities[str] = Priorities()
         """Tasks that may not, of which no group is being played, by the end of their rest."""
+        self._at_rest: dict[str, None] = {}
+        """Every task that is not released from a rest."""
         self._to_judge: dict[str, None] = {}
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)
@@ -172,11 +174,8 @@ class Tasks:
 
     def resting(self, now_unix_s: float) -> dict[str, str]:
         """The tasks that rest now, with the reason."""
-        return {
-            name: task.why_it_rests
-            for name in self._position
-            if (task := self[name]).health.rest is not None and not task.health.is_tried(now_unix_s)
-        }
+        tasks = [self._tasks[name] for name in self._at_rest]
+        return {task.task_id: task.why_it_rests for task in tasks if not task.health.is_tried(now_unix_s)}
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """What is to be decided anew since something happened. The same again until it is in the record."""
@@ -247,6 +246,10 @@ class Tasks:
         task = self._tasks.get(task_id)
         rest = None if task is None else task.health.rest
         position = self._position[task_id]
+        if rest is None:
+            self._at_rest.pop(task_id, None)
+        else:
+            self._at_rest[task_id] = None
         is_tried = task is not None and task.unfinished > 0
         self._turns.set(task_id, self._turn(task_id) if rest is None else None)
         self._resting.set(task_id, None if rest is None or is_tried else (rest.until_unix_s, position))

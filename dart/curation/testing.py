@@ -217,7 +217,7 @@ class MemoryRecord:
     async def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
-        if rollout_id not in self._group_of:
+        if self._is_forgotten(rollout_id):
             return self._fenced(Release.FENCED)
         _, rollout = self._member(rollout_id)
         row = rollout.row
@@ -309,7 +309,7 @@ class MemoryRecord:
         """An episode was played to its end."""
         rollout = self._held(rollout_id, fence)
         if rollout is None:
-            if rollout_id in self._group_of and self._member(rollout_id)[1].stored_fence == fence:
+            if self._is_stored_under(rollout_id, fence):
                 return Finish.DUPLICATE
             return self._fenced(Finish.FENCED)
         rollout.stored_fence = fence
@@ -341,7 +341,7 @@ class MemoryRecord:
         """An episode was interrupted after so many steps, those it had before included."""
         rollout = self._held(rollout_id, fence)
         if rollout is None:
-            if rollout_id in self._group_of and self._is_same_lease(rollout_id, fence):
+            if self._is_same_lease(rollout_id, fence):
                 return Park.DUPLICATE
             return self._fenced(Park.FENCED)
         row = rollout.row
@@ -431,17 +431,25 @@ class MemoryRecord:
         group = self._groups[self._group_of[rollout_id]]
         return group, group.members[rollout_id]
 
+    def _is_forgotten(self, rollout_id: int) -> bool:
+        return self._forgets and rollout_id < self._next["rollout"] and rollout_id not in self._group_of
+
     def _held(self, rollout_id: int, fence: int) -> _Rollout | None:
         """The rollout if this lease of it is still good."""
-        if rollout_id not in self._group_of:
+        if self._is_forgotten(rollout_id):
             return None
         rollout = self._member(rollout_id)[1]
         row = rollout.row
         is_good = row.state == RolloutState.LEASED and row.environment is not None and row.fence == fence
         return rollout if is_good else None
 
+    def _is_stored_under(self, rollout_id: int, fence: int) -> bool:
+        return not self._is_forgotten(rollout_id) and self._member(rollout_id)[1].stored_fence == fence
+
     def _is_same_lease(self, rollout_id: int, fence: int) -> bool:
         """Whether nobody was given the rollout since, and nothing of it was stored."""
+        if self._is_forgotten(rollout_id):
+            return False
         rollout = self._member(rollout_id)[1]
         return rollout.row.fence == fence and rollout.stored_fence is None
 

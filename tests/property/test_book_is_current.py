@@ -1,0 +1,227 @@
+"""A book kept current row by row decides as one that was read from the record just now.
+
+And as the plain rules do, written down here without an index: every question is answered by looking at all
+rows of the record.
+"""
+
+from random import Random
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from dart.curation import groups
+from dart.curation.admission import can_all_be_fresh
+from dart.curation.curator import Curator, Settings
+from dart.curation.decisions import LeaseAgain, LeaseBatch, LeaseNew, NoBatch, NoWork
+from dart.curation.desk import Desk, open_desk
+from dart.curation.groups import version_floor
+from dart.curation.pool import Pool
+from dart.curation.quarantine import Limits
+from dart.curation.quota import DynamicQuota, GroupPlan
+from dart.curation.scheduling import Scheduling
+from dart.curation.selection import turn
+from dart.curation.step_cap import StepCap
+from dart.curation.testing import MemoryRecord, finish
+from dart.store.records import Batch, GroupRecord, Snapshot
+from dart.types import FaultKind, RolloutLease
+
+ENVIRONMENTS = [f"env-{number:03d}" for number in range(8)]
+MOMENTS = 250
+
+
+def rules(chance: Random) -> Settings:
+    """Everything that can be on, on or off."""
+    group = GroupPlan(rollouts=chance.randint(2, 4), step_cap=10)
+    return Settings(
+        tasks=tuple(f"task-{number}" for number in range(chance.randint(1, 5))),
+        seeds=range(20),
+        quota=DynamicQuota(group=group, minimum=2, threshold=0.6),
+        groups_per_update=chance.randint(1, 3),
+        staleness_bound=chance.randint(0, 3),
+        max_attempts=2,
+        lease_s=20.0,
+        over_provision=chance.choice([0.0, 1.5]),
+        scheduling=chance.choice([Scheduling.ROLLOUT, Scheduling.ROLLOUT, Scheduling.BATCH]),
+        step_cap=StepCap(largest=10, slack=1, probe_share=0.3) if chance.random() < 0.7 else None,
+        pool=Pool(max_uses=3) if chance.random() < 0.7 else None,
+        quarantine=Limits(fruitless_groups=3, failed_attempts=3, lost_environments=2, rest_s=30.0)
+        if chance.random() < 0.5
+        else None,
+        order_seed=chance.randrange(100),
+    )
+
+
+class Run:
+    """Environments and a trainer that do something at every moment, and crash."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.settings = rules(self.chance)
+        self.record = MemoryRecord()
+        for task_id in self.settings.tasks:
+            self.record.add_demonstration(task_id, 1, num_steps=4)
+        self.now_unix_s = 0.0
+        self.desk: Desk = finish(open_desk(self.settings, self.record, lambda: self.now_unix_s))
+        self.serving = 0
+        self.played: dict[str, RolloutLease] = {}
+        self.leases = self.batches = 0
+
+    def moment(self) -> None:
+        self.now_unix_s += self.chance.choice([0.0, 0.5, 3.0])
+        self.serving = self.chance.choice([self.serving, self.record.version or 0])
+        self.desk.serving(self.serving)
+        self.chance.choice([self.play, self.play, self.play, self.train, self.look_after])()
+
+    def play(self) -> None:
+        environment = self.chance.choice(ENVIRONMENTS)
+        lease = self.played.pop(environment, None)
+        if lease is not None and self.chance.random() < 0.9:
+            self.end(lease)
+            return
+        answer = finish(self.desk.work(environment))  # it died with its lease, if it had one
+        if isinstance(answer, RolloutLease):
+            self.leases += 1
+            self.played[environment] = answer
+
+    def end(self, lease: RolloutLease) -> None:
+        how, key = self.chance.random(), (lease.rollout_id, lease.fence)
+        if how < 0.1:
+            finish(self.desk.failed(*key, self.chance.choice(list(FaultKind)), "made up"))
+        elif how < 0.2:
+            self.record.park(*key, 2, self.serving, max_resumes=2, max_attempts=2)
+            finish(self.desk.look(lease.rollout_id))
+        else:
+            reward = float(self.chance.random() < 0.5)
+            self.record.finish(*key, reward, self.chance.randint(1, 10), self.serving)
+            finish(self.desk.look(lease.rollout_id))
+
+    def train(self) -> None:
+        batch = finish(self.desk.batch())
+        if isinstance(batch, Batch) and self.chance.random() < 0.8:
+            self.batches += 1
+            self.record.commit_update(batch.batch_id, batch.fence, (self.record.version or 0) + 1)
+            if self.chance.random() < 0.8:
+                finish(self.desk.committed(self.record.version or 0))
+
+    def look_after(self) -> None:
+        finish(self.desk.take_back_overdue())
+        if self.chance.random() < 0.2:
+            self.desk = finish(open_desk(self.settings, self.record, lambda: self.now_unix_s))
+            self.desk.serving(self.serving)
+
+    def check(self) -> None:
+        snapshot = finish(self.record.snapshot())
+        book = self.desk.curator
+        if snapshot.version != book.trainer_version:
+            return  # the trainer committed and could not say so
+        fresh = Curator(self.settings, snapshot, self.serving)
+        book.serving_version = self.serving
+        assert book.counts() == fresh.counts()
+        assert book.drops() == fresh.drops() == ()
+        assert book.batch() == fresh.batch() == plain_batch(self.settings, snapshot)
+        assert book.overdue(self.now_unix_s) == fresh.overdue(self.now_unix_s)
+        asked = book.work_for("somebody", self.now_unix_s)
+        assert asked == fresh.work_for("somebody", self.now_unix_s)
+        check_work(asked, snapshot, self.settings)
+        for known in snapshot.tasks:
+            task, read = book.tasks[known.task_id], fresh.tasks[known.task_id]
+            assert task.health.rest == read.health.rest
+            assert [
+                (one.groups_opened, list(one.rewards), one.longest_success_steps, one.rollouts, one.step_cap)
+                for one in (task, read)
+            ] == [
+                (
+                    known.groups_opened,
+                    list(known.recent_rewards),
+                    known.longest_success_steps,
+                    read.rollouts,
+                    read.step_cap,
+                )
+            ] * 2
+            assert (task.unfinished, task.demonstrations) == (read.unfinished, read.demonstrations)
+
+
+def oldest_first(snapshot: Snapshot) -> list[GroupRecord]:
+    waiting = [group for group in snapshot.groups if group.batch_id is None]
+    return sorted(waiting, key=lambda group: (version_floor(group), group.group_id))
+
+
+def check_work(decision: object, snapshot: Snapshot, settings: Settings) -> None:
+    """What awaits somebody before what is new, oldest group first; then the task whose turn it is."""
+    in_order = oldest_first(snapshot)
+    awaiting = [found for group in in_order if (found := groups.awaiting(group)) is not None]
+    unissued = [group for group in in_order if groups.unissued(group)]
+    if awaiting:
+        assert isinstance(decision, LeaseAgain)
+        assert decision.rollout_id == awaiting[0].rollout_id
+    elif unissued:
+        assert isinstance(decision, LeaseNew)
+        assert decision.group_id == unissued[0].group_id
+    elif settings.quarantine is None and not isinstance(decision, NoWork):
+        opened = {task.task_id: task.groups_opened for task in snapshot.tasks}
+        turns = {name: turn(name, opened.get(name, 0), 1.0, settings.order_seed) for name in settings.tasks}
+        assert getattr(decision, "task_id", None) == min(settings.tasks, key=lambda name: turns[name])
+
+
+def plain_batch(rules: Settings, snapshot: Snapshot) -> LeaseBatch | NoBatch:
+    """Earliest deadline first, from all rows."""
+    in_order = oldest_first(snapshot)
+    ready = [group for group in in_order if groups.is_complete(group) and not groups.why_untrainable(group)]
+    wanted, version = rules.groups_per_update, snapshot.version or 0
+
+    def in_time(live: list[GroupRecord], at: int) -> bool:
+        return all(
+            at + place // wanted <= version_floor(group) + rules.staleness_bound
+            for place, group in enumerate(live)
+        )
+
+    if len(ready) < wanted:
+        text = f"{len(ready)} of {wanted} groups are ready, {len(snapshot.groups)} are live"
+        return NoBatch(retry_after_s=rules.retry_after_s, reason=text)
+    left = [group for group in in_order if group not in ready[:wanted]]
+    if in_time(left, version + 1) or not in_time(in_order, version):
+        return LeaseBatch(group_ids=tuple(group.group_id for group in ready[:wanted]))
+    slow = next(group for group in left if not groups.is_complete(group))
+    text = f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
+    return NoBatch(retry_after_s=rules.retry_after_s, reason=text)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_a_book_kept_current_is_the_book_read_anew(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(MOMENTS):
+        run.moment()
+        run.check()
+    assert run.record.conservation().holds
+    assert "stale" not in run.record.drops
+
+
+def test_the_runs_do_contain_updates_and_every_way_to_end() -> None:
+    runs = [Run(seed) for seed in range(8)]
+    for run in runs:
+        for _ in range(MOMENTS):
+            run.moment()
+    assert sum(run.batches for run in runs) > 20
+    reasons = {reason for run in runs for reason in run.record.drops}
+    assert {"no_spread", "quarantined", "attempts_spent:infrastructure"} <= reasons
+
+
+@given(
+    floors=st.lists(st.integers(0, 6), max_size=12),
+    trainer=st.integers(0, 6),
+    wanted=st.integers(1, 4),
+    bound=st.integers(0, 3),
+)
+@settings(max_examples=200, deadline=None)
+def test_counting_floors_is_the_same_as_going_through_all_groups(
+    floors: list[int], trainer: int, wanted: int, bound: int
+) -> None:
+    one_by_one = all(trainer + place // wanted <= floor + bound for place, floor in enumerate(sorted(floors)))
+    counted = can_all_be_fresh(
+        {floor: floors.count(floor) for floor in floors},
+        trainer_version=trainer,
+        groups_per_update=wanted,
+        staleness_bound=bound,
+    )
+    assert counted is one_by_one

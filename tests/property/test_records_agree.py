@@ -1,0 +1,251 @@
+"""The record in memory answers as the store does, whatever is asked of both in whatever order."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from dart.curation.testing import LocalRecord, MemoryRecord, finish
+from dart.store.errors import StoreConflict
+from dart.store.records import DecisionKind, TaskDecision
+from dart.store.store import Store
+from dart.store.testing import step_at, trajectory_for
+from dart.types import Demonstration, FaultKind, RolloutLease
+
+TASKS = ("click-test", "login-user")
+MAX_RESUMES, MAX_ATTEMPTS = 2, 2
+Operation = tuple[str, int, int, int]
+"""What is asked, and three numbers to make its arguments from."""
+
+
+@cache
+def new_record() -> Path:
+    path = Path(tempfile.mkdtemp()) / "store.db"
+    with Store(path) as store:
+        store.add_version("checkpoints/0")
+    return path
+
+
+def answer_of(call: Callable[[], Any]) -> Any:
+    """What a call answers; that it contradicts the record is an answer."""
+    try:
+        return call()
+    except StoreConflict:
+        return StoreConflict
+
+
+class Both:
+    """The same calls to both records, by name: every method returns the two answers."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.local, self.memory = store, LocalRecord(store), MemoryRecord()
+        self.demonstrations = 0
+
+    def asked(self, name: str, *arguments: Any) -> tuple[Any, Any]:
+        """One method of the desk's record."""
+        of = [getattr(record, name) for record in (self.local, self.memory)]
+        return answer_of(lambda: finish(of[0](*arguments))), answer_of(lambda: finish(of[1](*arguments)))
+
+    def carry_out(self, operation: Operation) -> tuple[Any, Any]:
+        name, a, b, c = operation
+        rollout_id, fence, group_id = a % 6 + 1, b % 3 + 1, a % 3 + 1
+        match name:
+            case "open":
+                return self.asked("open_group", TASKS[a % 2], b, 2 + a % 2, 5 + c, 0, bool(c % 2))
+            case "lease":
+                return self.asked("lease_rollout", group_id, f"env-{b:03d}", float(c))
+            case "relet":
+                return self.asked("relet_rollout", rollout_id, f"env-{b:03d}", float(c))
+            case "release":
+                kind = list(FaultKind)[c % 4]
+                return self.asked("release_rollout", rollout_id, fence, kind, "made up", MAX_ATTEMPTS)
+            case "inject":
+                return self.asked("inject", group_id, b % 2 + 1)
+            case "drop":
+                return self.asked("drop_group", group_id, "no_spread")
+            case "batch":
+                return self.asked("lease_batch", tuple(range(group_id, group_id + 1 + b % 2)), float(c))
+            case "relet batch":
+                return self.asked("relet_batch", b % 2 + 1, float(c))
+            case "decide":
+                kind_of = list(DecisionKind)[b % 3]
+                return self.decided(TASKS[a % 2], kind_of, str(c))
+            case "finish":
+                return self.finished(rollout_id, fence, float(c % 2), 1 + c)
+            case "park":
+                return self.parked(rollout_id, fence, 1 + c)
+            case "forget":
+                return (
+                    answer_of(lambda: self.store.forget_parked(rollout_id, fence, "it looks different")),
+                    answer_of(lambda: self.memory.forget_parked(rollout_id, fence)),
+                )
+            case "commit":
+                return self.committed(a % 2 + 1, fence, c % 3 + 1)
+            case "add demonstration":
+                return self.demonstration_added(TASKS[a % 2])
+            case _:
+                return self.demonstration_dropped(b % 2 + 1)
+
+    def decided(self, task_id: str, kind: DecisionKind, after: str) -> tuple[Any, Any]:
+        if task_id not in {task.task_id for task in self.store.snapshot().tasks}:
+            return None, None  # the curator decides about tasks it has played
+        decision = TaskDecision(
+            task_id=task_id,
+            kind=kind,
+            before="",
+            after=after,
+            reason="made up",
+            policy_version=0,
+            unix_s=5.0,
+        )
+        return self.asked("record_decisions", (decision,))
+
+    def finished(self, rollout_id: int, fence: int, reward: float, steps: int) -> tuple[Any, Any]:
+        versions = list(range(3, 3 + steps))
+
+        def of_store() -> Any:
+            record = self.store.rollout(rollout_id)
+            group = self.store.group(record.group_id)
+            lease = RolloutLease(
+                rollout_id=rollout_id,
+                group_id=group.group_id,
+                task_id=group.task_id,
+                seed=group.seed,
+                step_cap=group.step_cap,
+                attempt=1,
+                fence=fence,
+                deadline_unix_s=0.0,
+            )
+            return self.store.finish_rollout(rollout_id, fence, trajectory_for(lease, reward, versions))
+
+        return (
+            answer_of(of_store),
+            answer_of(lambda: self.memory.finish(rollout_id, fence, reward, steps, versions[0])),
+        )
+
+    def parked(self, rollout_id: int, fence: int, steps: int) -> tuple[Any, Any]:
+        played = [step_at(3 + number, number) for number in range(steps)]
+        return (
+            answer_of(
+                lambda: self.store.park_rollout(
+                    rollout_id, fence, played, "is stopping", MAX_RESUMES, MAX_ATTEMPTS
+                )
+            ),
+            answer_of(
+                lambda: self.memory.park(
+                    rollout_id, fence, steps, 3, max_resumes=MAX_RESUMES, max_attempts=MAX_ATTEMPTS
+                )
+            ),
+        )
+
+    def committed(self, batch_id: int, fence: int, version: int) -> tuple[Any, Any]:
+        checkpoint = f"checkpoints/{version}"
+        return (
+            answer_of(lambda: self.store.commit_update(batch_id, fence, version, checkpoint, {})),
+            answer_of(lambda: self.memory.commit_update(batch_id, fence, version)),
+        )
+
+    def demonstration_added(self, task_id: str) -> tuple[Any, Any]:
+        self.demonstrations += 1  # each with a seed of its own: the store knows what it has by its content
+        demonstration = Demonstration(
+            pool_id=0,
+            task_id=task_id,
+            seed=self.demonstrations,
+            origin="oracle",
+            instruction="click",
+            reward=1.0,
+            steps=(step_at(0),),
+        )
+        self.store.add_demonstrations([demonstration])
+        self.memory.add_demonstration(task_id, self.demonstrations, num_steps=1)
+        return None, None
+
+    def demonstration_dropped(self, pool_id: int) -> tuple[Any, Any]:
+        answer = answer_of(lambda: self.store.drop_demonstration(pool_id))
+        if answer is None:
+            self.memory.drop_demonstration(pool_id)
+        return None, None
+
+
+OFTEN = ("open", "lease", "lease", "finish", "finish", "relet", "release", "park")
+SELDOM = (
+    "inject",
+    "drop",
+    "batch",
+    "relet batch",
+    "decide",
+    "forget",
+    "commit",
+    "add demonstration",
+    "other",
+)
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(OFTEN + SELDOM), *[st.integers(0, 5)] * 3), min_size=10, max_size=60
+)
+WHOLE_LIFE: list[Operation] = [
+    ("open", 0, 1, 2),
+    ("lease", 0, 0, 0),
+    ("lease", 0, 1, 0),
+    ("park", 0, 0, 2),
+    ("relet", 0, 2, 1),
+    ("finish", 0, 1, 1),
+    ("finish", 1, 0, 0),
+    ("batch", 0, 0, 5),
+    ("relet batch", 0, 0, 9),
+    ("commit", 0, 0, 0),
+    ("commit", 0, 1, 0),
+    ("commit", 0, 1, 0),
+]
+
+
+@example(WHOLE_LIFE)
+@given(OPERATIONS)
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+def test_both_records_give_the_same_answers_and_end_with_the_same_rows(operations: list[Operation]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = shutil.copy(new_record(), Path(folder) / "store.db")
+        with Store(path, clock=lambda: 5.0) as store:
+            both = Both(store)
+            for operation in operations:
+                of_store, of_memory = both.carry_out(operation)
+                assert of_store == of_memory, operation
+            of_store, of_memory = both.asked("snapshot")
+            assert of_store == of_memory
+            assert store.conservation() == both.memory.conservation()
+
+
+def test_the_whole_life_of_a_batch_is_among_what_is_compared() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = shutil.copy(new_record(), Path(folder) / "store.db")
+        with Store(path, clock=lambda: 5.0) as store:
+            both = Both(store)
+            answers = [both.carry_out(operation)[0] for operation in WHOLE_LIFE]
+            assert [str(answer) for answer in answers[-3:]] == ["fenced", "committed", "duplicate"]
+
+
+def test_a_record_that_forgets_keeps_only_what_is_live() -> None:
+    record = MemoryRecord(forgets=True)
+    for number in range(50):
+        group_id = finish(record.open_group("click-test", number, 2, 10, 0, False))
+        for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
+            lease = finish(record.lease_rollout(group_id, environment, 60.0))
+            record.finish(lease.rollout_id, lease.fence, reward, 3, 0)
+        if number % 2:
+            finish(record.drop_group(group_id, "stale"))
+        else:
+            batch = finish(record.lease_batch((group_id,), 600.0))
+            record.commit_update(batch.batch_id, batch.fence, number // 2 + 1)
+    assert record.conservation().holds
+    assert (record.conservation().trained, record.conservation().dropped) == (50, 50)
+    assert finish(record.snapshot()).groups == ()
+    assert not record._group_of
