@@ -290,13 +290,20 @@ class CuratorActor(Actor):
         return Phase.BEFORE if self._phase() is RunPhase.BEFORE else Phase.AFTER
 
     def _oldest_served(self) -> int | None:
-        """The oldest version any rollout actor in routing serves; None while none is."""
-        served = []
-        for worker in self._workers:
-            slot = self.board.find(worker)
-            if slot is not None and self.board.state(slot) is ActorState.RUNNING:
-                served.append(int(self.board.get(slot, "gauge_version")))
-        return min(served, default=None)
+        """The oldest version any rollout actor answers with; None while none does.
+
+        One whose version is older than weight_sync requires answers nobody: it does not count.
+        """
+        served = [version for name in self._workers if (version := self._version_of(name)) is not None]
+        required = self._version_of("weight_sync") or 0
+        return min((version for version in served if version >= required), default=None)
+
+    def _version_of(self, name: str) -> int | None:
+        """What an actor shows as its version; None while it does not run."""
+        slot = self.board.find(name)
+        if slot is None or self.board.state(slot) is not ActorState.RUNNING:
+            return None
+        return int(self.board.get(slot, "gauge_version"))
 
     async def _take_back_overdue(self) -> None:
         now_s = self.clock.monotonic_s()
