@@ -22,7 +22,7 @@ from actors.system import ActorSystem, RootSpec
 from dart.config import Child, Config, ExperiencePool
 from dart.errors import DiskError, TemporaryError
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
-from dart.observe.result import TrainResult
+from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
 from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
@@ -268,6 +268,7 @@ def _conclude(
             episodes=tuple(training_episodes(reader.store, session)),
             seed=config.run.seed,
             stopped_by=stopped_by,
+            staleness=staleness_of(version.metrics for version in reader.store.versions()),
             violations=tuple(map(str, findings)),
             failure=f"the data of the run is damaged:\n{told(findings)}" if findings else "",
         )

@@ -16,8 +16,8 @@ INTERVAL_MAX_S = 3600.0
 """However long it lasts, it is told again after this."""
 
 
-SILENT_S = 2.0
-"""An actor beats four times a second; one that has not for so long is stopped or starved of the processor."""
+SILENT_S = 5.0
+"""An actor beats four times a second; one that has not for so long is stopped, not merely slow."""
 
 
 class Link(StrEnum):

@@ -157,6 +157,8 @@ def _curation(snapshot: RunSnapshot) -> list[str]:
         figures.append(f"dropped {in_words(snapshot.drops)}")
     if snapshot.pool_size:
         figures.append(f"pool {snapshot.pool_size}, used {snapshot.pool_uses}x")
+    if snapshot.parkings:
+        figures.append(f"parked {snapshot.parkings}x, {snapshot.parked_now} now")
     resting = sum(bool(task.resting) for task in snapshot.tasks)
     return [*figures, f"in quarantine {resting} of {len(snapshot.tasks)} tasks"] if resting else figures
 

@@ -70,6 +70,7 @@ class SnapshotReader:
         metrics = newest.metrics if newest is not None else {}
         reports = task_reports(self.store, self._config)
         base = scores(self.store, records.Phase.BEFORE)
+        parkings, parked_now = self.store.parkings()
         pool = [one for one in self.store.demonstrations() if not one.dropped]
         return RunSnapshot(
             run_dir=str(self.paths.root),
@@ -99,6 +100,8 @@ class SnapshotReader:
             drops=totals.drops,
             pool_size=len(pool),
             pool_uses=sum(one.uses for one in self.store.demonstrations()),
+            parkings=parkings,
+            parked_now=parked_now,
             notices=tuple(self._notices(vitals)),
             engines=engine_rows(vitals),
             conservation=self.store.conservation(),

@@ -1,13 +1,39 @@
 """What is left of a run when it has ended, and how it is told."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 
 from dart.observe import curve, report
+from dart.observe.live import in_words
 from dart.observe.snapshot import RunSnapshot
 from dart.rundir import RunPaths
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """How old trained steps were, in policy versions."""
+
+    mean: float
+    """Over updates, of their means over steps."""
+    p95: float
+    """The 95th percentile over steps of the worst update."""
+    most: float
+
+
+def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
+    """Over all updates of a run, from the figures kept with each."""
+    figures = [metrics for metrics in updates if "staleness_mean" in metrics]
+    if not figures:
+        return None
+    return Staleness(
+        mean=fmean(metrics["staleness_mean"] for metrics in figures),
+        p95=max(metrics.get("staleness_p95", metrics["staleness_max"]) for metrics in figures),
+        most=max(metrics["staleness_max"] for metrics in figures),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +49,8 @@ class TrainResult:
     seed: int
     stopped_by: int | None = None
     """The signal that ended it before it was done, if one did."""
+    staleness: Staleness | None = None
+    """Of the steps of all updates; None before the first."""
     violations: tuple[str, ...] = ()
     """What the check of the run's data found at its end; empty when it is sound."""
     failure: str = ""
@@ -38,11 +66,35 @@ def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
         console.print(text, markup=False, highlight=False)
     if result.report.tasks:
         console.print(report.render(result.report))
-    verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
-    books = f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
-    console.print(books, highlight=False)
+    for line in [*curation_lines(result), books_line(result)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     told = f"{paths.root}: report.json, curve.png, checkpoints/"
     console.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def books_line(result: TrainResult) -> str:
+    """What became of every rollout, and whether the data is whole."""
+    verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
+    return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
+
+
+def curation_lines(result: TrainResult) -> list[str]:
+    """What curation did; nothing is said of what did not happen."""
+    snapshot, old = result.snapshot, result.staleness
+    lines = []
+    if old is not None:
+        lines.append(
+            f"staleness of trained steps: mean {old.mean:.2f}, p95 {old.p95:.0f} (of the worst update), "
+            f"max {old.most:.0f} versions"
+        )
+    if snapshot.drops:
+        lines.append(f"rollouts dropped: {in_words(snapshot.drops)}")
+    if snapshot.pool_uses:
+        lines.append(f"demonstrations used: {snapshot.pool_uses}, of {snapshot.pool_size} in the pool")
+    if snapshot.parkings:
+        taken_up = snapshot.parkings - snapshot.parked_now
+        lines.append(f"episodes parked: {snapshot.parkings}, taken up again or played anew: {taken_up}")
+    return lines
 
 
 def _about(result: TrainResult) -> dict[str, Any]:
@@ -58,6 +110,11 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "issued": fates.issued,
         "trained": fates.trained,
         "dropped": fates.dropped,
+        "drops": dict(snapshot.drops),
+        "staleness": asdict(result.staleness) if result.staleness else None,
+        "demonstrations_used": snapshot.pool_uses,
+        "parked": snapshot.parkings,
+        "parked_now": snapshot.parked_now,
         "stored": fates.stored,
         "leased": fates.leased,
         "violations": list(result.violations),

@@ -125,6 +125,10 @@ class RunSnapshot:
     """Demonstrations of the experience pool that may be used."""
     pool_uses: int = 0
     """How often a group got one."""
+    parkings: int = 0
+    """How often an episode was interrupted and kept."""
+    parked_now: int = 0
+    """Episodes that wait to be taken up again."""
     notices: tuple[str, ...] = ()
     """What is wrong now beyond single actors: who starves and why, a record that takes no writes."""
     engines: tuple[EngineRow, ...] = ()

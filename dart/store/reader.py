@@ -30,7 +30,16 @@ from dart.store.records import (
     Version,
 )
 from dart.store.rows import read_trajectory, unpack_steps
-from dart.store.schema import attempts, evaluations, rollouts, steps, task_statistics, trajectories, versions
+from dart.store.schema import (
+    attempts,
+    evaluations,
+    parked,
+    rollouts,
+    steps,
+    task_statistics,
+    trajectories,
+    versions,
+)
 from dart.types import Demonstration, Group, Step, Trajectory
 
 
@@ -258,6 +267,12 @@ class StoreReader:
             for row in connection.execute(queries.DROPS_BY_TASK):
                 found[row.task_id][row.drop_reason] = row.dropped
         return dict(found)
+
+    def parkings(self) -> tuple[int, int]:
+        """How often an episode was parked, and how many are parked now."""
+        with self._transaction() as connection:
+            ever = queries.scalar(connection, select(func.coalesce(func.sum(rollouts.c.resumes), 0)))
+            return ever, queries.scalar(connection, select(func.count()).select_from(parked))
 
     def finished_by_task(self) -> dict[str, int]:
         """Episodes ever stored, by task."""

@@ -418,3 +418,16 @@ def test_dropped_groups_and_finished_episodes_are_counted_by_task(store: Store) 
             "click-tab": {"no_spread": 1},
         }
         assert reader.finished_by_task() == {"click-test": 6, "click-tab": 2}
+
+
+def test_parked_episodes_are_counted_ever_and_now(store: Store) -> None:
+    leased = lease(store)
+    store.park_rollout(leased.rollout_id, leased.fence, (step_at(0),), "the environment stops", 8)
+
+    assert store.parkings() == (1, 1)
+
+    again = store.relet_rollout(leased.rollout_id, "env-001", NOW + 60)
+    assert isinstance(again, RolloutLease)
+    store.finish_rollout(again.rollout_id, again.fence, trajectory_for(again, versions=(0, 0)))
+
+    assert store.parkings() == (1, 0)
