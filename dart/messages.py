@@ -109,7 +109,7 @@ class EvaluationFailed:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generate:
-    """Ask the policy for one answer; answered by Generation."""
+    """Ask the policy for one answer; answered by Generation, or by Wait: another engine may answer."""
 
     request: GenerateRequest
 

@@ -21,7 +21,6 @@ Every event costs O(log n) for n workers, a round O(n log n).
 
 import heapq
 import itertools
-import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -158,13 +157,6 @@ class Sync:
             if not self._is_all_at_once:
                 break
         return actions
-
-    @property
-    def retry_at_s(self) -> float:
-        """When a worker that failed may be tried again; infinite when none rests."""
-        while self._resting and not self._is_current(*self._resting[0][1:]):
-            heapq.heappop(self._resting)
-        return self._resting[0][0] if self._resting else math.inf
 
     def updating(self, worker: str) -> int | None:
         """The version it is loading, or has loaded and holds for the others; None when it does neither."""

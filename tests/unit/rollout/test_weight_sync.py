@@ -53,7 +53,7 @@ class Worker(Actor):
         done.succeed(m.LoadFailed(version=0, reason="weights: sha256 differs"))
 
 
-class Store_(Actor):
+class Recorder(Actor):
     """Keeps what is told to the store."""
 
     def on_start(self) -> None:
@@ -72,7 +72,7 @@ class World:
         self.record = folder / "record.db"
         with Store(self.record) as store:
             store.add_version("v0")
-        self.store = bench.start(Store_, "store")
+        self.store = bench.start(Recorder, "store")
         self.workers = {name: bench.start(Worker, name) for name in WORKERS}
 
     def start_sync(self, way: str = "one_at_a_time") -> None:
@@ -159,10 +159,9 @@ def test_a_version_nobody_can_load_is_never_required_and_the_next_one_is_tried_a
         world.bench.settle()
     assert world.required() == 0
     assert set(world.states().values()) == {"healthy"}
+    assert world.loading() == {}
     world.publish(2)
-    for name in WORKERS:
-        world.workers[name].loading.clear()
-    world.pass_(1.0)
+    assert list(world.loading().values()) == [2]
 
 
 def test_all_at_once_every_worker_holds_until_the_last_one_is_done(world: World) -> None:
