@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup train test check bench-actors fuzz soak
+.PHONY: help setup train test check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -32,3 +32,13 @@ soak: setup ## 100,000 restarts; nothing may grow
 bench-actors: setup ## the actors beside Thespian, Ray, Monarch, Pykka and OTP; ARGS="--quick" and others
 	scripts/setup-peers.sh
 	$(BIN)/python -m benchmarks.actors $(ARGS)
+
+bench-decoupling: setup ## coupled and decoupled scheduling side by side, and simulated; ARGS="--quick" and others
+	$(BIN)/python -m benchmarks.simulation $(findstring --quick,$(ARGS))
+	$(BIN)/python -m benchmarks.decoupling $(ARGS)
+
+ablation: setup ## what each of the five methods of adaptive curation is worth; ARGS="--quick" and others
+	$(BIN)/python -m benchmarks.ablation $(ARGS)
+
+chaos: setup ## half an hour of faults of every kind, beside the same run without any; ARGS="--minutes 3" and others
+	$(BIN)/python -m benchmarks.chaos $(ARGS)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from actors.board import Board, Vitals
-from benchmarks.faults import MARK, marked_processes
+from benchmarks.peers.protocol import MARK, marked_pids
+from benchmarks.runs import marked_processes
 from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
 
@@ -93,7 +94,7 @@ class Run:
 
     def assert_nothing_left(self) -> None:
         give_up = time.monotonic() + 5.0
-        while (left := dict(marked_processes(self.mark))) and time.monotonic() < give_up:
+        while (left := marked_processes(self.mark)) and time.monotonic() < give_up:
             time.sleep(0.05)
         assert left == {}
 
@@ -107,7 +108,7 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path / "run")
     yield run
-    for pid, _ in marked_processes(run.mark):
+    for pid in marked_pids(run.mark):
         os.kill(pid, signal.SIGKILL)
     if run.process is not None:
         run.process.wait()

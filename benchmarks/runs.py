@@ -1,0 +1,226 @@
+"""Training runs as programs of their own, for the benchmarks: start one, watch it, read it, leave nothing.
+
+Every process of a run carries a mark in its environment; whoever still carries it at the end was left behind.
+"""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgpack
+
+from benchmarks.peers.protocol import MARK, marked_pids
+from dart.observe.load import LOAD
+from dart.observe.utilisation import Finished, LoadPoint, Utilisation, Window, utilisation
+from dart.rundir import RunPaths, mail_dir
+from dart.store.reader import StoreReader
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+DRAIN_S = 60.0
+"""A run that was told to end and has not after this long is killed."""
+
+TRAJECTORIES = """
+    SELECT t.rollout_id, t.stored_unix_s, v.version, v.created_unix_s
+    FROM trajectories t JOIN rollouts r ON r.rollout_id = t.rollout_id
+    LEFT JOIN batches b ON b.batch_id = r.batch_id AND r.state = 'trained'
+    LEFT JOIN versions v ON v.version = b.version
+"""
+STEPS = "SELECT rollout_id, policy_version, token_ids FROM steps ORDER BY rollout_id, step"
+
+
+@dataclass(slots=True)
+class Run:
+    """One `dartrl train`, as a process."""
+
+    directory: Path
+    mark: str
+    process: "subprocess.Popen[bytes]"
+    log: IO[bytes]
+
+    @property
+    def paths(self) -> RunPaths:
+        return RunPaths(self.directory)
+
+    @property
+    def is_over(self) -> bool:
+        return self.process.poll() is not None
+
+    def left_behind(self, patience_s: float = 5.0) -> dict[int, str]:
+        """Processes of the run that still live `patience_s` after its end: pid to command line."""
+        give_up_s = time.monotonic() + patience_s
+        while (left := marked_processes(self.mark)) and time.monotonic() < give_up_s:
+            time.sleep(0.1)
+        return left
+
+    def last_words(self, lines: int = 5) -> str:
+        """The end of what it printed."""
+        self.log.flush()
+        return "\n".join(Path(self.log.name).read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextmanager
+def training(config: Path, directory: Path, overrides: Mapping[str, Any]) -> Iterator[Run]:
+    """A run while the block lasts. Afterwards, however the block ended, none of its processes lives.
+
+    A block that is left while the run goes on (Ctrl-C) drains it first.
+    """
+    mark = uuid.uuid4().hex
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "dart", "train", str(config), "--run-dir", str(directory)]
+    for key, value in overrides.items():
+        command += ["--set", f"{key}={toml_value(value)}"]
+    environment = os.environ | {MARK: mark, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
+    log_path = directory.with_name(directory.name + ".out")
+    with log_path.open("wb") as log:
+        # A session of its own: Ctrl-C reaches this program alone, which then drains the run.
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        run = Run(directory, mark, process, log)
+        try:
+            yield run
+        finally:
+            _end(run)
+
+
+def _end(run: Run) -> None:
+    if not run.is_over:
+        run.process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(DRAIN_S)
+    while pids := marked_pids(run.mark):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.process.poll()  # a child that is not waited for stays, as a zombie without an environment
+        time.sleep(0.01)
+    run.process.wait()
+
+
+def discard(run: Run) -> None:
+    """Remove what a run left on the disk."""
+    shutil.rmtree(mail_dir(run.directory), ignore_errors=True)
+    shutil.rmtree(run.directory, ignore_errors=True)
+    Path(run.log.name).unlink(missing_ok=True)
+
+
+def marked_processes(mark: str) -> dict[int, str]:
+    """Every living process that carries the mark: pid to command line."""
+    return {pid: _command_of(pid) for pid in marked_pids(mark)}
+
+
+def _command_of(pid: int) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
+def toml_value(value: Any) -> str:
+    """A value for `--set`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else f"{value}"
+
+
+# ---- what a run did ----
+
+
+def load_points(store: Path) -> list[LoadPoint]:
+    """What the actors of a run counted, as the record has it."""
+    points, last = [], 0
+    with StoreReader(store) as reader:
+        while events := reader.events(since_id=last):
+            last = events[-1].event_id
+            for event in events:
+                if event.kind == LOAD:
+                    totals = {name: float(str(value)) for name, value in event.data.items()}
+                    points.append(LoadPoint(actor=event.subject, unix_s=event.unix_s, totals=totals))
+    return points
+
+
+def finished_trajectories(store: Path) -> list[Finished]:
+    """Every stored trajectory, and by which update it was trained."""
+    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+        versions: dict[int, list[int]] = {}
+        tokens: dict[int, int] = {}
+        for rollout_id, version, token_ids in connection.execute(STEPS):
+            versions.setdefault(rollout_id, []).append(version)
+            tokens[rollout_id] = tokens.get(rollout_id, 0) + len(msgpack.unpackb(token_ids))
+        return [
+            Finished(
+                step_versions=tuple(versions.get(rollout_id, ())),
+                tokens=tokens.get(rollout_id, 0),
+                stored_unix_s=stored,
+                trained_unix_s=trained_unix_s,
+                trained_version=version,
+            )
+            for rollout_id, stored, version, trained_unix_s in connection.execute(TRAJECTORIES)
+        ]
+
+
+def commit_times(store: Path) -> list[float]:
+    """When each version was committed, version 0 first."""
+    with StoreReader(store) as reader:
+        return [version.created_unix_s for version in reader.versions()]
+
+
+def between_updates(store: Path, warm_up: int) -> Window:
+    """From the commit of update number `warm_up` to the last commit: whole updates, no start, no end.
+
+    Raises ValueError when there were not more updates than that.
+    """
+    committed = commit_times(store)
+    first = committed[min(warm_up, len(committed) - 1)]
+    return Window(begins_unix_s=first, ends_unix_s=committed[-1])
+
+
+def figures_of(store: Path, window: Window, *, environments: int, engines: int) -> Utilisation:
+    """The figures of a run that has ended."""
+    return utilisation(
+        load_points(store), finished_trajectories(store), window, environments=environments, engines=engines
+    )
+
+
+def audit(store: Path, staleness_bound: int | None = None) -> dict[str, Any]:
+    """The books: lost and doubled rollouts, and every contradiction the record's own audit finds."""
+    with StoreReader(store) as reader:
+        books = reader.conservation()
+        violations = list(reader.integrity(staleness_bound))
+    in_places = books.trained + books.dropped + books.stored + books.leased
+    return {
+        "issued": books.issued,
+        "trained": books.trained,
+        "dropped": books.dropped,
+        "stored": books.stored,
+        "leased": books.leased,
+        "lost": max(0, books.issued - in_places),
+        "doubled": max(0, in_places - books.issued),
+        "violations": violations,
+    }
+
+
+def median_and_quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """(median, lower, upper quartile), interpolated; one value is all three."""
+    in_order = sorted(values)
+
+    def at(share: float) -> float:
+        place = share * (len(in_order) - 1)
+        low = int(place)
+        high = min(low + 1, len(in_order) - 1)
+        return in_order[low] + (place - low) * (in_order[high] - in_order[low])
+
+    return at(0.5), at(0.25), at(0.75)

@@ -1,0 +1,194 @@
+"""The pure parts of the run under faults: its plan, times to recovery, verdicts, arguments."""
+
+import signal
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from benchmarks import chaos
+from benchmarks.chaos import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Episode, Fault, Planned
+from dart.environments.faulty import Injected, Injection
+
+
+def of_kind(planned: list[Planned]) -> Counter[tuple[str, str]]:
+    return Counter((fault.kind, fault.victim) for fault in planned)
+
+
+def test_half_an_hour_hits_every_kind_of_actor_in_both_ways_and_the_disk_and_the_database_twice() -> None:
+    counts = of_kind(chaos.plan(30.0, 0, has_small_disk=True))
+
+    assert {(kind, victim): counts[kind, victim] for kind in SIGNALS for victim in CENTRAL} == {
+        (kind, victim): 1 for kind in SIGNALS for victim in CENTRAL
+    }
+    assert counts["SIGKILL", "env-"] > counts["SIGSTOP", "env-"] > 5
+    assert counts["SIGKILL", "rollout-"] >= 2
+    assert counts["SIGSTOP", "rollout-"] >= 1
+    assert counts[DISK_FULL, ""] == counts[LOCKED, ""] == 2
+
+
+def test_a_short_run_kills_every_kind_of_actor_and_fills_the_disk() -> None:
+    planned = chaos.plan(3.0, 0, has_small_disk=True)
+    counts = of_kind(planned)
+
+    assert all(counts["SIGKILL", victim] == 1 for victim in CENTRAL)
+    assert counts[DISK_FULL, ""] == counts[LOCKED, ""] == 1
+    central = [fault.at_s for fault in planned if fault.victim in CENTRAL]
+    assert min(later - earlier for earlier, later in pairwise(central)) >= 20.0
+
+
+def test_the_plan_is_in_order_ends_in_time_and_is_the_same_for_the_same_seed() -> None:
+    planned = chaos.plan(10.0, 4, has_small_disk=True)
+    assert (
+        planned == sorted(planned, key=lambda fault: fault.at_s) == chaos.plan(10.0, 4, has_small_disk=True)
+    )
+    assert planned != chaos.plan(10.0, 5, has_small_disk=True)
+    assert 0 < planned[0].at_s < planned[-1].at_s < 600.0
+
+
+def test_without_a_small_disk_only_the_database_is_locked() -> None:
+    counts = of_kind(chaos.plan(30.0, 0, has_small_disk=False))
+    assert counts[DISK_FULL, ""] == 0
+    assert counts[LOCKED, ""] == 2
+
+
+def test_every_planned_signal_has_a_number() -> None:
+    assert [signal.Signals[kind] for kind in SIGNALS] == [signal.SIGKILL, signal.SIGSTOP]
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "is_one"),
+    [
+        ("env-003", "env-", True),
+        ("rollout-0", "rollout-", True),
+        ("rollout_pool", "rollout-", False),
+        ("env-003~", "env-", False),
+        ("environment_pool", "env-", False),
+    ],
+)
+def test_children_of_a_pool_are_told_from_everybody_else(name: str, prefix: str, is_one: bool) -> None:
+    assert chaos.is_any(name, prefix) is is_one
+
+
+EPISODES = [
+    Episode("env-000", began_unix_s=90, stored_unix_s=101),
+    Episode("env-001", began_unix_s=103, stored_unix_s=108),
+    Episode("env-000", began_unix_s=106, stored_unix_s=112),
+    Episode("env-001", began_unix_s=110, stored_unix_s=115),
+]
+COMMITS = [80.0, 99.0, 120.0]
+
+
+def fault(kind: str, victim: str, **known: Any) -> Fault:
+    return Fault(kind=kind, victim=victim, at_s=0.0, unix_s=100.0, **known)
+
+
+@pytest.mark.parametrize(
+    ("struck", "seconds"),
+    [
+        # It begins an episode that gets stored, after it is back: another's does not count.
+        (fault("SIGKILL", "env-000", ready_after_s=2.0), 6.0),
+        (fault("SIGKILL", "env-001", ready_after_s=2.0), 3.0),
+        (fault("SIGKILL", "env-002", ready_after_s=2.0), None),
+        (fault("SIGKILL", "env-000"), None),
+        # Anybody's counts, once the supervisor or the store is back.
+        (fault("SIGKILL", "store", ready_after_s=1.0), 3.0),
+        (fault("SIGSTOP", "environment_pool", ready_after_s=4.0), 6.0),
+        (fault("SIGKILL", "trainer", ready_after_s=5.0), 20.0),
+        (fault("SIGKILL", "rollout-1", ready_after_s=5.0, served_after_s=5.5), 5.5),
+        (fault("SIGKILL", "rollout-1", ready_after_s=5.0), None),
+        (fault("SIGKILL", "weight_sync", ready_after_s=1.0, served_after_s=1.1), 1.1),
+        # Of a disk the time is told when it was given back.
+        (fault(DISK_FULL, ""), 1.0),
+    ],
+)
+def test_recovery_ends_with_real_work(struck: Fault, seconds: float | None) -> None:
+    assert chaos.recovery_s(struck, EPISODES, COMMITS) == pytest.approx(seconds)
+
+
+def injection(environment: str, unix_s: float) -> Injection:
+    return Injection(
+        unix_s=unix_s,
+        environment=environment,
+        kind=Injected.CRASH,
+        task_id="click",
+        seed=1,
+        number=0,
+        rollout_id=5,
+        attempt=1,
+        fence=1,
+    )
+
+
+def test_recoveries_are_told_by_kind_of_fault_and_of_victim() -> None:
+    faults = [
+        fault("SIGKILL", "env-000", ready_after_s=2.0),
+        fault("SIGKILL", "env-001", ready_after_s=2.0),
+        fault("SIGSTOP", "store", ready_after_s=1.0),
+    ]
+    found = chaos.recoveries(faults, [injection("env-000", 101.0), injection("env-001", 111.0)], EPISODES, [])
+    assert found == {"SIGKILL env-N": [6.0, 3.0], "SIGSTOP store": [3.0], "injected crash": [5.0, None]}
+
+
+def outcome(**changed: Any) -> dict[str, Any]:
+    books = {"lost": 0, "doubled": 0, "violations": []}
+    sound = {
+        "exit_code": 0,
+        "audit": books,
+        "left_behind": {},
+        "faulted_and_stored": [],
+        "recovery_s": {"SIGKILL env-N": [1.0]},
+        "faults": 300,
+        "throughput_ratio": 0.9,
+    }
+    return {**sound, **changed}
+
+
+def broken(minutes: float = 30.0, **changed: Any) -> list[str]:
+    return [verdict.what for verdict in chaos.verdicts(outcome(**changed), minutes) if not verdict.is_kept]
+
+
+def test_a_sound_run_breaks_nothing() -> None:
+    assert broken() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"exit_code": 75}, "the run under faults finishes"),
+        ({"audit": {"lost": 1, "doubled": 0, "violations": []}}, "rollouts lost: 0"),
+        ({"audit": {"lost": 0, "doubled": 2, "violations": []}}, "rollouts doubled: 0"),
+        ({"audit": {"lost": 0, "doubled": 0, "violations": ["gap"]}}, "the record's audit finds nothing"),
+        ({"left_behind": {"77": "chromium"}}, "processes left behind: 0"),
+        ({"faulted_and_stored": [(5, 1)]}, "faulted attempts stored: 0"),
+        ({"recovery_s": {"SIGSTOP store": [None]}}, "every victim serves again"),
+        ({"faults": 299}, "at least 300 faults"),
+        ({"throughput_ratio": 0.84}, "useful throughput at least 85% of the run beside it"),
+        ({"throughput_ratio": None}, "useful throughput at least 85% of the run beside it"),
+    ],
+)
+def test_each_promise_can_be_broken(changed: dict[str, Any], what: str) -> None:
+    assert broken(**changed) == [what]
+
+
+def test_a_short_run_is_not_judged_by_its_throughput_or_number_of_faults() -> None:
+    assert broken(minutes=3.0, faults=40, throughput_ratio=0.5) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "pair"),
+    [
+        ("environments.count=3", ("environments.count", 3)),
+        ("training.lr=1e-3", ("training.lr", 0.001)),
+        ("rollout.sync=all_at_once", ("rollout.sync", "all_at_once")),
+    ],
+)
+def test_overrides_are_read_as_toml(override: str, pair: tuple[str, Any]) -> None:
+    assert chaos.as_pair(override) == pair
+
+
+@pytest.mark.parametrize("arguments", [["--minutes", "0.5"], ["--set", "nonsense"]])
+def test_arguments_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        chaos.parse(arguments)

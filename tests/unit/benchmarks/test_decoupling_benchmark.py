@@ -1,0 +1,167 @@
+"""The pure parts of the comparison of coupled and decoupled runs: figures, goals, table, arguments."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import decoupling, runs
+from benchmarks.decoupling import CELLS, COUPLED, DECOUPLED, Arm, Cell, Report, Results, goals_of
+from benchmarks.plant import Bound
+
+LATENCIES, APRIL, BROWSERS = CELLS
+
+BOUND = Bound(
+    actions_per_min=100.0,
+    env_util=1.0,
+    rollout_util=0.9,
+    rollout_weighted=0.5,
+    tokens_per_s=50.0,
+    environments_and_engines_per_min=100.0,
+    trainer_per_min=120.0,
+    words="everything busy",
+)
+
+
+def result(arm: str, seed: int, cell: str = "latencies", **figures: float) -> dict[str, Any]:
+    known = dict.fromkeys((name for name, _ in decoupling.SHOWN), 1.0)
+    return {"cell": cell, "arm": arm, "seed": seed, "updates": 8, "figures": known | figures}
+
+
+def results(decoupled: float = 90.0, busy: float = 0.85, in_episode: float = 0.95) -> list[dict[str, Any]]:
+    own = {"rollout_util": busy, "env_util": in_episode}
+    return [
+        *(result(COUPLED, seed, actions_per_min=30.0 + seed) for seed in range(3)),
+        *(result(DECOUPLED, seed, actions_per_min=decoupled, **own) for seed in range(3)),
+        {"cell": "latencies", "arm": DECOUPLED, "seed": 3, "updates": 8, "failed": "exit code 75"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([4.0], (4, 4, 4)), ([1.0, 2.0, 3.0, 4.0, 5.0], (3, 2, 4)), ([4.0, 1.0], (2.5, 1.75, 3.25))],
+)
+def test_median_and_quartiles(values: list[float], expected: tuple[float, float, float]) -> None:
+    assert runs.median_and_quartiles(values) == pytest.approx(expected)
+
+
+def test_ratios_are_taken_seed_by_seed_and_what_failed_is_left_out() -> None:
+    found = decoupling.ratios(results(), "latencies", DECOUPLED, COUPLED, "actions_per_min")
+    assert found == pytest.approx([90 / 30, 90 / 31, 90 / 32])
+
+
+@pytest.mark.parametrize(
+    ("changed", "met"),
+    [
+        ({}, [True, True, True]),
+        ({"decoupled": 70.0}, [False, True, True]),
+        ({"in_episode": 0.89}, [True, False, True]),
+        ({"busy": 0.80}, [True, True, False]),  # 0.9 of the bound of 0.9 is 0.81
+    ],
+)
+def test_the_goals_of_the_latencies(changed: dict[str, float], met: list[bool]) -> None:
+    assert [goal.is_met for goal in goals_of(LATENCIES, results(**changed), BOUND)] == met
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    assert [goal.is_met for goal in goals_of(LATENCIES, [], BOUND)] == [None] * 3
+    assert [goal.is_met for goal in goals_of(APRIL, [], BOUND)] == [None] * 2
+    assert goals_of(BROWSERS, results(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("useful", "trained", "met"),
+    [(140.0, 10.1, [True, True]), (130.0, 10.1, [False, True]), (140.0, 9.7, [True, False])],
+)
+def test_over_provisioning_is_judged_at_its_best_alpha_with_its_bias(
+    useful: float, trained: float, met: list[bool]
+) -> None:
+    first, *others = (arm.name for arm in APRIL.arms)
+    found = [result(first, 0, "april", tokens_per_s=100.0)]
+    found += [result(name, 0, "april", tokens_per_s=90.0) for name in others[:-1]]
+    found.append(
+        result(others[-1], 0, "april", tokens_per_s=useful, trained_length=trained, sampled_length=10.0)
+    )
+    assert [goal.is_met for goal in goals_of(APRIL, found, BOUND)] == met
+
+
+def test_the_table_has_the_bound_beside_a_figure_and_says_what_was_not_measured() -> None:
+    goals = goals_of(LATENCIES, results(), BOUND)
+    text = decoupling.table(
+        Report(cell=LATENCIES, results=results(), bound=BOUND, predictions={}, goals=goals)
+    )
+    assert "actions/min in updates   bound 100" in text
+    assert "engines busy   bound 90.0 %" in text
+    assert "task+all_at_once         not measured" in text
+    assert "within 10 % of the bound: 0.850, goal 0.810: met" in text
+
+
+def test_a_goal_that_is_missed_says_so() -> None:
+    goals = goals_of(LATENCIES, results(decoupled=60.0), BOUND)
+    assert "goal 2.500: MISSED" in decoupling.goal_line(goals[0])
+
+
+def test_every_arm_of_every_cell_is_a_valid_configuration_with_the_same_samples() -> None:
+    for cell in CELLS:
+        configs = [decoupling.config_of(cell, arm, 3, 5) for arm in cell.arms]
+        assert {(c.run.seed, c.training.updates) for c in configs} == {(3, 5)}
+        assert len({(c.tasks, c.training, c.environments, c.modelled) for c in map(frozen, configs)}) == 1
+    staleness = {
+        arm.name: decoupling.config_of(LATENCIES, arm, 0, 5).curation.staleness for arm in LATENCIES.arms
+    }
+    assert {name for name, bound in staleness.items() if bound == 0} == {COUPLED, "batch+one_at_a_time"}
+
+
+class frozen:
+    """What must be the same in every arm, comparable."""
+
+    def __init__(self, config: Any) -> None:
+        for name in ("tasks", "training", "environments", "modelled"):
+            setattr(self, name, getattr(config, name).model_dump_json())
+
+
+def test_raw_results_are_kept_as_they_come_and_taken_up_again(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "raw.jsonl"
+    first = Results(path, resume=False)
+    first.add(result(COUPLED, 0))
+    first.add({"cell": "latencies", "arm": DECOUPLED, "seed": 0, "updates": 8, "failed": "exit code 1"})
+
+    again = Results(path, resume=True)
+    assert again.all == first.all
+    assert again.has("latencies", COUPLED, 0, 8)
+    assert not again.has("latencies", COUPLED, 0, 9)
+    assert not again.has("latencies", COUPLED, 1, 8)
+    assert not again.has("latencies", DECOUPLED, 0, 8), "what failed is measured again"
+    assert Results(path, resume=False).all == []
+
+
+def test_pictures_are_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
+    cell = Cell(
+        name="latencies", config="", arms=(Arm(COUPLED, {}), Arm(DECOUPLED, {})), updates=2, warm_up=1
+    )
+    for found in (results(), []):
+        report = Report(cell=cell, results=found, bound=BOUND, predictions={}, goals=[])
+        decoupling.draw(report, tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [["--seeds", "0"], ["--updates", "1"], ["--cell", "nowhere"]])
+def test_arguments_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        decoupling.parse(arguments)
+
+
+def test_only_the_arms_asked_for_are_measured() -> None:
+    options = decoupling.parse(["--arm", COUPLED, "alpha 2"])
+    assert [(cell.name, [arm.name for arm in cell.arms]) for cell in decoupling.chosen(options)] == [
+        ("latencies", [COUPLED]),
+        ("april", ["alpha 2"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (0.5, "0.5"), ("batch", '"batch"'), (["a", 1], '["a", 1]'), (1e-9, "1e-09")],
+)
+def test_values_are_told_to_a_run_as_toml(value: Any, text: str) -> None:
+    assert runs.toml_value(value) == text
