@@ -2,8 +2,8 @@
 
 One action is one line of text, for instance ``click(start_box='(84,120)')``.
 Coordinates are whole pixels in the frame of the screenshot that was shown.
-The action space is that of UI-TARS (Qin et al. 2025, arXiv 2501.12326, table 1)
-without the call to a user; ``finished`` carries no text.
+The action space is that of UI-TARS (Qin et al. 2025, arXiv 2501.12326, table 1);
+``finished`` carries no text. ``call_user`` says that the task cannot be done.
 
 Reading is strict: exactly the forms of `GRAMMAR`, nothing around them. What does
 not parse is the policy's failure (`dart.types.Outcome.PARSE_ERROR`), never a crash.
@@ -137,7 +137,12 @@ class Finished:
     """The policy declares the task done. Nothing happens on the screen."""
 
 
-Action = Click | LeftDouble | RightSingle | Drag | Hotkey | Type | Scroll | Wait | Finished
+@dataclass(frozen=True, slots=True)
+class CallUser:
+    """The policy declares that the task cannot be done without a person. Nothing happens on the screen."""
+
+
+Action = Click | LeftDouble | RightSingle | Drag | Hotkey | Type | Scroll | Wait | Finished | CallUser
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,7 @@ GRAMMAR: dict[str, Form] = dict(
         ),
         _form("wait()", "", lambda m: Wait()),
         _form("finished()", "", lambda m: Finished()),
+        _form("call_user()", "", lambda m: CallUser()),
     )
 )
 """Every action by name, in the order of the UI-TARS prompt."""
@@ -219,6 +225,8 @@ def format_action(action: Action) -> str:
             return "wait()"
         case Finished():
             return "finished()"
+        case CallUser():
+            return "call_user()"
 
 
 def _check_point(x: int, y: int) -> None:

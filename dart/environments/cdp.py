@@ -226,7 +226,7 @@ class Browser:
     @property
     def alive(self) -> bool:
         """Whether it runs and was not told to die."""
-        return self.fault is None and not self._killed
+        return self.fault is None and not self._killed and not self._exited.is_set()
 
     def kill(self) -> None:
         """SIGKILL to the whole process group; does not wait."""
@@ -264,8 +264,12 @@ class Browser:
         else:
             pending.answer.set_result(message["result"])
 
-    def on_exit(self, returncode: int | None, last_words: str) -> None:
+    def on_exit(self) -> None:
+        """The process is gone; what it said last may still come."""
         self._exited.set()
+
+    def on_last_words(self, returncode: int | None, last_words: str) -> None:
+        """Fails everything that waits."""
         self.fault = BrowserDied("the last call", returncode, last_words)
         pending, self._pending = self._pending, {}
         for call in pending.values():
@@ -284,6 +288,8 @@ class _Pipes(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport
         self._received = bytearray()
         self._stderr = b""
+        self._is_stderr_open = True
+        self._has_exited = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.SubprocessTransport)
@@ -303,10 +309,24 @@ class _Pipes(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:  # without its pipe a browser is of no use, and it exits by itself or not at all
             asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._browser.kill)
+        if fd == 2:
+            self._is_stderr_open = False
+            if self._has_exited:
+                self._tell_last_words()
 
     def process_exited(self) -> None:
+        """Last words may come after the news of the exit; a helper that lives on keeps their pipe open."""
+        self._has_exited = True
+        self._browser.on_exit()
+        if self._is_stderr_open:
+            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._tell_last_words)
+        else:
+            self._tell_last_words()
+
+    def _tell_last_words(self) -> None:
+        """Told twice is told once: whatever waited is not there any more."""
         words = self._stderr.decode(errors="replace").strip()
-        self._browser.on_exit(self._transport.get_returncode(), words)
+        self._browser.on_last_words(self._transport.get_returncode(), words)
 
 
 def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:

@@ -93,7 +93,8 @@ class InjectionLog:
         self._environment = environment
         self._unix_s = unix_s
 
-    def add(self, kind: Injected, task_id: str, seed: int, number: int, episode: EpisodeKey) -> None:
+    def add(self, kind: Injected, task_id: str, seed: int, number: int, episode: EpisodeKey) -> bool:
+        """Whether it is written down. On a full disk it is not, wholly: nothing half-written stays."""
         injection = Injection(
             unix_s=self._unix_s(),
             environment=self._environment,
@@ -103,8 +104,16 @@ class InjectionLog:
             number=number,
             **asdict(episode),
         )
-        with self._path.open("a") as file:
-            file.write(json.dumps(asdict(injection)) + "\n")
+        line = json.dumps(asdict(injection)).encode() + b"\n"
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                size = file.tell()
+                if file.write(line) < len(line):
+                    file.truncate(size)
+                    return False
+        except OSError:
+            return False
+        return True
 
 
 def read_injections(folder: Path) -> list[Injection]:
@@ -127,26 +136,25 @@ class Breakable(Environment, Protocol):
 class _Strike:
     """The fault planned for the episode that is played, until it struck."""
 
-    def __init__(self, planned: PlannedFault | None, write: Callable[[Injected], None]) -> None:
+    def __init__(self, planned: PlannedFault | None, write: Callable[[Injected], bool]) -> None:
         self._planned = planned
         self._write = write
         self._has_struck = False
 
     def strikes(self, kind: Injected, steps_done: float) -> bool:
-        """Whether this is the moment; if so it is written down."""
+        """Whether this is the moment; it is written down first, and what cannot be does not strike."""
         planned = self._planned
         if planned is None or planned.kind is not kind or steps_done < planned.step or self._has_struck:
             return False
-        self._has_struck = True
-        self._write(kind)
-        return True
+        self._has_struck = self._write(kind)
+        return self._has_struck
 
 
 class FaultyWire(Wire):
     """Loses, doubles, freezes and falsifies what passes, as planned."""
 
     def __init__(self) -> None:
-        self.strike = _Strike(None, lambda kind: None)
+        self.strike = _Strike(None, lambda kind: False)
         self.steps_done = 0
         self._last: bytes | None = None
         self._is_frozen = False

@@ -10,6 +10,7 @@ from typing import Any
 
 from dart.environments.actions import (
     Action,
+    CallUser,
     Click,
     Drag,
     Finished,
@@ -71,7 +72,7 @@ SCROLL_DELTAS = {
 
 
 def input_calls(action: Action) -> list[Call]:
-    """The calls that carry out ``action``, in order; none for `Wait` and `Finished`."""
+    """The calls that carry out ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
     match action:
         case Click(x, y):
             return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1)]
@@ -90,7 +91,7 @@ def input_calls(action: Action) -> list[Call]:
             return [
                 ("Input.dispatchMouseEvent", _mouse("mouseWheel", x, y)[1] | {"deltaX": dx, "deltaY": dy})
             ]
-        case Wait() | Finished():
+        case Wait() | Finished() | CallUser():
             return []
 
 

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from dart.environments.actions import (
     Action,
     ActionParseError,
+    CallUser,
     Click,
     Drag,
     Finished,
@@ -138,6 +139,10 @@ class PromptCodec:
                 return _ids("<wait>")
             case Finished():
                 return _ids("<finished>")
+            case CallUser():
+                raise ActionParseError(
+                    "expected an action this policy has a token for", format_action(action)
+                )
 
     def _encode_content(self, content: str, spans: Sequence[str]) -> list[int]:
         if content in spans:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from dart.environments.actions import ActionParseError, Finished, parse_action
+from dart.environments.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.environments.miniwob import MiniWobEnvironment
 from dart.environments.seeds import held_out_seed
 from dart.policy.codec import PromptCodec, load_pixels
@@ -105,7 +105,7 @@ async def _play(
             action = parse_action(history[-1])
         except ActionParseError:
             return 0.0
-        ended = isinstance(action, Finished)
+        ended = isinstance(action, Finished | CallUser)
         if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
             break
         seen = await environment.observe(deadline_s=DEADLINE_S)

@@ -21,6 +21,7 @@ any_action = st.one_of(
     st.tuples(points, st.sampled_from(a.DIRECTIONS)).map(lambda p: a.Scroll(*p[0], p[1])),
     st.just(a.Wait()),
     st.just(a.Finished()),
+    st.just(a.CallUser()),
 )
 
 

@@ -5,6 +5,7 @@ import pytest
 from dart.environments.actions import (
     Action,
     ActionParseError,
+    CallUser,
     Click,
     Drag,
     Finished,
@@ -29,6 +30,7 @@ FORMS: list[tuple[str, Action]] = [
     ("scroll(start_box='(5,6)', direction='down')", Scroll(5, 6, "down")),
     ("wait()", Wait()),
     ("finished()", Finished()),
+    ("call_user()", CallUser()),
 ]
 
 
@@ -68,6 +70,7 @@ def test_each_action_has_exactly_this_text_form(text: str, action: Action) -> No
         "scroll(start_box='(5,6)', direction='sideways')",
         "wait(1)",
         "finished(content='x')",
+        "call_user('x')",
     ],
 )
 def test_anything_else_is_a_parse_error_that_shows_the_text(text: str) -> None:

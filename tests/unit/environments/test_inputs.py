@@ -6,6 +6,7 @@ import pytest
 
 from dart.environments.actions import (
     Action,
+    CallUser,
     Click,
     Drag,
     Finished,
@@ -86,6 +87,6 @@ def test_the_wheel_turns_in_the_named_direction(direction: str, delta: tuple[int
     assert (wheel["deltaX"], wheel["deltaY"]) == delta
 
 
-@pytest.mark.parametrize("action", [Wait(), Finished()])
+@pytest.mark.parametrize("action", [Wait(), Finished(), CallUser()])
 def test_waiting_and_finishing_touch_nothing(action: Action) -> None:
     assert input_calls(action) == []

@@ -1,0 +1,76 @@
+"""Asking the rollout actors: whom, and until when.
+
+Asking again changes nothing in the world, so an engine that died, is late or turns requests away is simply
+asked anew, or another one is.
+"""
+
+from actors.actor import Actor
+from actors.board import ActorState
+from actors.completion import Completion
+from actors.errors import AskError, MailboxFull
+from dart import messages as m
+from dart.types import GenerateRequest, Generation
+
+GENERATE_DEADLINE_S = 30.0
+"""An engine that has not answered after this is suspect."""
+
+GENERATE_PATIENCE_S = 120.0
+"""How long an episode waits for any engine before its attempt counts as failed."""
+
+RETRY_S = 0.2
+
+
+class NoAnswer(Exception):
+    """No engine answered within `GENERATE_PATIENCE_S`; not the policy's doing."""
+
+
+class Engines:
+    """The rollout actors as one environment sees them."""
+
+    def __init__(self, actor: Actor, workers: list[str]) -> None:
+        self._actor = actor
+        self._workers = workers
+
+    def answer(self, request: GenerateRequest) -> Completion[Generation]:
+        """Of whichever engine can; fails with NoAnswer."""
+        answered: Completion[Generation] = Completion()
+        self._actor.run(self._ask_until_answered(request, answered))
+        return answered
+
+    async def _ask_until_answered(self, request: GenerateRequest, answered: Completion[Generation]) -> None:
+        gives_up_s = self._actor.clock.monotonic_s() + GENERATE_PATIENCE_S
+        while True:
+            answer = await self._ask_once(request)
+            if isinstance(answer, Generation):
+                return answered.succeed(answer)
+            if self._actor.clock.monotonic_s() >= gives_up_s:
+                detail = (
+                    f"no engine answered within {GENERATE_PATIENCE_S:g} s; the last said: {answer.reason}"
+                )
+                return answered.fail(NoAnswer(detail))
+            await self._actor.sleep(answer.retry_after_s)
+
+    async def _ask_once(self, request: GenerateRequest) -> Generation | m.Wait:
+        worker = self._least_busy()
+        if worker is None:
+            return m.Wait(retry_after_s=RETRY_S, reason=f"none of {', '.join(self._workers)} is in routing")
+        try:
+            answer: Generation | m.Wait = await self._actor.ask(
+                worker, m.Generate(request=request), deadline_s=GENERATE_DEADLINE_S
+            )
+        except AskError as error:
+            self._actor.tell("weight_sync", m.EngineSuspect(worker=worker, detail=str(error)))
+            return m.Wait(retry_after_s=RETRY_S, reason=str(error))
+        except MailboxFull as error:
+            return m.Wait(retry_after_s=RETRY_S, reason=str(error))
+        return answer
+
+    def _least_busy(self) -> str | None:
+        """The rollout actor in routing with the fewest requests; None when none is in routing."""
+        board = self._actor.board
+        loads = {}
+        for worker in self._workers:
+            slot = board.find(worker)
+            if slot is not None and board.state(slot) is ActorState.RUNNING and board.get(slot, "ready"):
+                loads[worker] = board.get(slot, "gauge_in_flight")
+        return min(loads, key=lambda worker: loads[worker], default=None)

@@ -1,0 +1,247 @@
+"""One episode: reset, then see, ask and act until it ends; what it is worth.
+
+Between two steps it can be interrupted. What was played is then in the record, and whoever takes it up plays
+it again, answer by answer, comparing every screenshot, before it goes on with new answers. While the policy
+thinks for long the environment is parked: the screen's own clock stands still.
+"""
+
+import hashlib
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
+
+from actors.actor import Actor
+from actors.completion import Completion
+from dart.config import Environments
+from dart.environments.actions import ActionParseError, CallUser, Finished, parse_action
+from dart.environments.engines import Engines
+from dart.environments.faults import InfrastructureFault
+from dart.environments.protocol import Environment, EpisodeKey, Observation
+from dart.environments.scoring import reward_of
+from dart.environments.waiting import Interruption
+from dart.observe.load import LoadMeter
+from dart.store.blobs import BlobStore
+from dart.store.room import await_room
+from dart.types import GenerateRequest, Generation, Outcome, Step
+
+RESET_ATTEMPTS = 2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeTask:
+    """What is to be played."""
+
+    task_id: str
+    seed: int
+    step_cap: int
+    temperature: float
+    key: EpisodeKey
+    parked: tuple[Step, ...] = ()
+    """Played before it was interrupted, to be replayed first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """One finished episode."""
+
+    instruction: str
+    outcome: Outcome
+    reward: float
+    steps: tuple[Step, ...]
+    started_unix_s: float
+    duration_s: float
+
+
+class Interrupted(Exception):
+    """It was told to end between two steps; ``steps`` are all since it began."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__(f"interrupted after {len(steps)} steps")
+        self.steps = tuple(steps)
+
+
+class ReplayFailed(Exception):
+    """The recorded answers did not lead where they led before; the episode has to be played anew."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """An episode under way."""
+
+    task: EpisodeTask
+    seen: Observation
+    observe_ms: float
+    steps: list[Step] = field(default_factory=list)
+    outcome: Outcome | None = None
+    """How it ended; None while it goes on."""
+
+
+class Player:
+    """Plays episodes on one environment for the actor that owns it, one at a time."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        environment: Environment,
+        limits: Environments,
+        engines: Engines,
+        blobs: BlobStore,
+        meter: LoadMeter,
+    ) -> None:
+        self.interruption = Interruption()
+        """When it comes the episode ends between two steps, by `Interrupted`."""
+        self._actor = actor
+        self._environment = environment
+        self._limits = limits
+        self._engines = engines
+        self._blobs = blobs
+        self._meter = meter
+
+    async def play(self, task: EpisodeTask) -> Played:
+        """Raises EnvironmentFault, NoAnswer, Interrupted or ReplayFailed when it has no reward."""
+        clock = self._actor.clock
+        started_unix_s, started_s = clock.unix_s(), clock.monotonic_s()
+        with self._meter.during("in_episode_s"):
+            progress = await self._begin(task)
+            while progress.outcome is None:
+                await self._step(progress)
+            reward = await self._reward(task, progress.outcome)
+        return Played(
+            instruction=progress.seen.instruction,
+            outcome=progress.outcome,
+            reward=reward,
+            steps=tuple(progress.steps),
+            started_unix_s=started_unix_s,
+            duration_s=clock.monotonic_s() - started_s,
+        )
+
+    async def _begin(self, task: EpisodeTask) -> _Progress:
+        """The start screen, or the screen at which a parked episode stopped."""
+        seen, observe_ms = await self._reset(task)
+        progress = _Progress(task, seen, observe_ms)
+        for step in task.parked:
+            self._end_if_interrupted(task.parked)
+            await self._replay(progress, step)
+        return progress
+
+    async def _replay(self, progress: _Progress, step: Step) -> None:
+        number, task_id = len(progress.steps) + 1, progress.task.task_id
+        if hashlib.sha256(progress.seen.screenshot).hexdigest() != step.screenshot_sha256:
+            raise ReplayFailed(f"replay of {task_id}: step {number} starts from another screen than recorded")
+        if await self._act(step.answer) is not None:
+            raise ReplayFailed(f"replay of {task_id}: step {number} ended the episode, it had gone on")
+        progress.steps.append(step)
+        await self._look(progress)
+
+    async def _step(self, progress: _Progress) -> None:
+        self._end_if_interrupted(progress.steps)
+        screenshot = progress.seen.screenshot
+        sha256 = await await_room(self._actor, "screenshots", lambda: self._blobs.put(screenshot))
+        generation, generate_ms = await _timed(self._answer(progress, sha256))
+        ended, act_ms = await _timed(self._act(generation.answer))
+        progress.steps.append(_step(sha256, generation, progress.observe_ms, generate_ms, act_ms))
+        if ended is None and len(progress.steps) >= progress.task.step_cap:
+            ended = Outcome.STEP_CAP
+        progress.outcome = ended
+        if ended is None:
+            await self._look(progress)
+
+    async def _answer(self, progress: _Progress, sha256: str) -> Generation:
+        """The policy's answer; the screen stands still while it takes long. Raises Interrupted."""
+        asked = self._engines.answer(
+            GenerateRequest(
+                screenshot_path=str(self._blobs.path(sha256)),
+                screenshot_sha256=sha256,
+                instruction=progress.seen.instruction,
+                history=tuple(step.answer for step in progress.steps),
+                temperature=progress.task.temperature,
+            )
+        )
+        with self._meter.during("engine_wait_s"):
+            await self.interruption.or_first_of(asked, self._actor.sleep(self._limits.park_after_s))
+            if not asked.is_done and not self.interruption.has_come:
+                await self._in_loop(self._environment.park(deadline_s=self._limits.observe_deadline_s))
+                await self.interruption.or_first_of(asked)
+                await self._in_loop(self._environment.unpark(deadline_s=self._limits.observe_deadline_s))
+        if not asked.is_done:
+            raise Interrupted(progress.steps)
+        return asked.result()
+
+    async def _act(self, answer: str) -> Outcome | None:
+        """Apply one answer; how the episode ended, or None when it goes on."""
+        try:
+            action = parse_action(answer)
+        except ActionParseError:
+            return Outcome.PARSE_ERROR
+        if isinstance(action, Finished):
+            return Outcome.FINISHED
+        if isinstance(action, CallUser):
+            return Outcome.INFEASIBLE
+        step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
+        result = await self._strictly(step)
+        return Outcome.TERMINATED if result.terminated else None
+
+    async def _look(self, progress: _Progress) -> None:
+        observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
+        progress.seen, progress.observe_ms = await _timed(self._strictly(observe))
+
+    async def _reward(self, task: EpisodeTask, outcome: Outcome) -> float:
+        """Every episode is evaluated, also where its outcome alone decides: that is when faults show."""
+        evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
+        score = await self._strictly(evaluate)
+        return reward_of(outcome, score, self._environment.pays_infeasible(task.task_id))
+
+    async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
+        """A reset may be tried again: it starts from nothing. A step never is."""
+        deadline_s = self._limits.reset_deadline_s
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(InfrastructureFault),
+            stop=stop_after_attempt(RESET_ATTEMPTS) | stop_after_delay(RESET_ATTEMPTS * deadline_s),
+            wait=wait_fixed(0.2),
+            sleep=self._actor.sleep,
+            reraise=True,
+        ):
+            with attempt:
+                reset = self._environment.reset(
+                    task.task_id, task.seed, deadline_s=deadline_s, episode=task.key
+                )
+                return await _timed(self._strictly(reset))
+        raise AssertionError("tenacity returns or raises")
+
+    def _end_if_interrupted(self, steps: Sequence[Step]) -> None:
+        if self.interruption.has_come:
+            raise Interrupted(steps)
+
+    async def _strictly(self, work: Any) -> Any:
+        """The environment's own time."""
+        with self._meter.during("strict_s"):
+            return await self._in_loop(work)
+
+    def _in_loop(self, work: Any) -> Completion[Any]:
+        return self._actor.in_loop(work)
+
+
+async def _timed(work: Awaitable[T]) -> tuple[T, float]:
+    """The result and how many milliseconds it took."""
+    started = time.perf_counter()
+    return await work, (time.perf_counter() - started) * 1000
+
+
+def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: float, act_ms: float) -> Step:
+    return Step(
+        screenshot_sha256=sha256,
+        prompt_ids=generation.prompt_ids,
+        token_ids=generation.token_ids,
+        logprobs=generation.logprobs,
+        entropies=generation.entropies,
+        answer=generation.answer,
+        policy_version=generation.policy_version,
+        observe_ms=observe_ms,
+        generate_ms=generate_ms,
+        act_ms=act_ms,
+    )

@@ -1,0 +1,432 @@
+"""The environment actor among a real record and made-up engines: what it stores, parks and takes up."""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, Stop, receives
+from actors.testing import Bench
+from dart import messages as m
+from dart.config import Config
+from dart.environments import actor as environment_module
+from dart.environments.actor import EnvironmentActor
+from dart.environments.engines import GENERATE_DEADLINE_S, GENERATE_PATIENCE_S
+from dart.environments.wrapper import WrappedEnvironment
+from dart.modelled.environment import ModelledEnvironment, screenshot_of
+from dart.observe.load import LOAD
+from dart.store.actor import StoreActor
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+from dart.types import FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
+
+TASK, SEED = "modelled/0", 3
+NUM_STEPS = 4
+ENV = "env-000"
+LONG_S = 30.0
+PIECE_S = 0.1
+
+
+def generation(number: int, version: int = 0, answer: str = "click(start_box='(1,2)')") -> Generation:
+    """An answer that is told from others by its tokens."""
+    figures = (-0.5, -0.25)
+    return Generation(
+        prompt_ids=(1, 2),
+        token_ids=(number, 2),
+        logprobs=figures,
+        entropies=(0.5, 0.25),
+        answer=answer,
+        policy_version=version,
+    )
+
+
+def recorded(number: int) -> Step:
+    """The step with this number, as it was recorded before its episode was parked."""
+    told = generation(100 + number)
+    return Step(
+        screenshot_sha256=hashlib.sha256(screenshot_of(TASK, SEED, number)).hexdigest(),
+        prompt_ids=told.prompt_ids,
+        token_ids=told.token_ids,
+        logprobs=told.logprobs,
+        entropies=told.entropies,
+        answer=told.answer,
+        policy_version=0,
+        observe_ms=1.0,
+        generate_ms=1.0,
+        act_ms=1.0,
+    )
+
+
+class Curator(Actor):
+    """Gives out what the test put there."""
+
+    def on_start(self) -> None:
+        self.work: deque[Any] = deque()
+        self.told: list[Any] = []
+
+    @receives(m.WorkRequest)
+    def next_work(self, call: m.WorkRequest, sender: Sender) -> Any:
+        return self.work.popleft() if self.work else m.Wait(retry_after_s=0.5, reason="nothing to do")
+
+    @receives(m.RolloutStored)
+    @receives(m.RolloutFailed)
+    @receives(m.RolloutParked)
+    @receives(m.EvaluationStored)
+    @receives(m.EvaluationFailed)
+    def hear(self, call: Any, sender: Sender) -> None:
+        self.told.append(call)
+
+
+class Engine(Actor):
+    """Answers its numbered answers, each after `delay_s`; never while it is mute. args: `version`."""
+
+    def on_start(self) -> None:
+        self.delay_s = 0.0
+        self.is_mute = False
+        self.answer = "click(start_box='(1,2)')"
+        self.asked: list[m.Generate] = []
+
+    @receives(m.Generate)
+    async def generate(self, call: m.Generate, sender: Sender) -> Generation:
+        self.asked.append(call)
+        number = len(self.asked)
+        await self.sleep(1e6 if self.is_mute else self.delay_s)
+        return generation(number, self.args.get("version", 1), self.answer)
+
+
+class WeightSync(Actor):
+    def on_start(self) -> None:
+        self.suspects: list[m.EngineSuspect] = []
+
+    @receives(m.EngineSuspect)
+    def suspect(self, call: m.EngineSuspect, sender: Sender) -> None:
+        self.suspects.append(call)
+
+
+class Watched(WrappedEnvironment):
+    """Remembers what was parked; `pays` is whether infeasibility does."""
+
+    calls: list[str]
+    pays = False
+
+    async def park(self, *, deadline_s: float) -> None:
+        self.calls.append("park")
+
+    async def unpark(self, *, deadline_s: float) -> None:
+        self.calls.append("unpark")
+
+    async def step(self, action: Any, *, deadline_s: float) -> Any:
+        self.calls.append("step")
+        return await super().step(action, deadline_s=deadline_s)
+
+    def pays_infeasible(self, task_id: str) -> bool:
+        return self.pays
+
+
+@dataclass
+class System:
+    """A bench with everybody an environment talks to."""
+
+    bench: Bench
+    folder: Path
+    store: Store
+    reader: StoreReader
+    config: dict[str, Any]
+    calls: list[str] = field(default_factory=list)
+
+    @property
+    def curator(self) -> Curator:
+        return self.bench.actor("curator")  # type: ignore[no-any-return]
+
+    def engine(self, name: str = "rollout-0") -> Engine:
+        return self.bench.actor(name)  # type: ignore[no-any-return]
+
+    def lease(self, step_cap: int = 10) -> RolloutLease:
+        group_id = self.store.open_group(TASK, SEED, 2, step_cap, 0)
+        return self.store.lease_rollout(group_id, ENV, 1e12)
+
+    def parked(self, steps: tuple[Step, ...], step_cap: int = 10) -> RolloutLease:
+        """A lease of an episode of which these steps were played."""
+        lease = self.lease(step_cap)
+        self.store.park_rollout(lease.rollout_id, lease.fence, steps, "a test", 8)
+        relet = self.store.relet_rollout(lease.rollout_id, ENV, 1e12)
+        assert isinstance(relet, RolloutLease)
+        assert relet.parked_steps == len(steps)
+        return relet
+
+    def give(self, *work: Any) -> None:
+        self.curator.work.extend(work)
+
+    def start(self) -> EnvironmentActor:
+        args = {"config": self.config, "store": str(self.folder / "store.db")}
+        return self.bench.start(EnvironmentActor, ENV, args | {"workers": ["rollout-0", "rollout-1"]})
+
+    def until_told(self, kind: type, seconds: float = 1e4) -> Any:
+        """The first such word to the curator; time passes as far as it must."""
+        gives_up_s = self.bench.clock.monotonic_s() + seconds
+        while not (found := [told for told in self.curator.told if isinstance(told, kind)]):
+            assert self.bench.clock.monotonic_s() < gives_up_s, f"nobody said {kind.__name__}"
+            self.let(PIECE_S)
+        return found[0]
+
+    def let(self, seconds: float) -> None:
+        """Time passes in small pieces, and what the environment's loop has to do is done after each."""
+        ends_s = self.bench.clock.monotonic_s() + seconds
+        while (left_s := ends_s - self.bench.clock.monotonic_s()) > 1e-9:
+            self.bench.advance(min(PIECE_S, left_s))
+            self._finish_loop()
+
+    def _finish_loop(self) -> None:
+        if not self.bench.is_alive(ENV):
+            return
+        done: list[bool] = []
+        self.bench.actor(ENV).in_loop(_nothing()).then(lambda: done.append(True))
+        self.bench.finish_work(ENV, lambda: bool(done) or not self.bench.is_alive(ENV))
+
+    def stop(self) -> None:
+        self.bench.tell(ENV, Stop())
+        for _ in range(100):
+            if not self.bench.is_alive(ENV):
+                return
+            self.let(0.1)
+        raise AssertionError("the environment did not stop")
+
+    def trajectory(self) -> Any:
+        (trajectory,) = self.reader.trajectories_of(TASK)
+        return trajectory
+
+
+async def _nothing() -> None:
+    """Comes after everything that was put into the loop before."""
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
+    for folder in ("blobs", "scratch"):
+        (tmp_path / folder).mkdir()
+    config = Config.model_validate(
+        {
+            "tasks": {"train": [TASK]},
+            "environments": {"kind": "modelled"},
+            "modelled": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
+            "observe": {"load_every_s": 1e6},
+        }
+    ).model_dump(mode="json")
+    path = tmp_path / "store.db"
+    with Store(path) as store, StoreReader(path) as reader, Bench(tmp_path) as bench:
+        system = System(bench, tmp_path, store, reader, config)
+
+        def make(config: Config, *_: Any) -> Watched:
+            watched = Watched(ModelledEnvironment(config.modelled, 0))
+            watched.calls = system.calls
+            return watched
+
+        monkeypatch.setattr(environment_module, "make_environment", make)
+        bench.start(StoreActor, "store", {"store": str(path), "config": config})
+        bench.start(Curator, "curator")
+        bench.start(WeightSync, "weight_sync")
+        bench.start(Engine, "rollout-0")
+        yield system
+
+
+def test_a_leased_episode_is_played_and_stored_once_with_all_its_steps(system: System) -> None:
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    assert system.until_told(m.RolloutStored) == m.RolloutStored(rollout_id=lease.rollout_id)
+    trajectory = system.trajectory()
+    assert (trajectory.outcome, trajectory.reward) == (Outcome.TERMINATED, 1.0)
+    assert [step.token_ids[0] for step in trajectory.steps] == [1, 2, 3, 4]
+    assert [len(asked.request.history) for asked in system.engine().asked] == [0, 1, 2, 3]
+    assert system.calls == ["step"] * NUM_STEPS
+
+
+def test_the_step_cap_ends_an_episode_with_its_own_outcome(system: System) -> None:
+    system.give(system.lease(step_cap=2))
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert (system.trajectory().outcome, len(system.trajectory().steps)) == (Outcome.STEP_CAP, 2)
+
+
+@pytest.mark.parametrize(("pays", "reward"), [(True, 1.0), (False, 0.0)])
+def test_calling_the_user_pays_only_where_the_task_cannot_be_done(
+    system: System, monkeypatch: pytest.MonkeyPatch, pays: bool, reward: float
+) -> None:
+    monkeypatch.setattr(Watched, "pays", pays)
+    system.engine().answer = "call_user()"
+    system.give(system.lease())
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert (system.trajectory().outcome, system.trajectory().reward) == (Outcome.INFEASIBLE, reward)
+
+
+def test_an_evaluation_is_recorded_with_the_version_that_played_it(system: System) -> None:
+    task = m.EvaluationTask(phase="before", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0)
+    system.give(task)
+    system.start()
+    system.until_told(m.EvaluationStored)
+    (evaluation,) = system.reader.evaluations()
+    assert (evaluation.task_id, evaluation.policy_version, evaluation.reward) == (TASK, 1, 1.0)
+
+
+# ---- parking ----
+
+
+def test_while_an_answer_takes_long_the_screen_is_parked(system: System) -> None:
+    system.engine().delay_s = 5.0
+    system.give(system.lease(step_cap=2))
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert system.calls == ["park", "unpark", "step"] * 2
+
+
+def test_told_to_stop_it_plays_to_the_end_what_ends_soon_enough(system: System) -> None:
+    system.engine().delay_s = 0.5
+    system.give(system.lease(), system.lease())
+    system.start()
+    system.let(0.7)
+    system.stop()
+    assert [type(told) for told in system.curator.told] == [m.RolloutStored]
+    assert len(system.trajectory().steps) == NUM_STEPS
+
+
+def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system: System) -> None:
+    lease = system.lease()
+    system.give(lease)
+    system.engine().delay_s = 2.0
+    system.start()
+    system.let(4.5)
+    system.stop()
+    assert system.until_told(m.RolloutParked) == m.RolloutParked(rollout_id=lease.rollout_id)
+    before = system.reader.parked_steps(lease.rollout_id)
+    assert 2 <= len(before) < NUM_STEPS
+
+    relet = system.store.relet_rollout(lease.rollout_id, ENV, 1e12)
+    assert isinstance(relet, RolloutLease)
+    assert (relet.parked_steps, relet.attempt) == (len(before), 1)
+    system.give(relet)
+    system.start()
+    system.until_told(m.RolloutStored)
+    steps = system.trajectory().steps
+    assert steps[: len(before)] == before
+    assert len(steps) == NUM_STEPS
+
+
+def test_a_parked_episode_goes_on_with_new_answers_of_the_version_that_serves_now(system: System) -> None:
+    lease = system.parked((recorded(0), recorded(1)))
+    system.give(lease)
+    system.start()
+    system.until_told(m.RolloutStored)
+    steps = system.trajectory().steps
+    assert [step.token_ids[0] for step in steps] == [100, 101, 1, 2]
+    assert [step.policy_version for step in steps] == [0, 0, 1, 1]
+    assert [len(asked.request.history) for asked in system.engine().asked] == [2, 3]
+
+
+def test_steps_before_and_after_parking_count_together_against_the_cap(system: System) -> None:
+    system.give(system.parked((recorded(0), recorded(1)), step_cap=3))
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert (system.trajectory().outcome, len(system.trajectory().steps)) == (Outcome.STEP_CAP, 3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ((recorded(0), recorded(2)), "step 2 starts from another screen than recorded"),
+        (tuple(recorded(number) for number in range(NUM_STEPS)), "step 4 ended the episode, it had gone on"),
+    ],
+)
+def test_a_replay_that_leads_elsewhere_is_forgotten_and_the_episode_played_anew(
+    system: System, steps: tuple[Step, ...], says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lease = system.parked(steps)
+    system.give(lease)
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert [step.token_ids[0] for step in system.trajectory().steps] == [1, 2, 3, 4]
+    record = system.reader.rollout(lease.rollout_id)
+    assert (record.attempt, record.state, record.parked_steps) == (2, RolloutState.STORED, 0)
+    assert says in "".join(capfd.readouterr())
+
+
+def test_work_that_comes_when_it_was_told_to_stop_is_given_back_unplayed(system: System) -> None:
+    lease = system.lease()
+    system.bench.hang("curator")
+    system.start()
+    system.let(0.5)
+    system.bench.tell(ENV, Stop())
+    system.let(0.5)
+    system.give(lease)
+    system.bench.resume("curator")
+    assert system.until_told(m.RolloutParked, 5.0) == m.RolloutParked(rollout_id=lease.rollout_id)
+    assert system.engine().asked == []
+    record = system.reader.rollout(lease.rollout_id)
+    assert (record.environment, record.parked_steps) == (None, 0)
+
+
+# ---- engines ----
+
+
+def test_an_engine_that_does_not_answer_is_suspect_and_another_one_is_asked(system: System) -> None:
+    system.engine().is_mute = True
+    system.give(system.lease(step_cap=1))
+    system.start()
+    system.let(1.0)
+    system.bench.start(Engine, "rollout-1")
+    slot = system.bench.board.find("rollout-0")
+    assert slot is not None
+    system.bench.board.set(slot, gauge_in_flight=1)  # as it holds a request, the other one is less busy
+    system.until_told(m.RolloutStored, 2 * GENERATE_DEADLINE_S)
+    (suspect,) = system.bench.actor("weight_sync").suspects
+    assert suspect.worker == "rollout-0"
+    assert "did not answer within 30" in suspect.detail
+    assert len(system.engine("rollout-1").asked) == 1
+
+
+def test_without_an_engine_in_routing_it_waits_parked_until_there_is_one(system: System) -> None:
+    system.engine().set_ready(False)
+    system.give(system.lease(step_cap=1))
+    system.start()
+    system.let(LONG_S)
+    assert system.calls == ["park"]
+    assert system.engine().asked == []
+    system.engine().set_ready(True)
+    system.until_told(m.RolloutStored, 10.0)
+    assert system.calls == ["park", "unpark", "step"]
+
+
+def test_an_episode_that_gets_no_answer_at_all_spends_an_attempt_and_has_no_reward(system: System) -> None:
+    system.engine().set_ready(False)
+    lease = system.lease()
+    system.give(lease)
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 2 * GENERATE_PATIENCE_S)
+    assert (failed.rollout_id, failed.fence, failed.kind) == (lease.rollout_id, 1, FaultKind.INFRASTRUCTURE)
+    assert "no engine answered within 120 s; the last said: none of rollout-0, rollout-1 is in routing" in (
+        failed.detail
+    )
+    assert system.reader.trajectories_of(TASK) == ()
+
+
+# ---- load ----
+
+
+def test_when_it_stops_the_record_says_how_busy_it_was(system: System) -> None:
+    system.engine().delay_s = 2.0
+    system.give(system.lease())
+    system.start()
+    system.until_told(m.RolloutStored)
+    system.let(3.0)
+    system.stop()
+    (load,) = [event for event in system.reader.events() if event.kind == LOAD]
+    assert load.subject == ENV
+    totals: dict[str, Any] = dict(load.data)
+    assert totals["engine_wait_s"] == pytest.approx(8.0, abs=0.5)
+    assert totals["in_episode_s"] >= totals["engine_wait_s"]
+    assert totals["idle_s"] == pytest.approx(3.0, abs=0.5)
+    assert totals["in_episode_s"] + totals["idle_s"] <= totals["wall_s"]
