@@ -3,12 +3,19 @@
 `tests/unit/dart/test_generated_docs.py` fails when a page is not what this would write.
 """
 
+import re
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
+
+import typer.main
 
 from dart.cli.exit_codes import MEANING
+from dart.cli.main import app
 from dart.config import Config, field_rows
 from dart.config_layers import literal
+from dart.observe.events import KINDS
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -29,6 +36,22 @@ Generated from `dart/cli/exit_codes.py` by `python scripts/generate_docs.py`.
 
 | code | name | meaning |
 |---|---|---|
+"""
+
+
+CLI_HEAD = """\
+# Commands
+
+Generated from `dart/cli/` by `python scripts/generate_docs.py`. Exit codes: [exit-codes.md](exit-codes.md).
+"""
+
+EVENTS_HEAD = """\
+# Events
+
+Generated from `dart/observe/events.py` by `python scripts/generate_docs.py`.
+
+What happens in a run and is worth telling is a row of the table `events` in its `store.db`: `unix_s`, `kind`,
+`subject`, and `data`, a JSON object with the fields below. Times are seconds, as the names say.
 """
 
 
@@ -59,9 +82,60 @@ def exit_codes_page() -> str:
     return EXIT_CODES_HEAD + "".join(f"| {code} | {code.name} | {text} |\n" for code, text in MEANING.items())
 
 
+def cli_page() -> str:
+    """Every command with its options, in the order of the help."""
+    return CLI_HEAD + "".join(_command_lines(typer.main.get_command(app), "dartrl"))
+
+
+def _command_lines(command: Any, path: str) -> Iterator[str]:
+    """A section for a command; for a group, one for each of its own."""
+    if hasattr(command, "commands"):
+        for name, below in command.commands.items():
+            yield from _command_lines(below, f"{path} {name}")
+        return
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option"]
+    usage = " ".join([path, *map(_argument, arguments)])
+    yield f"\n## `{usage}`\n\n{cleandoc(command.help)}\n"
+    described = [param for param in options if param.name != "help" and not param.hidden]
+    if arguments or described:
+        yield "\n| | |\n|---|---|\n"
+    for param in arguments:
+        yield f"| `{_argument(param)}` | {_help(param)} |\n"
+    for param in described:
+        yield f"| {', '.join(f'`{name}`' for name in param.opts)} | {_help(param)} |\n"
+
+
+def _argument(param: Any) -> str:
+    """As in the usage line: `FILES...`, `[CONFIG]`."""
+    name = (param.metavar or param.name).upper() + ("..." if param.nargs == -1 else "")
+    return name if param.required else f"[{name}]"
+
+
+def _help(param: Any) -> str:
+    return re.sub(r"\s+", " ", param.help or "")
+
+
+def events_page() -> str:
+    """Every kind of event with its fields."""
+    return EVENTS_HEAD + "".join(_event_lines())
+
+
+def _event_lines() -> Iterator[str]:
+    for kind, event in KINDS.items():
+        yield f"\n## `{kind}`\n{event.about}\n\nSubject: {event.subject}.\n"
+        yield "\n| field | meaning |\n|---|---|\n"
+        yield from (f"| `{name}` | {meaning} |\n" for name, meaning in event.fields.items())
+
+
 def pages() -> dict[Path, str]:
     """What every generated page should hold."""
-    return {PAGES / "configuration.md": configuration_page(), PAGES / "exit-codes.md": exit_codes_page()}
+    return {
+        PAGES / "configuration.md": configuration_page(),
+        PAGES / "exit-codes.md": exit_codes_page(),
+        PAGES / "cli.md": cli_page(),
+        PAGES / "events.md": events_page(),
+    }
 
 
 if __name__ == "__main__":

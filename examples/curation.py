@@ -1,0 +1,56 @@
+"""What curation decides about three tasks: one always succeeds, one does half the time, one never."""
+
+from itertools import cycle
+
+from dart.curation.curator import Settings
+from dart.curation.desk import Desk, open_desk
+from dart.curation.pool import Pool
+from dart.curation.quota import DynamicQuota, GroupPlan
+from dart.curation.step_cap import StepCap
+from dart.curation.testing import MemoryRecord, finish
+from dart.observe.tasks import decision_in_words
+from dart.store.records import TaskDecision
+from dart.types import RolloutLease
+
+SETTINGS = Settings(
+    tasks=("easy", "half", "never"),
+    seeds=range(100),
+    quota=DynamicQuota(group=GroupPlan(rollouts=8, step_cap=10), minimum=2, threshold=0.6),
+    step_cap=StepCap(largest=10, slack=1, probe_share=0.0),
+    pool=Pool(max_uses=16),
+    groups_per_update=4,
+    staleness_bound=8,
+    max_attempts=3,
+    lease_s=60.0,
+)
+
+
+def main() -> None:
+    record = MemoryRecord()
+    record.add_demonstration("never", seed=1, num_steps=4)
+    desk = finish(open_desk(SETTINGS, record, lambda: 0.0, show))
+    desk.serving(0)
+    play(desk, record, episodes=60)
+    (kept,) = finish(record.snapshot()).tasks[-1].demonstrations
+    print(f"never  its demonstration was added to {kept.uses} groups")
+    print(f"dropped: {record.drops}")
+
+
+def show(decision: TaskDecision) -> None:
+    print(f"{decision.task_id:6} {decision_in_words(decision)}")
+
+
+def play(desk: Desk, record: MemoryRecord, episodes: int) -> None:
+    """Each task succeeds in three steps, as often as its name says."""
+    coin = cycle([1.0, 0.0])
+    for _ in range(episodes):
+        lease = finish(desk.work("env-000"))
+        assert isinstance(lease, RolloutLease), lease
+        reward = {"easy": 1.0, "never": 0.0}.get(lease.task_id)
+        reward = next(coin) if reward is None else reward
+        record.finish(lease.rollout_id, lease.fence, reward, num_steps=3, oldest_version=0)
+        finish(desk.look(lease.rollout_id))
+
+
+if __name__ == "__main__":
+    main()
