@@ -26,7 +26,7 @@ from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
 from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
-from dart.rundir import RunPaths, claimed
+from dart.rundir import RunPaths, claimed, reserve
 from dart.store.check import check, refuse_damage, told
 from dart.store.store import Store
 from dart.training.experience_pool import fill_pool
@@ -152,6 +152,7 @@ def train(
             "training_ends_unix_s": session.training_ends_unix_s,
         }
         with ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system:
+            reserve(paths.board)
             stopped_by = _watch(system, session, paths, config, on_snapshot)
         return _conclude(paths, config, session, stopped_by, resumed_at)
 

@@ -278,6 +278,19 @@ def _fill(paths: RunPaths, config_toml: str) -> Path:
     return mail
 
 
+def reserve(path: Path) -> None:
+    """Take the disk space of a file with holes now: its processes map it, and a hole that finds the disk full
+    would kill whoever touches it.
+
+    raises    OSError (ENOSPC) when there is not enough
+    """
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
 def _write(path: Path, content: bytes, mode: int) -> None:
     """Replace a file whole: after a crash it holds the old content or the new."""
     temporary = path.with_name(f".{path.name}.new")
