@@ -27,6 +27,7 @@ from dart.observe.session import Session
 from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed, reserve
+from dart.store.blobs import BlobStore
 from dart.store.check import check, refuse_damage, told
 from dart.store.store import Store
 from dart.training.experience_pool import fill_pool
@@ -185,6 +186,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
             store.add_version(str(config.training.policy))
         newest = store.latest_version()
     assert newest is not None
+    BlobStore(paths.blobs).remove_leftovers()
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))
     return newest.version
 

@@ -36,10 +36,10 @@ class BlobStore:
         return self.root / sha256[:2] / f"{sha256}.png"
 
     def put(self, content: bytes) -> str:
-        """Keep the bytes and return their sha256 in hex. Known bytes cost no write."""
+        """Keep the bytes and return their sha256 in hex. Known bytes cost no write; a torn file is mended."""
         sha256 = hashlib.sha256(content).hexdigest()
         path = self.path(sha256)
-        if not path.exists():
+        if not is_file_of(path, len(content)):
             write_whole(path, content)
         return sha256
 
@@ -62,6 +62,19 @@ class BlobStore:
                 "delete it and restore a copy, or drop the groups that name it"
             )
         return content
+
+    def remove_leftovers(self) -> None:
+        """Remove what writers that were killed left behind. Only while nobody writes."""
+        for left_over in self.root.glob("*/.*.part"):
+            left_over.unlink()
+
+
+def is_file_of(path: Path, size_bytes: int) -> bool:
+    """Whether a file is there with all its bytes; the death of the machine may have cost it some."""
+    try:
+        return path.stat().st_size == size_bytes
+    except FileNotFoundError:
+        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A whole run on a disk that is full for a while, and on a record locked by somebody else: it waits and goes on.
+"""A whole run on a disk that is full for a while, or with a record that somebody else locks: it waits.
 
 Environments, engine and trainer are modelled; the actors, the record and the files are the real ones.
 """

@@ -50,3 +50,13 @@ def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("in the way")
     with pytest.raises(StoreUnavailable, match="Not a directory"):
         BlobStore(tmp_path / "blobs")
+
+
+def test_a_torn_file_is_replaced_by_who_has_its_bytes(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    sha256 = blobs.put(b"a whole picture")
+    blobs.path(sha256).write_bytes(b"a who")
+    with pytest.raises(BlobCorrupt):
+        blobs.read(sha256)
+    assert blobs.put(b"a whole picture") == sha256
+    assert blobs.read(sha256) == b"a whole picture"
