@@ -1,0 +1,146 @@
+"""The trainer on a bench, with the real record and a learner that only waits."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, receives
+from actors.testing import Bench
+from dart import messages as m
+from dart.config import Config
+from dart.observe.load import LOAD
+from dart.store.actor import StoreActor
+from dart.store.reader import StoreReader
+from dart.store.records import Batch
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.training.actor import BatchTaken, TrainerActor
+
+CONFIG = Config().model_dump(mode="json") | {
+    "training": Config().training.model_dump(mode="json") | {"learner": "modelled"},
+    "modelled": Config().modelled.model_dump(mode="json") | {"update_base_s": 0.0, "update_each_s": 0.0},
+}
+
+
+class OneBatchCurator(Actor):
+    """Hands out one lease, then says that the run is over."""
+
+    def on_start(self) -> None:
+        self.answers: list[Any] = []
+        self.committed: list[int] = []
+
+    @receives(m.BatchRequest)
+    def batch(self, call: m.BatchRequest, sender: Sender) -> Any:
+        return self.answers.pop(0)
+
+    @receives(m.UpdateCommitted)
+    def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
+        self.committed.append(call.version)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Bench(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    """A leased batch of one complete group with spread, in a record of its own."""
+    with Store(tmp_path / "store.db") as store:
+        store.add_version("base")
+        group_id = store.open_group("click-test", 7, 2, 10, 0)
+        for reward in (1.0, 0.0):
+            lease = store.lease_rollout(group_id, "env-000", 1e12)
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        return store.lease_batch((group_id,), 1e12)
+
+
+def relet(tmp_path: Path, batch: Batch) -> Batch:
+    with Store(tmp_path / "store.db") as store:
+        return store.relet_batch(batch.batch_id, 1e12)
+
+
+def started(bench: Bench, tmp_path: Path, *answers: Any) -> OneBatchCurator:
+    """Store, curator with these answers, and a trainer that was given the first of them."""
+    args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
+    bench.start(StoreActor, "store", args)
+    curator = bench.start(OneBatchCurator, "curator")
+    curator.answers = list(answers)
+    bench.start(TrainerActor, "trainer", args)
+    return curator
+
+
+def lease_of(batch: Batch) -> m.BatchLease:
+    return m.BatchLease(batch_id=batch.batch_id, group_ids=batch.group_ids, fence=batch.fence)
+
+
+def test_an_update_is_committed_under_its_lease_and_then_told(
+    bench: Bench, tmp_path: Path, batch: Batch
+) -> None:
+    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    bench.finish_work("trainer", lambda: curator.committed == [1])
+    with StoreReader(tmp_path / "store.db") as store:
+        newest = store.latest_version()
+        books = store.conservation()
+    assert newest is not None
+    assert newest.version == 1
+    assert newest.metrics["staleness_p95"] == 0.0
+    assert (books.trained, books.holds) == (2, True)
+
+
+def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from_the_record(
+    bench: Bench, tmp_path: Path, batch: Batch
+) -> None:
+    newer = relet(tmp_path, batch)
+    curator = started(bench, tmp_path, lease_of(batch))
+    with pytest.raises(BatchTaken, match=rf"batch {batch.batch_id} \(lease 1\) is dropped"):
+        bench.finish_work("trainer", lambda: False)
+    assert (tmp_path / "checkpoints" / "v000001").is_dir()
+
+    curator.answers = [lease_of(newer), m.RunOver()]
+    args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
+    bench.start(TrainerActor, "trainer", args)
+    bench.finish_work("trainer", lambda: curator.committed == [1])
+    with StoreReader(tmp_path / "store.db") as store:
+        assert [version.version for version in store.versions()] == [0, 1]
+        assert store.conservation().trained == 2
+
+
+def test_a_trainer_tells_how_long_it_starved(bench: Bench, tmp_path: Path, batch: Batch) -> None:
+    waits = [m.Wait(retry_after_s=1.0, reason="nothing is ready")] * 9
+    started(bench, tmp_path, *waits)
+    bench.advance(5.5)
+    bench.settle()
+    with StoreReader(tmp_path / "store.db") as store:
+        told = store.newest_event(LOAD)
+    assert told is not None
+    assert (told.subject, told.data["starved_s"], told.data["wall_s"]) == ("trainer", 5.0, 5.0)
+
+
+def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
+    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    from dart.modelled.learner import ModelledLearner
+
+    refusals = [OSError(errno.ENOSPC, "No space left on device")] * 2
+    write = ModelledLearner._write_files
+
+    def refused(self: ModelledLearner, folder: Path) -> None:
+        if refusals:
+            raise refusals.pop()
+        write(self, folder)
+
+    monkeypatch.setattr(ModelledLearner, "_write_files", refused)
+    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    bench.finish_work("trainer", lambda: len(refusals) == 1)
+    bench.settle()
+    assert curator.committed == []
+    for _ in range(2):
+        bench.advance(1.0)
+    bench.finish_work("trainer", lambda: curator.committed == [1])
+    assert refusals == []
