@@ -1,15 +1,18 @@
 """The trainer on a bench, with the real record and a learner that only waits."""
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.actor import Actor, Sender, receives
+from actors.completion import Completion
 from actors.testing import Bench
 from dart import messages as m
 from dart.config import Config
+from dart.modelled.learner import ModelledLearner
 from dart.observe.load import LOAD
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
@@ -41,7 +44,18 @@ class OneBatchCurator(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """What the trainer gives to a thread is done at once, so that no test waits for one."""
+
+    def at_once(self: Actor, work: Callable[[], Any], *, name: str, deadline_s: float) -> Completion[Any]:
+        done: Completion[Any] = Completion()
+        try:
+            done.succeed(work())
+        except Exception as error:
+            done.fail(error)
+        return done
+
+    monkeypatch.setattr(TrainerActor, "in_thread", at_once)
     with Bench(tmp_path) as found:
         yield found
 
@@ -81,7 +95,8 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
     bench: Bench, tmp_path: Path, batch: Batch
 ) -> None:
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
-    bench.finish_work("trainer", lambda: curator.committed == [1])
+    bench.settle()
+    assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
         newest = store.latest_version()
         books = store.conservation()
@@ -97,13 +112,14 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
     newer = relet(tmp_path, batch)
     curator = started(bench, tmp_path, lease_of(batch))
     with pytest.raises(BatchTaken, match=rf"batch {batch.batch_id} \(lease 1\) is dropped"):
-        bench.finish_work("trainer", lambda: False)
+        bench.settle()
     assert (tmp_path / "checkpoints" / "v000001").is_dir()
 
     curator.answers = [lease_of(newer), m.RunOver()]
     args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
     bench.start(TrainerActor, "trainer", args)
-    bench.finish_work("trainer", lambda: curator.committed == [1])
+    bench.settle()
+    assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
         assert [version.version for version in store.versions()] == [0, 1]
         assert store.conservation().trained == 2
@@ -123,10 +139,6 @@ def test_a_trainer_tells_how_long_it_starved(bench: Bench, tmp_path: Path, batch
 def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
     bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import errno
-
-    from dart.modelled.learner import ModelledLearner
-
     refusals = [OSError(errno.ENOSPC, "No space left on device")] * 2
     write = ModelledLearner._write_files
 
@@ -137,10 +149,9 @@ def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
 
     monkeypatch.setattr(ModelledLearner, "_write_files", refused)
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
-    bench.finish_work("trainer", lambda: len(refusals) == 1)
-    bench.settle()
-    assert curator.committed == []
-    for _ in range(2):
-        bench.advance(1.0)
-    bench.finish_work("trainer", lambda: curator.committed == [1])
-    assert refusals == []
+    bench.advance(0.5)
+    assert (curator.committed, len(refusals)) == ([], 1)
+    bench.advance(1.0)
+    assert (curator.committed, len(refusals)) == ([], 0)
+    bench.advance(1.0)
+    assert curator.committed == [1]
