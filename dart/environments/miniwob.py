@@ -102,6 +102,7 @@ class MiniWobEnvironment:
         self._browser: Browser | None = None
         self._page: Session | None = None
         self._episode: _Episode | None = None
+        self._is_parked = False
         self._frame: Answer | None = None
         """The screenshot asked for together with the last action; `observe` picks it up."""
 
@@ -162,12 +163,18 @@ class MiniWobEnvironment:
     async def park(self, *, deadline_s: float) -> None:
         """Timers and animations stand still; the time of day goes on.
 
-        Chromium's virtual time would stop that too, but cannot be ended: from its first pause on a page
-        either stands or runs ahead of the wall."""
-        await self._set_lifecycle("park", "frozen", deadline_s)
+        Chromium's virtual time would stop that too, but cannot be ended: after its first pause the clock of
+        a page either stands or runs ahead of the wall."""
+        page, _ = self._playing("park")
+        async with self._operation("park", deadline_s):
+            await _freeze(page)
+        self._is_parked = True
 
     async def unpark(self, *, deadline_s: float) -> None:
-        await self._set_lifecycle("unpark", "active", deadline_s)
+        page, _ = self._playing("unpark")
+        async with self._operation("unpark", deadline_s):
+            await _thaw(page)
+        self._is_parked = False
 
     async def healthy(self, *, deadline_s: float) -> bool:
         page = self._page
@@ -175,7 +182,10 @@ class MiniWobEnvironment:
             return False
         try:
             async with asyncio.timeout(deadline_s):
-                await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
+                if self._is_parked:  # a picture would wake it
+                    await page.evaluate("1")
+                else:
+                    await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
         except (TimeoutError, InfrastructureFault):
             return False
         return True
@@ -244,11 +254,6 @@ class MiniWobEnvironment:
     async def _picture(self, page: Session) -> bytes:
         return self.wire.seen(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
 
-    async def _set_lifecycle(self, operation: str, state: str, deadline_s: float) -> None:
-        page, _ = self._playing(operation)
-        async with self._operation(operation, deadline_s):
-            await page.post("Page.setWebLifecycleState", {"state": state})
-
     def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
         png = self.wire.seen(screenshot)
         episode.frames.saw(png)
@@ -270,6 +275,9 @@ class MiniWobEnvironment:
         if self._page is None or self._page.fault is not None:
             self._page = await self._browser.open_page()
             await _prepare(self._page)
+        elif self._is_parked:
+            await _thaw(self._page)
+        self._is_parked = False
         return self._page
 
     @contextlib.asynccontextmanager
@@ -320,8 +328,25 @@ async def _prepare(page: Session) -> None:
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     await asyncio.gather(
         page.post("Emulation.setDeviceMetricsOverride", metrics),
+        page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
         page.post("Runtime.addBinding", {"name": "dartReady"}),
         page.post("Page.addScriptToEvaluateOnNewDocument", {"source": START_SCRIPT}),
+    )
+
+
+async def _freeze(page: Session) -> None:
+    """Only a page in the background can be frozen."""
+    await asyncio.gather(
+        page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
+        page.post("Page.setWebLifecycleState", {"state": "frozen"}),
+    )
+
+
+async def _thaw(page: Session) -> None:
+    """Back into the foreground too: in the background a page draws no frames."""
+    await asyncio.gather(
+        page.post("Page.setWebLifecycleState", {"state": "active"}),
+        page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
     )
 
 

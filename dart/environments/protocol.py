@@ -90,7 +90,10 @@ class Environment(Protocol):
         ...
 
     async def healthy(self, *, deadline_s: float) -> bool:
-        """Whether a real screenshot can be had right now. A fault is the answer False."""
+        """Whether a real screenshot can be had right now; of a parked screen, whether it answers.
+
+        A fault is the answer False.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,142 @@
+"""A parked page stands still and lives on; a parked episode outlives the processes that played it."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.system import ActorSystem, RootSpec
+from dart.config import Config
+from dart.environments.actions import Scroll, format_action
+from dart.environments.miniwob import MiniWobEnvironment
+from dart.environments.oracles import ORACLES
+from dart.environments.play import play
+from dart.environments.targets import click
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+from dart.types import RolloutLease, RolloutState
+from supervision.child_spec import ChildSpec, SupervisorFlags
+from supervision.supervisor import supervisor_args
+from tests.fault.actors_under_test import eventually, sockets_left_to_the_collector
+
+pytestmark = pytest.mark.browser
+
+TASK, SEED = "miniwob/login-user", 7
+STEP_CAP = 6
+DEADLINE_S = 20.0
+TICKS = "(window.ticks = 0, setInterval(() => { window.ticks += 1 }, 5), 1)"
+
+
+async def test_the_timers_of_a_parked_page_stand_still_and_afterwards_it_is_as_before(tmp_path: Path) -> None:
+    environment = MiniWobEnvironment(tmp_path)
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.inspect(TICKS)
+    await environment.park(deadline_s=DEADLINE_S)
+    await environment.park(deadline_s=DEADLINE_S)
+    before = await environment.inspect("window.ticks")
+    assert await environment.healthy(deadline_s=DEADLINE_S)
+    for _ in range(20):
+        assert await environment.inspect("window.ticks") == before
+    await environment.unpark(deadline_s=DEADLINE_S)
+    while await environment.inspect("window.ticks") == before:
+        pass  # the test's own timeout is the deadline
+    assert await environment.inspect("document.visibilityState") == "visible"
+    await environment.step(Scroll(80, 120, "down"), deadline_s=DEADLINE_S)  # waits for frames
+    button = (await click(environment, "#subbtn")).action
+    assert (await environment.step(button, deadline_s=DEADLINE_S)).terminated
+    await environment.observe(deadline_s=DEADLINE_S)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    await environment.close()
+
+
+async def test_a_reset_wakes_a_parked_page(tmp_path: Path) -> None:
+    environment = MiniWobEnvironment(tmp_path)
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.park(deadline_s=DEADLINE_S)
+    await environment.reset("miniwob/click-test", 2, deadline_s=DEADLINE_S)
+    await environment.step(Scroll(80, 120, "down"), deadline_s=DEADLINE_S)
+    assert await environment.inspect("document.visibilityState") == "visible"
+    await environment.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="parked-", dir="/tmp"))
+    for name in ("mail", "blobs", "scratch"):
+        (folder / name).mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(folder: Path, lease: RolloutLease, engine: dict[str, Any]) -> Iterator[ActorSystem]:
+    """A store, a curator with this lease, an engine and one environment, each in its own process."""
+    config = Config.model_validate(
+        {"environments": {"park_after_s": 0.1}, "supervision": {"environment_pool": {"shutdown_s": 1.0}}}
+    ).model_dump(mode="json")
+    told = {"config": config, "store": str(folder / "store.db"), "workers": ["rollout-0"]}
+    children = (
+        ChildSpec(id="store", actor="dart.store.actor:StoreActor", args=told),
+        ChildSpec(id="curator", actor="tests.fault.parking:OneLeaseCurator", args={"lease": asdict(lease)}),
+        ChildSpec(id="rollout-0", actor="tests.fault.parking:WrittenEngine", args=engine),
+        ChildSpec(
+            id="env-000", actor="dart.environments.actor:EnvironmentActor", args=told, shutdown_s=DEADLINE_S
+        ),
+    )
+    root = RootSpec(
+        name="root",
+        actor="supervision.supervisor:Supervisor",
+        args=supervisor_args(SupervisorFlags(), children),
+    )
+    with sockets_left_to_the_collector():
+        system = ActorSystem(folder, folder / "mail", root)
+    with system:
+        yield system
+    system.board.close()
+
+
+def requests(system: ActorSystem) -> int:
+    slot = system.board.find("rollout-0")
+    return 0 if slot is None else int(system.board.get(slot, "uses"))
+
+
+async def written_answers(scratch: Path) -> list[str]:
+    environment = MiniWobEnvironment(scratch)
+    played = await play(environment, ORACLES[TASK], TASK, SEED)
+    await environment.close()
+    assert played.reward == 1.0
+    return [format_action(step.move.action) for step in played.steps]
+
+
+async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_stored_once(folder: Path) -> None:
+    answers = await written_answers(folder / "oracle")
+    with Store(folder / "store.db") as store, StoreReader(folder / "store.db") as reader:
+        group_id = store.open_group(TASK, SEED, 2, STEP_CAP, 0)
+        lease = store.lease_rollout(group_id, "env-000", 2e9)
+        with running(folder, lease, {"answers": answers, "silent_from": 2, "version": 0}) as system:
+            eventually(lambda: requests(system) == 3, "the third step waits for its answer")
+            system.stop()
+            eventually(lambda: system.wait(0.1), "every actor ended by itself")
+        parked = reader.parked_steps(lease.rollout_id)
+        assert [step.token_ids[0] for step in parked] == [0, 1]
+
+        relet = store.relet_rollout(lease.rollout_id, "env-000", 2e9)
+        assert isinstance(relet, RolloutLease)
+        assert (relet.attempt, relet.parked_steps) == (1, 2)
+        with running(folder, relet, {"answers": answers, "silent_from": 99, "version": 1}):
+            eventually(
+                lambda: reader.rollout(lease.rollout_id).state is RolloutState.STORED,
+                "it is played to its end",
+            )
+        (trajectory,) = reader.trajectories_of(TASK)
+    numbers = range(len(answers))
+    assert [step.token_ids[0] for step in trajectory.steps] == [n if n < 2 else 100 + n for n in numbers]
+    assert [step.policy_version for step in trajectory.steps] == [0 if n < 2 else 1 for n in numbers]
+    assert trajectory.steps[:2] == parked
+    assert len(trajectory.steps) <= STEP_CAP
+    assert trajectory.reward == 1.0
