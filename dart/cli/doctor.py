@@ -16,7 +16,7 @@ def doctor(
     data: Annotated[
         bool,
         typer.Option(
-            "--data", help="Check the record, the screenshots and the checkpoints; all there is to check yet."
+            "--data", help="Check the record, the screenshots and the checkpoints (checked without it, too)."
         ),
     ] = True,
     full: Annotated[

@@ -6,6 +6,7 @@ Everything here turns a `RunSnapshot` into text. Nothing reads the run or decide
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -308,7 +309,8 @@ def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
     """One run for `dartrl status`: the same screen with where it is and whether it runs."""
     state = "NOT RUNNING" if pid is None else "healthy" if snapshot.is_healthy else "DEGRADED"
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
-    return Group(where, screen(snapshot))
+    # Of a run that has ended, engines that do not run are no news.
+    return Group(where, screen(snapshot if pid else replace(snapshot, engines=())))
 
 
 def percent(rate: float | None) -> str:

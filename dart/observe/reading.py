@@ -71,7 +71,7 @@ class SnapshotReader:
         reports = task_reports(self.store, self._config)
         base = scores(self.store, records.Phase.BEFORE)
         parkings, parked_now = self.store.parkings()
-        pool = [one for one in self.store.demonstrations() if not one.dropped]
+        pool = self.store.demonstrations()
         return RunSnapshot(
             run_dir=str(self.paths.root),
             taken_unix_s=time.time(),
@@ -98,8 +98,8 @@ class SnapshotReader:
             restarts=sum(row.restarts for row in vitals),
             faults=totals.faults,
             drops=totals.drops,
-            pool_size=len(pool),
-            pool_uses=sum(one.uses for one in self.store.demonstrations()),
+            pool_size=sum(not one.dropped for one in pool),
+            pool_uses=sum(one.uses for one in pool),
             parkings=parkings,
             parked_now=parked_now,
             notices=tuple(self._notices(vitals)),
