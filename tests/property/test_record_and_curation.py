@@ -29,7 +29,7 @@ from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.step_cap import StepCap
 from dart.curation.testing import LocalRecord, finish
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, Commit, DecisionKind, Finish, Park, Release
+from dart.store.records import Batch, Commit, DecisionKind, Finish, Park, Release, Snapshot
 from dart.store.store import Store
 from dart.store.testing import step_at, trajectory_for
 from dart.types import Demonstration, FaultKind, RolloutLease
@@ -148,12 +148,14 @@ class Training(RuleBasedStateMachine):
         self.store = self.open_store()
         self.engines = [0] * ENGINES
         self.version = 0
-        self.open_desk()
         self.played: dict[str, Episode] = {}
         self.ghosts: list[Episode] = []
         self.slow_trainers: list[tuple[Batch, int]] = []
         self.spent: Counter[int] = Counter()
+        self.unheard: set[int] = set()
+        """Rollouts that were parked while the curator believes them to be played: nobody could tell it."""
         self.trained: dict[int, int] = {}
+        self.open_desk()
 
     def open_store(self) -> Store:
         return Store(self.path, clock=lambda: self.now_unix_s)
@@ -186,9 +188,18 @@ class Training(RuleBasedStateMachine):
 
     def happened(self, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
         """Keep count of what had its effect, whether or not anybody heard of it."""
+        if name == "rollout":
+            self.unheard.discard(arguments[0])
         match answer:
-            case Release.AWAITING | Release.DROPPED | Park.REFUSED:
+            case Park.PARKED:
+                self.unheard.add(arguments[0])
+            case Snapshot():
+                self.unheard.clear()
+            case Release.AWAITING | Release.DROPPED:
                 self.spent[arguments[0]] += 1
+            case Park.REFUSED:
+                self.spent[arguments[0]] += 1
+                self.unheard.add(arguments[0])
             case Finish.ACCEPTED if name == "forget_parked":
                 self.spent[arguments[0]] += 1
             case Commit.COMMITTED:
@@ -254,7 +265,8 @@ class Training(RuleBasedStateMachine):
         snapshot = self.store.snapshot()
         live, now = snapshot.groups, self.settings
         for group in live:
-            assert groups.awaiting(group) is None, group
+            idle = {r.rollout_id for r in group.rollouts if r.state == "leased" and r.environment is None}
+            assert idle <= self.unheard, group
             assert not groups.unissued(group), group
         admissible = groups_admissible(
             serving_version=min(self.engines),
