@@ -206,9 +206,8 @@ def _draw_arms(axis: Any, found: Sequence[ArmRow]) -> None:
     axis.errorbar(means, places, xerr=np.clip([low, high], 0, None), fmt="o", capsize=3)
     axis.set_yticks(places, [row.arm for row in found])
     if found:
-        axis.axvline(found[0].before, color="grey", linestyle=":", label="before training")
-        axis.legend(fontsize=8, loc="lower right")
-    axis.set_title("held-out success after training, %, 95 % intervals", loc="left")
+        axis.axvline(found[0].before, color="grey", linestyle=":")
+    axis.set_title("held-out success after training, %, 95 % intervals; dotted: before", loc="left")
     axis.grid(alpha=0.3, axis="x")
 
 
