@@ -55,8 +55,14 @@ FAULTS_PER_MINUTE = 10.0
 JUDGED_FROM_MINUTES = 20.0
 """A shorter run has too few updates to compare throughputs, and its faults are denser."""
 
-AFTERWARDS_MINUTES = 1.5
-"""The runs go on this much longer than faults are injected: to start, and to come to rest."""
+AROUND_MINUTES = 1.5
+"""The runs last this much longer than asked for: to start, to come to rest, and for the last update."""
+
+REST_S = 35.0
+"""At the end of training nothing new is done to the run, so that the last victims can serve again."""
+
+GAP_S = 3.0
+"""Nothing is done sooner than this after the last."""
 
 START_DEADLINE_S = 180.0
 DISK_MIB = 512
@@ -80,16 +86,16 @@ class Planned:
     """An actor, or `env-` and `rollout-` for any of them."""
 
 
-CENTRAL = ("store", "curator", "weight_sync", "trainer", "rollout_pool", "environment_pool")
+CENTRAL = ("store", "trainer", "environment_pool", "curator", "rollout_pool", "weight_sync")
 SIGNALS = ("SIGKILL", "SIGSTOP")
 
 
 def plan(minutes: float, seed: int, *, has_small_disk: bool) -> list[Planned]:
-    """What is done when. Each central actor is killed and stopped once; kills first, if time is short."""
+    """What is done when. Each central actor is killed and then stopped, as far as time allows."""
     draw = random.Random(seed)
     end_s = 60.0 * minutes
     found = []
-    pairs = [(kind, victim) for kind in SIGNALS for victim in draw.sample(CENTRAL, len(CENTRAL))]
+    pairs = [(kind, victim) for kind in SIGNALS for victim in CENTRAL]
     apart_s = max(20.0, end_s / (len(pairs) + 1))
     for number, (kind, victim) in enumerate(pairs, start=1):
         found.append(Planned(number * apart_s, kind, victim))
@@ -135,16 +141,21 @@ class Injector:
         self._draw = random.Random(f"victims/{seed}")
         self._taken: tuple[Fault, Callable[[], None]] | None = None
         """Disk or database, and what gives it back; at most one at a time."""
+        self._last_s = -GAP_S
         self.done: list[Fault] = []
 
     def tick(self, now_s: float) -> None:
         """What is due, `now_s` seconds after training began."""
-        self._watch()
+        self.watch()
         if self._taken is not None and now_s >= self._taken[0].at_s + LASTS_S[self._taken[0].kind]:
             self.give_back()
-        for planned in [fault for fault in self._plan if fault.at_s <= now_s]:
-            if self._carry_out(planned, now_s):
-                self._plan.remove(planned)
+        if now_s < self._last_s + GAP_S:
+            return
+        due = (fault for fault in self._plan if fault.at_s <= now_s)
+        done = next((fault for fault in due if self._carry_out(fault, now_s)), None)
+        if done is not None:
+            self._plan.remove(done)
+            self._last_s = now_s
 
     def give_back(self) -> None:
         """Disk or database, now."""
@@ -155,13 +166,14 @@ class Injector:
             self._taken = None
 
     def _carry_out(self, planned: Planned, now_s: float) -> bool:
-        """False when it has to wait: nothing of that name is up, or something central is down already."""
+        """False when it has to wait: the victim is down, or it is central and anybody is."""
         if planned.kind in LASTS_S:
             return self._take(planned, now_s)
-        is_central = planned.victim in CENTRAL
-        if is_central and not self._all_up():
+        hit = {fault.slot for fault in self.done if fault.kind in SIGNALS and fault.ready_after_s is None}
+        if planned.victim in CENTRAL and (hit or not self._all_up()):
             return False
         victims = [row for row in self._rows() if is_up(row) and self._is_meant(row, planned.victim)]
+        victims = [row for row in victims if row.slot not in hit]
         if not victims:
             return False
         victim = self._draw.choice(victims)
@@ -185,7 +197,8 @@ class Injector:
         self.done.append(fault)
         print(f"{fault.at_s:7.1f} s  {fault.kind} {fault.victim}".rstrip(), flush=True)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Look who is back."""
         rows = {row.slot: row for row in self._rows()}
         newest = max((row.gauge_version for row in rows.values() if row.name == "trainer"), default=0)
         engines = [row.gauge_version for row in rows.values() if is_any(row.name, "rollout-") and is_up(row)]
@@ -441,16 +454,16 @@ def has_trained(run: runs.Run) -> bool:
     return newest is not None and newest.version > 0
 
 
-def torment(calm: runs.Run, struck: runs.Run, injector: Injector, minutes: float) -> None:
+def torment(calm: runs.Run, struck: runs.Run, injector: Injector, seconds: float) -> None:
     """Carry the plan out, tell how it goes, and wait until both runs have ended."""
     began_s, told_s = time.monotonic(), 0.0
     while not struck.is_over:
         now_s = time.monotonic() - began_s
-        if now_s <= 60.0 * minutes:
+        if now_s <= seconds:
             injector.tick(now_s)
         else:
             injector.give_back()
-            injector.tick(0.0)
+            injector.watch()
         if now_s - told_s >= 30.0:
             told_s = now_s
             print(
@@ -477,7 +490,7 @@ def chaos(
     minutes: float, seed: int, overrides: Mapping[str, Any], folder: Path, keep: Path | None
 ) -> dict[str, Any]:
     """Both runs from start to end; everything found. Raises NotStarted."""
-    told_both = {"run.minutes": minutes + AFTERWARDS_MINUTES, "run.seed": seed, **overrides}
+    told_both = {"run.minutes": minutes + AROUND_MINUTES, "run.seed": seed, **overrides}
     told_struck = {**told_both, "environments.faults.enabled": True, "environments.faults.seed": seed}
     with ExitStack() as stack:
         has_disk = stack.enter_context(small_disk(folder / "struck"))
@@ -492,10 +505,15 @@ def chaos(
         calm = stack.enter_context(runs.training(CONFIG, folder / "calm" / "run", told_both))
         await_training((struck, calm))
         begins_unix_s = time.time()
-        injector = Injector(struck, plan(minutes, seed, has_small_disk=has_disk), seed)
-        torment(calm, struck, injector, minutes)
-        window = begins_unix_s, begins_unix_s + 60.0 * minutes
-        return outcome_of(struck, calm, injector.done, window)
+        seconds = training_ends_unix_s(struck) - REST_S - begins_unix_s
+        injector = Injector(struck, plan(seconds / 60.0, seed, has_small_disk=has_disk), seed)
+        torment(calm, struck, injector, seconds)
+        return outcome_of(struck, calm, injector.done, (begins_unix_s, begins_unix_s + seconds))
+
+
+def training_ends_unix_s(run: runs.Run) -> float:
+    """When a run stops to train, as it says itself."""
+    return float(json.loads((run.directory / "session.json").read_text())["training_ends_unix_s"])
 
 
 def outcome_of(
@@ -511,6 +529,7 @@ def outcome_of(
         "exit_code": struck.process.returncode,
         "last_words": struck.last_words() if struck.process.returncode else "",
         "exit_code_beside": calm.process.returncode,
+        "minutes": (window[1] - window[0]) / 60.0,
         "faults": len(faults) + len(injections),
         "faults_by_kind": dict(Counter(kind for kind, found in times.items() for _ in found)),
         "audit": runs.audit(store),
@@ -524,10 +543,11 @@ def outcome_of(
     }
 
 
-def table(outcome: Mapping[str, Any], judged: Sequence[Verdict], minutes: float) -> str:
+def table(outcome: Mapping[str, Any], judged: Sequence[Verdict]) -> str:
     """For people."""
+    minutes = outcome["minutes"]
     lines = [
-        f"{outcome['faults']} faults in {minutes:g} minutes; seconds until the first real work after each:"
+        f"{outcome['faults']} faults in {minutes:.1f} minutes; seconds until the first real work after each:"
     ]
     lines.append(f"    {'':30}{'count':>7}{'median':>9}{'worst':>9}")
     for kind, times in outcome["recovery_s"].items():
@@ -565,7 +585,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long faults are injected")
+    parser.add_argument("--minutes", type=float, default=30.0, help="about how long faults are injected")
     parser.add_argument("--seed", type=int, default=0, help="of the runs, the faults and their victims")
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help="for both runs"
@@ -596,11 +616,10 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
     judged = verdicts(outcome, options.minutes)
-    print(table(outcome, judged, options.minutes))
+    print(table(outcome, judged))
     whole = {
         "command": " ".join(["python -m benchmarks.chaos", *sys.argv[1:]]),
         "machine": machine(),
-        "minutes": options.minutes,
         "seed": options.seed,
         "verdicts": [asdict(verdict) for verdict in judged],
         **outcome,

@@ -215,8 +215,8 @@ SHOWN = (
     ("tokens_per_s", "useful tokens/s"),
     ("raw_tokens_per_s", "raw tokens/s"),
     ("staleness_p50", "staleness p50"),
-    ("staleness_p95", "  p95"),
-    ("staleness_max", "  max"),
+    ("staleness_p95", "staleness p95"),
+    ("staleness_max", "staleness max"),
     ("trained_length", "steps of trained episodes"),
     ("sampled_length", "steps of finished episodes"),
 )
@@ -472,6 +472,7 @@ def _draw_panel(axis: Any, report: Report, name: str, title: str) -> None:
     axis.set_title(f"{title}{', %' if name in PERCENT else ''}", fontsize=10)
     axis.set_xticks(range(len(arms)), [arm.replace("+", "\n") for arm in arms], fontsize=7)
     axis.set_ylim(bottom=0)
+    axis.set_axisbelow(True)
     axis.grid(axis="y", alpha=0.3)
 
 
