@@ -3,7 +3,8 @@
 What is injected is real where it can be: a crash kills the browser's process, a hang stops it, a doubled
 action is sent twice. Silent faults happen on the `Wire`, below the checks that must notice them. Each one
 that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that afterwards
-it can be shown that no attempt with a fault became a trajectory.
+it can be shown that no attempt with a fault became a trajectory. Failed resets are the exception: a reset is
+tried again within its attempt.
 """
 
 import json
