@@ -283,7 +283,7 @@ class CuratorActor(Actor):
         now_s = self.clock.monotonic_s()
         if self._plan.max_actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + RETRY_S
-            self._actions_known = self._reader.totals().steps
+            self._actions_known = self._reader.steps_played()
         return self._actions_known
 
     def _evaluation_phase(self) -> Phase:

@@ -9,6 +9,7 @@ from actors.board import ActorState
 from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
+from dart.rollout.health import SILENT_S
 from dart.types import GenerateRequest, Generation
 
 GENERATE_DEADLINE_S = 30.0
@@ -66,11 +67,14 @@ class Engines:
         return answer
 
     def _least_busy(self) -> str | None:
-        """The rollout actor in routing with the fewest requests; None when none is in routing."""
+        """The rollout actor in routing that gives signs of life and has the fewest requests; None without."""
         board = self._actor.board
         loads = {}
         for worker in self._workers:
             slot = board.find(worker)
-            if slot is not None and board.state(slot) is ActorState.RUNNING and board.get(slot, "ready"):
-                loads[worker] = board.get(slot, "gauge_in_flight")
+            if slot is None or board.state(slot) is not ActorState.RUNNING:
+                continue
+            row = board.vitals(slot)
+            if row.ready and (row.beat_age_s or 0.0) <= SILENT_S:  # a stopped process is ready for ever
+                loads[worker] = row.gauge_in_flight
         return min(loads, key=lambda worker: loads[worker], default=None)

@@ -257,17 +257,20 @@ def miscounted_tasks(connection: Connection) -> list[Finding]:
     """The aggregates by task against a recount of what they count."""
     opened = select(groups.c.task_id, func.count()).group_by(groups.c.task_id)
     longest = func.max(case((trajectories.c.reward > 0.0, trajectories.c.num_steps)))
-    played = select(trajectories.c.task_id, func.count(), longest).group_by(trajectories.c.task_id)
+    steps_played = func.sum(trajectories.c.num_steps)
+    played = select(trajectories.c.task_id, func.count(), steps_played, longest).group_by(
+        trajectories.c.task_id
+    )
     groups_of: dict[str, int] = {row.task_id: row[1] for row in connection.execute(opened)}
-    played_of = {task: (count, steps) for task, count, steps in connection.execute(played)}
+    played_of = {task: tuple(figures) for task, *figures in connection.execute(played)}
     kept_of = {row.task_id: tuple(row)[1:] for row in connection.execute(select(task_statistics))}
     counted_of = {
-        task: (groups_of.get(task, 0), *played_of.get(task, (0, None)))
+        task: (groups_of.get(task, 0), *played_of.get(task, (0, 0, None)))
         for task in sorted({*kept_of, *groups_of, *played_of})
     }
     return [
         Finding(
-            f"kept are (groups, finished, longest success) {kept_of.get(task)}, counted {counted}",
+            f"kept are (groups, finished, steps, longest success) {kept_of.get(task)}, counted {counted}",
             f"task {task}",
         )
         for task, counted in counted_of.items()

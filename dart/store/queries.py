@@ -108,6 +108,8 @@ STEPS_SINCE = select(func.coalesce(func.sum(trajectories.c.num_steps), 0)).where
     trajectories.c.stored_unix_s > bindparam("since_unix_s")
 )
 
+FINISHED = select(func.coalesce(func.sum(task_statistics.c.finished), 0))
+STEPS_PLAYED = select(func.coalesce(func.sum(task_statistics.c.steps_played), 0))
 TASKS = select(task_statistics).order_by(task_statistics.c.task_id)
 LATEST_OF_TASK = (
     select(trajectories.c.rollout_id)

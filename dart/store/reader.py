@@ -212,10 +212,8 @@ class StoreReader:
         now = time.time() if now_unix_s is None else now_unix_s
         with self._transaction() as connection:
             return Totals(
-                trajectories=queries.scalar(connection, select(func.count()).select_from(trajectories)),
-                steps=queries.scalar(
-                    connection, select(func.coalesce(func.sum(trajectories.c.num_steps), 0))
-                ),
+                trajectories=queries.scalar(connection, queries.FINISHED),
+                steps=queries.scalar(connection, queries.STEPS_PLAYED),
                 recent_success=connection.execute(queries.RECENT_SUCCESS, {"last": last}).scalar(),
                 steps_per_minute=float(
                     connection.execute(queries.STEPS_SINCE, {"since_unix_s": now - 60.0}).scalar_one()
@@ -225,6 +223,11 @@ class StoreReader:
                 drops=queries.tally(connection, rollouts.c.drop_reason),
                 fenced=audit.counter(connection, "fenced") + audit.counter(connection, "fenced_commits"),
             )
+
+    def steps_played(self) -> int:
+        """Environment steps of all trajectories ever stored."""
+        with self._transaction() as connection:
+            return queries.scalar(connection, queries.STEPS_PLAYED)
 
     def versions(self) -> tuple[Version, ...]:
         """Every policy version, oldest first."""

@@ -176,6 +176,7 @@ task_statistics = Table(
     Column("task_id", String, primary_key=True),
     Column("groups_opened", Integer, nullable=False),
     Column("finished", Integer, nullable=False, comment="trajectories ever stored"),
+    Column("steps_played", Integer, nullable=False, comment="environment steps of those"),
     Column("longest_success_steps", Integer, comment="null before the first success"),
     comment="kept current in the transaction of what it counts, recounted by the audit",
 )

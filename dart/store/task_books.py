@@ -5,10 +5,15 @@ from sqlalchemy.dialects.sqlite import insert
 
 from dart.store.schema import task_statistics
 
-NEW_TASK = insert(task_statistics).values(groups_opened=0, finished=0).on_conflict_do_nothing()
+NEW_TASK = (
+    insert(task_statistics).values(groups_opened=0, finished=0, steps_played=0).on_conflict_do_nothing()
+)
 KNOWN_TASK = update(task_statistics).where(task_statistics.c.task_id == bindparam("task"))
 GROUP_OPENED = KNOWN_TASK.values(groups_opened=task_statistics.c.groups_opened + 1)
-FINISHED = KNOWN_TASK.values(finished=task_statistics.c.finished + 1)
+FINISHED = KNOWN_TASK.values(
+    finished=task_statistics.c.finished + 1,
+    steps_played=task_statistics.c.steps_played + bindparam("num_steps"),
+)
 SUCCEEDED = FINISHED.values(
     longest_success_steps=func.max(
         func.coalesce(task_statistics.c.longest_success_steps, 0), bindparam("num_steps")
@@ -29,7 +34,4 @@ def count_group(connection: Connection, task_id: str) -> None:
 
 def count_trajectory(connection: Connection, task_id: str, reward: float, num_steps: int) -> None:
     """An episode of the task was stored; any reward above 0 is a success."""
-    if reward > 0.0:
-        connection.execute(SUCCEEDED, {"task": task_id, "num_steps": num_steps})
-    else:
-        connection.execute(FINISHED, {"task": task_id})
+    connection.execute(SUCCEEDED if reward > 0.0 else FINISHED, {"task": task_id, "num_steps": num_steps})

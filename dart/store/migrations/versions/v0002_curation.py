@@ -87,13 +87,16 @@ def create_task_statistics() -> None:
         sa.Column("task_id", sa.String, primary_key=True),
         sa.Column("groups_opened", sa.Integer, nullable=False),
         sa.Column("finished", sa.Integer, nullable=False),
+        sa.Column("steps_played", sa.Integer, nullable=False),
         sa.Column("longest_success_steps", sa.Integer),
     )
     op.execute(
         """
-        INSERT INTO task_statistics (task_id, groups_opened, finished, longest_success_steps)
+        INSERT INTO task_statistics
+            (task_id, groups_opened, finished, steps_played, longest_success_steps)
         SELECT task_id, count(*),
             (SELECT count(*) FROM trajectories WHERE task_id = groups.task_id),
+            (SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE task_id = groups.task_id),
             (SELECT max(num_steps) FROM trajectories WHERE task_id = groups.task_id AND reward > 0.0)
         FROM groups GROUP BY task_id
         """
