@@ -19,7 +19,8 @@ from types import FrameType
 from typing import Any
 
 from actors.system import ActorSystem, RootSpec
-from dart.config import Child, Config, ExperiencePool
+from dart.config import Config
+from dart.config_sections import Child, ExperiencePool
 from dart.errors import DiskError, TemporaryError
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
 from dart.observe.result import TrainResult, staleness_of

@@ -6,14 +6,13 @@ names get no alias. Only this module and `dart.config_layers` parse text; the re
 frozen models or plain data. No heavy library is imported here: the command line has to answer at once.
 """
 
-import fnmatch
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from dart.config_layers import (
     Layer,
@@ -29,13 +28,27 @@ from dart.config_layers import (
     to_toml,
     without_refused,
 )
+from dart.config_sections import (
+    MODELLED,
+    POOLS,
+    Child,
+    Curation,
+    Environments,
+    Evaluation,
+    Modelled,
+    Observe,
+    Rollout,
+    Run,
+    Section,
+    Supervision,
+    Tasks,
+    Training,
+    child_over,
+)
 from dart.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 """Where relative policy folders are looked for when they are not beside the configuration file."""
-
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 
 
 class ConfigError(ConfigurationError):
@@ -44,475 +57,6 @@ class ConfigError(ConfigurationError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
-
-
-class Section(BaseModel):
-    """One TOML table: frozen, strict about types, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Run(Section):
-    """The run as a whole."""
-
-    dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
-    """Folder that holds everything of this run; relative to the working directory."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Seed of every random choice that is not the machine's."""
-    minutes: Annotated[float, Field(ge=0)] = 20.0
-    """Wall-clock budget from start to final table, evaluations included; 0 for none."""
-
-
-class Tasks(Section):
-    """What is trained."""
-
-    train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
-        "miniwob/click-test-2",
-        "miniwob/click-dialog",
-        "miniwob/click-tab",
-        "miniwob/click-widget",
-        "miniwob/focus-text-2",
-        "miniwob/enter-text",
-        "miniwob/enter-password",
-        "miniwob/login-user",
-    )
-    """Task ids, `miniwob/<page>`."""
-
-
-class Latency(Section):
-    """Heavy-tailed waits added to an environment, to measure with the latencies of virtual machines.
-
-    Each wait is lognormal: `median * exp(sigma * z)`, cut at the maximum, times `scale`."""
-
-    enabled: bool = False
-    """Whether waits are added."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
-    """Every wait is multiplied by this."""
-    reset_median_s: Annotated[float, Field(ge=0)] = 10.0
-    """Median of a reset."""
-    reset_sigma: Annotated[float, Field(ge=0)] = 0.5
-    """Spread of resets."""
-    reset_max_s: Seconds = 30.0
-    """No reset waits longer."""
-    step_median_s: Annotated[float, Field(ge=0)] = 2.0
-    """Median of a step."""
-    step_sigma: Annotated[float, Field(ge=0)] = 0.4
-    """Spread of steps."""
-    step_max_s: Seconds = 4.0
-    """No step waits longer."""
-
-
-Rate = Annotated[float, Field(ge=0, le=1)]
-
-
-class Faults(Section):
-    """Faults injected into environments, to see that the run outlives them. Never on by itself."""
-
-    enabled: bool = False
-    """Whether faults are injected."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the plan: the same environment has the same faults at the same operations."""
-    crash: Rate = 0.02
-    """Share of episodes in which the environment dies."""
-    hang: Rate = 0.01
-    """Share of episodes in which it stops answering."""
-    lost_action: Rate = 0.01
-    """Share of episodes in which an action never arrives."""
-    doubled_action: Rate = 0.01
-    """Share of episodes in which an action arrives twice."""
-    frozen_frame: Rate = 0.01
-    """Share of episodes in which the screenshot stops changing."""
-    failed_reset: Rate = 0.02
-    """Share of resets that fail."""
-    bad_evaluation: Rate = 0.01
-    """Share of episodes whose score is not a number."""
-
-
-class Environments(Section):
-    """The browsers and how long each of their answers may take."""
-
-    count: Count = 8
-    """Environment actors, each with a browser of its own."""
-    kind: Literal["miniwob", "modelled"] = "miniwob"
-    """What an environment is: a page in a browser, or a model of one (`[modelled]`) for measurements."""
-    park_after_s: Seconds = 1.0
-    """An episode that waits this long for an answer is parked: the clock of its page stands still."""
-    executable: str = ""
-    """Path of a Chromium headless shell; empty for Debian's."""
-    reset_deadline_s: Seconds = 20.0
-    """Longest a fresh start screen may take."""
-    observe_deadline_s: Seconds = 10.0
-    """Longest a screenshot may take."""
-    step_deadline_s: Seconds = 10.0
-    """Longest one action may take, until the screen shows its effect."""
-    evaluate_deadline_s: Seconds = 10.0
-    """Longest the score of an episode may take."""
-    latency: Latency = Latency()
-    """Waits added to every environment."""
-    faults: Faults = Faults()
-    """Faults injected into every environment."""
-
-
-class Rollout(Section):
-    """The engines that answer for the policy."""
-
-    count: Count = 1
-    """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers", "modelled"] = "transformers"
-    """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`)."""
-    sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
-    """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
-    weight_update: Literal["swap", "drain"] = "swap"
-    """swap: weights change between two batches of an engine, waiting requests are answered by the new ones;
-    drain: an engine takes no requests and answers those it has before its weights change."""
-    max_batch: Count = 8
-    """Most requests an engine answers in one forward pass."""
-    threads: Count = 1
-    """CPU threads of each engine."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sampling temperature while training."""
-
-
-class RolloutNumber(Section):
-    """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
-
-    enabled: bool = False
-    """Whether the number follows the task's success; else every group has rollouts_per_group."""
-    minimum: Annotated[int, Field(ge=2)] = 2
-    """Fewest rollouts of a group."""
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Below this success over its latest rollouts a task has rollouts_per_group."""
-
-
-class TrajectoryLength(Section):
-    """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
-
-    enabled: bool = False
-    """Whether the cap follows the task; else every episode has step_cap."""
-    slack: Annotated[int, Field(ge=0)] = 1
-    """Steps added to the longest success."""
-    probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of groups that run at step_cap all the same, so that longer successes can still be found."""
-
-
-class ExperiencePool(Section):
-    """Successes from elsewhere, for groups in which every rollout failed (DART section 3.2)."""
-
-    enabled: bool = False
-    """Whether groups that failed get a demonstration."""
-    folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
-    """Folders with a demonstrations.jsonl, relative to the working directory, imported when the run starts;
-    what the pool holds already is not added again."""
-    max_uses: Annotated[int, Field(ge=0)] = 16
-    """How often one demonstration may be used; 0 for no limit."""
-
-
-class HighEntropySteps(Section):
-    """Training on the steps at which the policy was least certain (DART section 3.3)."""
-
-    enabled: bool = False
-    """Whether the steps of lowest entropy are left out of the loss."""
-    quantile: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Steps below this quantile of their group's step entropies are left out."""
-
-
-class TruncatedImportance(Section):
-    """Weights that make up for the difference between engine and trainer (DART section 3.4)."""
-
-    enabled: bool = True
-    """Whether the policy term is weighted; else every weight is 1."""
-    cap: Annotated[float, Field(gt=0)] = 1.0
-    """C: no weight is larger."""
-
-
-class TaskQuarantine(Section):
-    """Tasks that cost rollouts and teach nothing are left alone for a while, with a reason."""
-
-    enabled: bool = True
-    """Whether tasks are quarantined."""
-    fruitless_groups: Annotated[int, Field(ge=0)] = 0
-    """Groups in a row without a single success, the pool included, after which it rests; 0: never."""
-    failed_attempts: Count = 20
-    """Attempts in a row that ended by a fault after which a task rests."""
-    lost_environments: Count = 5
-    """Environments that died or hung in a row while playing a task after which it rests."""
-    rest_s: Seconds = 300.0
-    """How long a task rests before one group of it is tried; each time in a row twice as long."""
-
-
-class Curation(Section):
-    """Which rollouts are played, and what becomes of them."""
-
-    rollouts_per_group: Annotated[int, Field(ge=2)] = 8
-    """Rollouts of one (task, seed); GRPO compares within them. The largest number where it is dynamic."""
-    step_cap: Count = 10
-    """Most environment steps of one episode. The largest cap where it is dynamic."""
-    staleness: Annotated[int, Field(ge=0)] = 2
-    """K: no step is trained whose policy version is older than this many versions."""
-    over_provision: Annotated[float, Field(ge=0)] = 0.0
-    """APRIL's alpha: groups in flight or ready are at most this many times groups_per_update; what is not
-    done when a batch closes is carried on, never thrown away. 0: only the staleness bound limits them."""
-    scheduling: Literal["rollout", "task", "batch"] = "rollout"
-    """What an idle environment waits for: nothing; the other rollouts of its group; the whole batch. The last
-    two are the coupled ways, kept for comparison."""
-    rollout_number: RolloutNumber = RolloutNumber()
-    """How many rollouts a group has."""
-    trajectory_length: TrajectoryLength = TrajectoryLength()
-    """How long an episode may be."""
-    experience_pool: ExperiencePool = ExperiencePool()
-    """What is done for groups in which every rollout failed."""
-    high_entropy: HighEntropySteps = HighEntropySteps()
-    """Which steps are trained."""
-    importance: TruncatedImportance = TruncatedImportance()
-    """How steps of another version or another engine are weighted."""
-    quarantine: TaskQuarantine = TaskQuarantine()
-    """Which tasks rest."""
-    starved_after_s: Seconds = 60.0
-    """A trainer without a batch, or environments without work, for this long is told with its cause."""
-    lease_s: Seconds = 120.0
-    """How long an environment may hold a rollout before it is given to another."""
-    batch_lease_s: Seconds = 600.0
-    """How long the trainer may hold a batch before that is told as a fault."""
-    max_attempts: Count = 5
-    """Infrastructure failures a rollout may meet before it is dropped."""
-    max_resumes: Annotated[int, Field(ge=0)] = 8
-    """How often an episode may be parked and taken up again before it is played anew."""
-
-
-class Training(Section):
-    """The optimizer and its loss (DART's step-wise GRPO)."""
-
-    policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
-    """Folder of the checkpoint to start from; looked for beside the file, then in the repository."""
-    groups_per_update: Count = 4
-    """Groups with spread in their rewards that make one batch."""
-    updates: Annotated[int, Field(ge=0)] = 0
-    """Most optimizer updates; 0 for no limit but the time budget."""
-    actions: Annotated[int, Field(ge=0)] = 0
-    """Most environment steps played for training (what is in flight then is finished); 0 for no limit."""
-    lr: Annotated[float, Field(gt=0)] = 3e-4
-    """Learning rate of AdamW."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Weight decay of AdamW."""
-    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """The probability ratio is clipped below at 1 - clip_low."""
-    clip_high: Annotated[float, Field(gt=0)] = 0.28
-    """The probability ratio is clipped above at 1 + clip_high."""
-    kl_beta: Annotated[float, Field(ge=0)] = 0.1
-    """Weight of the KL divergence to the policy training started from."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Gradients are scaled down to this norm."""
-    minibatches: Count = 1
-    """Optimizer steps per update, each on its share of the batch."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 0
-    """Updates over which the learning rate rises to `lr`."""
-    micro_batch: Count = 32
-    """Step samples in one forward and backward pass."""
-    threads: Count = 1
-    """CPU threads of the trainer."""
-    learner: Literal["grpo", "modelled"] = "grpo"
-    """What makes an update; `modelled` only waits as long as one would (`[modelled]`)."""
-    checkpoints_kept: Count = 3
-    """Newest checkpoints that stay on disk."""
-
-
-class Evaluation(Section):
-    """How the policy is measured, on held-out seeds only."""
-
-    seeds_per_task: Count = 50
-    """Episodes of each task in one evaluation."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    """Sampling temperature; 0 for the most likely answer."""
-    before: bool = True
-    """Measure the policy before training."""
-    after: bool = True
-    """Measure the policy after training."""
-
-
-class Modelled(Section):
-    """Models of an environment, an engine and a trainer, for measurements of everything around them.
-
-    An episode has a lognormal number of steps; a batch of r requests keeps an engine busy for
-    `generate_base_s + r * generate_each_s`; an update takes `update_base_s + samples * update_each_s`."""
-
-    steps_median: Annotated[float, Field(gt=0)] = 8.0
-    """Median number of steps of an episode."""
-    steps_sigma: Annotated[float, Field(ge=0)] = 0.6
-    """Spread of the number of steps."""
-    success: Rate = 0.5
-    """Share of episodes that succeed."""
-    tokens_median: Count = 80
-    """Tokens of an answer."""
-    generate_base_s: Annotated[float, Field(ge=0)] = 0.1
-    """Service time of any batch of requests."""
-    generate_each_s: Annotated[float, Field(ge=0)] = 0.01
-    """Service time for each request of a batch."""
-    load_s: Annotated[float, Field(ge=0)] = 1.0
-    """Time to load a policy version."""
-    update_base_s: Annotated[float, Field(ge=0)] = 1.0
-    """Time of any update."""
-    update_each_s: Annotated[float, Field(ge=0)] = 0.01
-    """Time for each step sample of an update."""
-
-
-class Observe(Section):
-    """What is measured while a run goes on."""
-
-    load_every_s: Seconds = 5.0
-    """How often each actor records how busy it was."""
-
-
-class Backoff(Section):
-    """How long a supervisor waits before it starts a child again."""
-
-    initial_s: Seconds = 0.2
-    """Delay before the first restart."""
-    factor: Annotated[float, Field(ge=1)] = 2.0
-    """Each further delay is this many times the one before."""
-    max_s: Seconds = 10.0
-    """Longest delay."""
-    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random share by which a delay may be longer or shorter."""
-    reset_after_s: Seconds = 30.0
-    """A child that ran this long starts again at the first delay."""
-
-
-class Budget(Section):
-    """Failures of one kind that a child may have, counted for themselves."""
-
-    max_restarts: Annotated[int, Field(ge=0)] = 0
-    """Most failures of this kind in any window of max_seconds."""
-    max_seconds: Annotated[float, Field(ge=0)] = 0.0
-    """Length of that window; 0: this kind counts with the others."""
-
-
-class Budgets(Section):
-    """Budgets by kind of failure."""
-
-    start: Budget = Budget()
-    """It ended before it was ready."""
-    crash: Budget = Budget()
-    """It ended by itself: an error, an exit code."""
-    signal: Budget = Budget()
-    """Something outside ended it, the kernel when memory is short among others."""
-    hang: Budget = Budget()
-    """It gave no sign of life and was killed."""
-
-
-class Breaker(Section):
-    """Quarantine of a child that fails too often, instead of ending its whole pool."""
-
-    enabled: bool = False
-    """Whether there is quarantine; without it failures spend the pool's max_restarts."""
-    max_failures: Annotated[int, Field(ge=0)] = 5
-    """More failures than this within within_s open it: the child is left alone."""
-    within_s: Seconds = 600.0
-    """Length of the window in which failures are counted."""
-    open_s: Seconds = 300.0
-    """How long a child is left alone before it is tried once more."""
-    healthy_s: Seconds = 60.0
-    """A child that ran this long after that is healthy again; a failure before opens it anew."""
-
-
-class Retirement(Section):
-    """Replacement of a child before age or use make it fail."""
-
-    max_age_s: Annotated[float, Field(ge=0)] = 0.0
-    """Replaced after running this long; 0 for never."""
-    max_uses: Annotated[int, Field(ge=0)] = 0
-    """Replaced after this many uses (episodes of an environment); 0 for never."""
-    jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random share by which an age may be longer or shorter, so that a pool does not retire in step."""
-    warm_spare: bool = False
-    """Start the replacement first, retire the old one when it is ready; needs room for both."""
-
-
-class Child(Section):
-    """How one child, or each child of a pool, is supervised."""
-
-    restart: Literal["permanent", "transient", "temporary"] = "permanent"
-    """permanent: always started again; transient: only after a failure; temporary: never."""
-    max_restarts: Annotated[int, Field(ge=0)] = 10
-    """Most restarts in any window of max_seconds; of a pool: of all its children together."""
-    max_seconds: Seconds = 60.0
-    """Length of that window."""
-    backoff: Backoff = Backoff()
-    """Waiting before a restart."""
-    budgets: Budgets = Budgets()
-    """Kinds of failure that are counted for themselves."""
-    breaker: Breaker = Breaker()
-    """Quarantine of a flaky child."""
-    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool that may be in quarantine; beyond it the fault is not theirs and the pool gives up."""
-    retirement: Retirement = Retirement()
-    """Replacement before age or use make it fail."""
-    start_deadline_s: Seconds = 30.0
-    """Longest from start to ready."""
-    hang_deadline_s: Seconds = 8.0
-    """Without a beat, or in one message handler for this long, it is killed and started again.
-
-    Episodes, generates and updates run beside the mailbox: they have deadlines of their own."""
-    probe_every_s: Annotated[float, Field(ge=0)] = 0.0
-    """How often it is asked whether it can take work (`on_probe`); 0: it can as soon as it has started."""
-    shutdown_s: Annotated[float, Field(ge=0)] = 5.0
-    """Time to end by itself before it is killed; 0 kills at once."""
-
-
-class Root(Section):
-    """The budget of the whole tree: spent, the run ends."""
-
-    max_restarts: Annotated[int, Field(ge=0)] = 6
-    """Most restarts of direct children in any window of max_seconds."""
-    max_seconds: Seconds = 120.0
-    """Length of that window."""
-
-
-class Supervision(Section):
-    """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.app`)."""
-
-    root: Root = Root()
-    """The root supervisor."""
-    store: Child = Child(start_deadline_s=20.0)
-    """The durable record."""
-    curator: Child = Child()
-    """Task statistics, leases, groups."""
-    rollout_pool: Child = Child(start_deadline_s=120.0, hang_deadline_s=20.0)
-    """Each `rollout-N`."""
-    weight_sync: Child = Child()
-    """Rolls a new policy version through the engines."""
-    environment_pool: Child = Child(max_restarts=20, breaker=Breaker(enabled=True), max_quarantined=0.5)
-    """Each `env-NNN`."""
-    trainer: Child = Child(restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0)
-    """The optimizer."""
-
-    children: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What is different for one child of a pool: `[supervision.children.env-003]`, keys as in its pool."""
-
-    def child(self, child_id: str) -> Child:
-        """The limits of one child by its id: `env-003` through its pool and what is different for it."""
-        limits = self._pool_of(child_id)
-        different = self.children.get(child_id)
-        return limits if different is None else Child.model_validate(_over(limits, different))
-
-    def _pool_of(self, child_id: str) -> Child:
-        name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
-        found = getattr(self, name, None)
-        if not isinstance(found, Child):
-            known = sorted(set(type(self).model_fields) - {"root", "children"})
-            raise KeyError(f"expected a child id of {known}, got {child_id!r}")
-        return found
-
-
-def _over(limits: Child, different: Mapping[str, Any]) -> Mapping[str, Any]:
-    merged, _ = merge([Layer("pool", limits.model_dump(mode="json")), Layer("child", dict(different))])
-    return merged
-
-
-MODELLED = "modelled/"
-"""Tasks of modelled environments are called this and anything: `modelled/0`."""
-
-POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
-"""Which pool's limits hold for a child, by the pattern of its id."""
 
 
 class Config(Section):
@@ -613,6 +157,31 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _breaker_problems(config.supervision)
     yield from _curation_problems(config.curation)
     yield from _modelled_problems(config)
+    yield from _latency_problems(config)
+
+
+def _latency_problems(config: Config) -> Iterator[Contradiction]:
+    """Waits that are added must fit into the deadlines, and the longest episode into its lease."""
+    waits, environments = config.environments.latency, config.environments
+    if not waits.enabled:
+        return
+    reset_s, step_s = waits.reset_max_s * waits.scale, waits.step_max_s * waits.scale
+    for longest_s, key, deadline_s in (
+        (reset_s, "reset_deadline_s", environments.reset_deadline_s),
+        (step_s, "step_deadline_s", environments.step_deadline_s),
+    ):
+        if longest_s >= deadline_s:
+            yield (
+                (f"environments.{key}", "environments.latency.enabled"),
+                f"must be more than the {longest_s:g} s of environments.latency, got {deadline_s:g}",
+            )
+    episode_s = reset_s + config.curation.step_cap * step_s
+    if episode_s >= config.curation.lease_s:
+        yield (
+            ("curation.lease_s", "environments.latency.enabled"),
+            f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
+            f"wait by environments.latency alone, got {config.curation.lease_s:g}",
+        )
 
 
 def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
@@ -662,7 +231,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
             continue
         pool = supervision.model_copy(update={"children": {}}).child(child_id)
         try:
-            Child.model_validate(_over(pool, different))
+            Child.model_validate(child_over(pool, different))
         except ValidationError as error:
             for problem in explain(error, Child, {}, pool.model_dump(mode="json")):
                 yield (f"{key}.{problem.key}",), problem.text

@@ -22,7 +22,7 @@ PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 CONFIGURATION_HEAD = """\
 # Configuration
 
-Generated from `dart/config.py` by `python scripts/generate_docs.py`.
+Generated from `dart/config_sections.py` by `python scripts/generate_docs.py`.
 
 Layers, the last one wins: these defaults, one TOML file, `--set section.key=value`. An empty file will do.
 `dartrl config check FILE` reports every problem at once; `dartrl config show FILE` prints the result with the

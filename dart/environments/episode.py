@@ -15,7 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from actors.actor import Actor
 from actors.completion import Completion
-from dart.config import Environments
+from dart.config_sections import Environments
 from dart.environments.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.environments.engines import Engines
 from dart.environments.faults import InfrastructureFault

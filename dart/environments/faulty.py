@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from dart.config import Faults
+from dart.config_sections import Faults
 from dart.environments.actions import Action
 from dart.environments.faults import ResetFailed
 from dart.environments.inputs import Call

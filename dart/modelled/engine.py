@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dart.config import Modelled
+from dart.config_sections import Modelled
 from dart.environments.actions import Click, format_action
 from dart.rollout.verify import verify_policy
 from dart.types import GenerateRequest, Generation

@@ -14,7 +14,7 @@ import struct
 import zlib
 from dataclasses import dataclass, field
 
-from dart.config import Modelled
+from dart.config_sections import Modelled
 from dart.environments.actions import Action, format_action
 from dart.environments.faults import (
     ActionNotConfirmed,

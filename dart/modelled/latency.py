@@ -7,7 +7,7 @@ reset, 1 to 4 s for a step). Pure: a seed in, seconds out.
 import math
 import random
 
-from dart.config import Latency
+from dart.config_sections import Latency
 
 
 class Waits:

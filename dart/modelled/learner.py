@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.config import Modelled
+from dart.config_sections import Modelled
 from dart.training.advantage import step_advantages
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
 from dart.types import Group

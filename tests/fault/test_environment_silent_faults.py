@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import Faults
+from dart.config_sections import Faults
 from dart.environments.actions import Action, Click, Drag, Hotkey, Type
 from dart.environments.faults import (
     ActionNotConfirmed,

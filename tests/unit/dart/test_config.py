@@ -290,6 +290,16 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
         (["curation.over_provision=0.5"], "curation.over_provision", "or at least 1, got 0.5"),
         (["tasks.train=['modelled/0']"], "tasks.train", "kind 'miniwob' do not play"),
         (["environments.kind=modelled"], "tasks.train", "kind 'modelled' do not play"),
+        (
+            ["environments.latency.enabled=true"],
+            "environments.reset_deadline_s",
+            "more than the 30 s of environments.latency, got 20",
+        ),
+        (
+            ["environments.latency.enabled=true", "curation.step_cap=30"],
+            "curation.lease_s",
+            "more than the 150 s that an episode of 30 steps may wait",
+        ),
     ],
 )
 def test_settings_of_curation_that_do_not_go_together_are_refused(

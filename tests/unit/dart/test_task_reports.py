@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dart.config import Config, Tasks
+from dart.config import Config
+from dart.config_sections import Tasks
 from dart.errors import UsageError
 from dart.observe import tasks
 from dart.store.records import DecisionKind, TaskDecision

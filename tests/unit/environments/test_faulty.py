@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import Faults, Modelled
+from dart.config_sections import Faults, Modelled
 from dart.environments.actions import Click, Wait
 from dart.environments.faults import (
     ActionNotConfirmed,

@@ -6,7 +6,7 @@ import statistics
 import pytest
 from PIL import Image
 
-from dart.config import Modelled
+from dart.config_sections import Modelled
 from dart.environments.actions import Wait
 from dart.environments.protocol import Environment, EpisodeKey
 from dart.modelled.environment import ModelledEnvironment

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from dart.config import Latency, Modelled
+from dart.config_sections import Latency, Modelled
 from dart.environments.actions import Click
 from dart.environments.faults import EnvironmentTimeout
 from dart.environments.latency import LatencyEnvironment

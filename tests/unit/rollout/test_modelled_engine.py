@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import Modelled
+from dart.config_sections import Modelled
 from dart.environments.actions import Click, parse_action
 from dart.modelled.engine import ModelledEngine
 from dart.modelled.learner import ModelledLearner
