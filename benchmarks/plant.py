@@ -19,7 +19,7 @@ from dart.config import Config
 from dart.curation.actor import settings_of
 from dart.curation.decisions import NoBatch
 from dart.curation.desk import open_desk
-from dart.curation.testing import MemoryRecord, finish
+from dart.curation.memory_record import MemoryRecord, at_once
 from dart.modelled.engine import TOKENS_SIGMA
 from dart.modelled.environment import MOST_STEPS
 from dart.modelled.latency import Waits, cut_lognormal
@@ -295,7 +295,7 @@ class Plant:
         self.stored = self.stored_steps = 0
         self._chance = Chance(config)
         self._record = MemoryRecord(forgets=True)
-        self._desk = finish(open_desk(settings_of(config), self._record, lambda: self.clock.now_s))
+        self._desk = at_once(open_desk(settings_of(config), self._record, lambda: self.clock.now_s))
         self.playing = Playing(config, self.clock, self._ended)
         self._idle = deque(self.playing.names)
         self._members: dict[int, list[Played]] = {}
@@ -322,7 +322,7 @@ class Plant:
         while self._idle:
             environment = self._idle.popleft()
             self.calls += 1
-            answer = finish(self._desk.work(environment))
+            answer = at_once(self._desk.work(environment))
             if isinstance(answer, RolloutLease):
                 self._begin(environment, answer)
                 continue
@@ -348,7 +348,7 @@ class Plant:
         self.stored, self.stored_steps = self.stored + 1, self.stored_steps + episode.num_steps
         self._idle.append(episode.environment)
         self.calls += 1
-        finish(self._desk.look(lease.rollout_id))
+        at_once(self._desk.look(lease.rollout_id))
         self._go_on()
 
     # engines
@@ -382,7 +382,7 @@ class Plant:
     def _ask_for_batch(self) -> None:
         if self._is_training:
             return
-        batch = finish(self._desk.batch())
+        batch = at_once(self._desk.batch())
         if isinstance(batch, NoBatch):
             return
         self._is_training = True
@@ -399,7 +399,7 @@ class Plant:
         self._updating.set(0.0)
         self.version += 1
         self._record.commit_update(batch.batch_id, batch.fence, self.version)
-        finish(self._desk.committed(self.version))
+        at_once(self._desk.committed(self.version))
         self.trained.append(episodes)
         self.marks.append(self._mark())
         self._sync.published(self.version)

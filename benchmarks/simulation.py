@@ -37,7 +37,7 @@ from dart.config import Config, load_config
 from dart.curation.actor import settings_of
 from dart.curation.curator import Curator
 from dart.curation.desk import open_desk
-from dart.curation.testing import MemoryRecord, finish
+from dart.curation.memory_record import MemoryRecord, at_once
 from dart.observe.utilisation import quantile
 from dart.store.records import Batch
 from dart.types import RolloutLease
@@ -78,7 +78,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
     )
     draw, record, names = random.Random(seed), MemoryRecord(forgets=True), deque[str]()
     names.extend(f"env-{index:05d}" for index in range(environments))
-    desk = finish(open_desk(settings_of(config), record, lambda: 0.0))
+    desk = at_once(open_desk(settings_of(config), record, lambda: 0.0))
     desk.serving(0)
     held: list[tuple[str, RolloutLease]] = []
     took_us: list[float] = []
@@ -86,7 +86,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
 
     def timed(call: Any) -> Any:
         started_s = time.perf_counter()
-        answer = finish(call)
+        answer = at_once(call)
         took_us.append(1e6 * (time.perf_counter() - started_s))
         return answer
 
@@ -115,7 +115,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         decisions=len(took_us),
         decisions_per_s=len(took_us) / seconds,
         p99_us=quantile(sorted(took_us), 0.99) or 0.0,
-        curator_mib=curator_mib(desk.settings, pickle.dumps(finish(record.snapshot()))),
+        curator_mib=curator_mib(desk.settings, pickle.dumps(at_once(record.snapshot()))),
     )
 
 

@@ -4,10 +4,10 @@ from itertools import cycle
 
 from dart.curation.curator import Settings
 from dart.curation.desk import Desk, open_desk
+from dart.curation.memory_record import MemoryRecord, at_once
 from dart.curation.pool import Pool
 from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.step_cap import StepCap
-from dart.curation.testing import MemoryRecord, finish
 from dart.observe.tasks import decision_in_words
 from dart.store.records import TaskDecision
 from dart.types import RolloutLease
@@ -28,10 +28,10 @@ SETTINGS = Settings(
 def main() -> None:
     record = MemoryRecord()
     record.add_demonstration("never", seed=1, num_steps=4)
-    desk = finish(open_desk(SETTINGS, record, lambda: 0.0, show))
+    desk = at_once(open_desk(SETTINGS, record, lambda: 0.0, show))
     desk.serving(0)
     play(desk, record, episodes=60)
-    (kept,) = finish(record.snapshot()).tasks[-1].demonstrations
+    (kept,) = at_once(record.snapshot()).tasks[-1].demonstrations
     print(f"never  its demonstration was added to {kept.uses} groups")
     print(f"dropped: {record.drops}")
 
@@ -44,12 +44,12 @@ def play(desk: Desk, record: MemoryRecord, episodes: int) -> None:
     """Each task succeeds in three steps, as often as its name says."""
     coin = cycle([1.0, 0.0])
     for _ in range(episodes):
-        lease = finish(desk.work("env-000"))
+        lease = at_once(desk.work("env-000"))
         assert isinstance(lease, RolloutLease), lease
         reward = {"easy": 1.0, "never": 0.0}.get(lease.task_id)
         reward = next(coin) if reward is None else reward
         record.finish(lease.rollout_id, lease.fence, reward, num_steps=3, oldest_version=0)
-        finish(desk.look(lease.rollout_id))
+        at_once(desk.look(lease.rollout_id))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from dart.curation.curator import Curator, Settings
 from dart.curation.decisions import LeaseAgain, LeaseBatch, LeaseNew, NoBatch, NoWork
 from dart.curation.desk import Desk, open_desk
 from dart.curation.groups import version_floor
+from dart.curation.memory_record import MemoryRecord, at_once
 from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.selection import turn
 from dart.curation.step_cap import StepCap
-from dart.curation.testing import MemoryRecord, finish
 from dart.store.records import Batch, GroupRecord, Snapshot
 from dart.types import FaultKind, RolloutLease
 
@@ -61,7 +61,7 @@ class Run:
         for task_id in self.settings.tasks:
             self.record.add_demonstration(task_id, 1, num_steps=4)
         self.now_unix_s = 0.0
-        self.desk: Desk = finish(open_desk(self.settings, self.record, lambda: self.now_unix_s))
+        self.desk: Desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s))
         self.serving = 0
         self.played: dict[str, RolloutLease] = {}
         self.leases = self.batches = 0
@@ -78,7 +78,7 @@ class Run:
         if lease is not None and self.chance.random() < 0.9:
             self.end(lease)
             return
-        answer = finish(self.desk.work(environment))  # it died with its lease, if it had one
+        answer = at_once(self.desk.work(environment))  # it died with its lease, if it had one
         if isinstance(answer, RolloutLease):
             self.leases += 1
             self.played[environment] = answer
@@ -86,31 +86,31 @@ class Run:
     def end(self, lease: RolloutLease) -> None:
         how, key = self.chance.random(), (lease.rollout_id, lease.fence)
         if how < 0.1:
-            finish(self.desk.failed(*key, self.chance.choice(list(FaultKind)), "made up"))
+            at_once(self.desk.failed(*key, self.chance.choice(list(FaultKind)), "made up"))
         elif how < 0.2:
             self.record.park(*key, 2, self.serving, max_resumes=2, max_attempts=2)
-            finish(self.desk.look(lease.rollout_id))
+            at_once(self.desk.look(lease.rollout_id))
         else:
             reward = float(self.chance.random() < 0.5)
             self.record.finish(*key, reward, self.chance.randint(1, 10), self.serving)
-            finish(self.desk.look(lease.rollout_id))
+            at_once(self.desk.look(lease.rollout_id))
 
     def train(self) -> None:
-        batch = finish(self.desk.batch())
+        batch = at_once(self.desk.batch())
         if isinstance(batch, Batch) and self.chance.random() < 0.8:
             self.batches += 1
             self.record.commit_update(batch.batch_id, batch.fence, (self.record.version or 0) + 1)
             if self.chance.random() < 0.8:
-                finish(self.desk.committed(self.record.version or 0))
+                at_once(self.desk.committed(self.record.version or 0))
 
     def look_after(self) -> None:
-        finish(self.desk.take_back_overdue())
+        at_once(self.desk.take_back_overdue())
         if self.chance.random() < 0.2:
-            self.desk = finish(open_desk(self.settings, self.record, lambda: self.now_unix_s))
+            self.desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s))
             self.desk.serving(self.serving)
 
     def check(self) -> None:
-        snapshot = finish(self.record.snapshot())
+        snapshot = at_once(self.record.snapshot())
         book = self.desk.curator
         if snapshot.version != book.trainer_version:
             return  # the trainer committed and could not say so

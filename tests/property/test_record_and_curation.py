@@ -23,11 +23,12 @@ from dart.curation.admission import groups_admissible, most_groups
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import Desk, Record, open_desk
+from dart.curation.memory_record import at_once
 from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.step_cap import StepCap
-from dart.curation.testing import LocalRecord, finish
+from dart.curation.testing import LocalRecord
 from dart.store.errors import StoreConflict
 from dart.store.records import Batch, Commit, DecisionKind, Finish, Park, Release, Snapshot
 from dart.store.store import Store
@@ -162,7 +163,7 @@ class Training(RuleBasedStateMachine):
 
     def open_desk(self) -> None:
         record = cast(Record, Watched(LocalRecord(self.store), self))
-        self.desk = finish(open_desk(self.settings, record, lambda: self.now_unix_s))
+        self.desk = at_once(open_desk(self.settings, record, lambda: self.now_unix_s))
         self.desk.serving(min(self.engines))
 
     # crashes
@@ -210,7 +211,7 @@ class Training(RuleBasedStateMachine):
     def desk_does(self, what: Callable[[Desk], Coroutine[Any, Any, T]]) -> T | None:
         """None when it crashed on the way; then it begins anew from the record."""
         try:
-            return finish(what(self.desk))
+            return at_once(what(self.desk))
         except Crash:
             self.the_store_dies()
             return None
@@ -512,7 +513,7 @@ class Training(RuleBasedStateMachine):
             self.engines = [self.version] * ENGINES
             self.desk.serving(self.version)
             self.now_unix_s += 1.0
-            finish(self.desk.take_back_overdue())
+            at_once(self.desk.take_back_overdue())
             for number, environment in enumerate(ENVIRONMENTS):
                 self.asks_for_work(environment, 0, True)
                 self.plays_to_its_end(environment, float((turn + number) % 2))
@@ -520,7 +521,7 @@ class Training(RuleBasedStateMachine):
             if self.version >= goal:
                 self.every_rollout_has_one_fate()
                 return
-        raise AssertionError(f"stuck at version {self.version}: {finish(self.desk.batch())}")
+        raise AssertionError(f"stuck at version {self.version}: {at_once(self.desk.batch())}")
 
 
 TestTraining = Training.TestCase

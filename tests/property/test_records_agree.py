@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dart.curation.testing import LocalRecord, MemoryRecord, finish
+from dart.curation.memory_record import MemoryRecord, at_once
+from dart.curation.testing import LocalRecord
 from dart.store.errors import StoreConflict
 from dart.store.records import DecisionKind, TaskDecision
 from dart.store.store import Store
@@ -49,7 +50,7 @@ class Both:
     def asked(self, name: str, *arguments: Any) -> tuple[Any, Any]:
         """One method of the desk's record."""
         of = [getattr(record, name) for record in (self.local, self.memory)]
-        return answer_of(lambda: finish(of[0](*arguments))), answer_of(lambda: finish(of[1](*arguments)))
+        return answer_of(lambda: at_once(of[0](*arguments))), answer_of(lambda: at_once(of[1](*arguments)))
 
     def carry_out(self, operation: Operation) -> tuple[Any, Any]:
         name, a, b, c = operation
@@ -236,16 +237,16 @@ def test_the_whole_life_of_a_batch_is_among_what_is_compared() -> None:
 def test_a_record_that_forgets_keeps_only_what_is_live() -> None:
     record = MemoryRecord(forgets=True)
     for number in range(50):
-        group_id = finish(record.open_group("click-test", number, 2, 10, 0, False))
+        group_id = at_once(record.open_group("click-test", number, 2, 10, 0, False))
         for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
-            lease = finish(record.lease_rollout(group_id, environment, 60.0))
+            lease = at_once(record.lease_rollout(group_id, environment, 60.0))
             record.finish(lease.rollout_id, lease.fence, reward, 3, 0)
         if number % 2:
-            finish(record.drop_group(group_id, "stale"))
+            at_once(record.drop_group(group_id, "stale"))
         else:
-            batch = finish(record.lease_batch((group_id,), 600.0))
+            batch = at_once(record.lease_batch((group_id,), 600.0))
             record.commit_update(batch.batch_id, batch.fence, number // 2 + 1)
     assert record.conservation().holds
     assert (record.conservation().trained, record.conservation().dropped) == (50, 50)
-    assert finish(record.snapshot()).groups == ()
+    assert at_once(record.snapshot()).groups == ()
     assert not record._group_of

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import Desk, open_desk
+from dart.curation.memory_record import at_once
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.curation.testing import LocalRecord, finish
+from dart.curation.testing import LocalRecord
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
 from dart.types import RolloutLease
@@ -45,7 +46,7 @@ class Simulation:
 
     def play(self, environment: str, now: int, serving: int) -> None:
         if environment not in self.played:
-            answer = finish(self.desk.work(environment))
+            answer = at_once(self.desk.work(environment))
             if isinstance(answer, NoWork):
                 return
             ticks = SLOW_TICKS if self.chance.random() < 0.1 else self.chance.randint(1, 2)
@@ -56,17 +57,17 @@ class Simulation:
             reward = float(self.chance.random() < 0.5)
             trajectory = trajectory_for(lease, reward, [version, serving], environment)
             self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
-            finish(self.desk.look(lease.rollout_id))
+            at_once(self.desk.look(lease.rollout_id))
 
     def train(self, now: int) -> None:
-        batch = finish(self.desk.batch())
+        batch = at_once(self.desk.batch())
         if isinstance(batch, NoBatch):
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
         self.store.commit_update(batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
         self.committed_at[self.version] = now
-        finish(self.desk.committed(self.version))
+        at_once(self.desk.committed(self.version))
 
 
 def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Simulation:
@@ -81,7 +82,7 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
     )
     with Store(folder / "store.db") as store:
         store.add_version("checkpoints/0")
-        simulation = Simulation(store, finish(open_desk(rules, LocalRecord(store))), Random(seed))
+        simulation = Simulation(store, at_once(open_desk(rules, LocalRecord(store))), Random(seed))
         for now in range(TICKS):
             simulation.tick(now)
         assert "stale" not in store.totals().drops

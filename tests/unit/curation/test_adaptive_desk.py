@@ -7,12 +7,12 @@ import pytest
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import Desk, open_desk
+from dart.curation.memory_record import MemoryRecord, at_once
 from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.curation.testing import MemoryRecord, finish
 from dart.store.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.types import FaultKind, RolloutLease
 
@@ -44,12 +44,12 @@ class World:
         self.desk = self.restarted()
 
     def restarted(self) -> Desk:
-        self.desk = finish(open_desk(self.settings, self.record, lambda: self.now_unix_s, self.told.append))
+        self.desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s, self.told.append))
         self.desk.serving(0)
         return self.desk
 
     def work(self, environment: str = "env-000") -> RolloutLease | NoWork:
-        return finish(self.desk.work(environment))
+        return at_once(self.desk.work(environment))
 
     def lease(self, environment: str = "env-000") -> RolloutLease:
         answer = self.work(environment)
@@ -58,7 +58,7 @@ class World:
 
     def stores(self, lease: RolloutLease, reward: float, steps: int = 3) -> None:
         self.record.finish(lease.rollout_id, lease.fence, reward, steps, 0)
-        finish(self.desk.look(lease.rollout_id))
+        at_once(self.desk.look(lease.rollout_id))
 
     def plays(self, *rewards: float, steps: int = 3) -> RolloutLease:
         for reward in rewards:
@@ -67,10 +67,10 @@ class World:
         return lease
 
     def group_of(self, lease: RolloutLease) -> GroupRecord:
-        return finish(self.record.group(lease.group_id))
+        return at_once(self.record.group(lease.group_id))
 
     def decided(self, kind: DecisionKind, task_id: str = "click-test") -> TaskDecision | None:
-        known = {task.task_id: task for task in finish(self.record.snapshot()).tasks}
+        known = {task.task_id: task for task in at_once(self.record.snapshot()).tasks}
         return known[task_id].decided.get(kind)
 
 
@@ -173,7 +173,7 @@ def test_a_group_in_which_all_failed_is_trained_with_a_demonstration() -> None:
     world.restarted()
     lease = world.plays(0.0, 0.0, 0.0, 0.0)
     assert world.group_of(lease).injected == (pool_id,)
-    batch = finish(world.desk.batch())
+    batch = at_once(world.desk.batch())
     assert isinstance(batch, Batch)
     assert batch.group_ids == (lease.group_id,)
 
@@ -236,7 +236,7 @@ def test_attempts_that_fail_make_a_task_rest_and_engines_that_fail_do_not() -> N
         world = World(replace(RESTS, tasks=("click-test",)))
         for _ in range(4):
             lease = world.lease()
-            finish(world.desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
+            at_once(world.desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
         decision = world.decided(DecisionKind.QUARANTINE)
         assert (decision is not None) is rests, kind
         if decision is not None:
@@ -334,10 +334,10 @@ def test_batch_wise_groups_are_opened_for_one_update_at_a_time_and_dropped_ones_
     answer = world.work()
     assert isinstance(answer, NoWork)
     assert "have to be trained before new ones are opened" in answer.reason
-    batch = finish(world.desk.batch())
+    batch = at_once(world.desk.batch())
     assert isinstance(batch, Batch)
     world.record.commit_update(batch.batch_id, batch.fence, 1)
-    finish(world.desk.committed(1))
+    at_once(world.desk.committed(1))
     answer = world.work()
     assert isinstance(answer, NoWork)
     assert answer.reason == "the next batch starts when every engine serves version 1"
@@ -354,19 +354,19 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     for number, lease in enumerate(leases):
         if number != 4:
             world.stores(lease, float(number % 2))
-    batch = finish(world.desk.batch())
+    batch = at_once(world.desk.batch())
     assert isinstance(batch, Batch)
     slow = leases[4].group_id
     assert slow not in batch.group_ids
     world.record.commit_update(batch.batch_id, batch.fence, 1)
-    finish(world.desk.committed(1))
+    at_once(world.desk.committed(1))
     world.desk.serving(1)
     world.stores(leases[4], 0.0)
-    assert finish(world.desk.batch()) == NoBatch(
+    assert at_once(world.desk.batch()) == NoBatch(
         retry_after_s=0.5, reason="1 of 2 groups are ready, 1 are live"
     )
     world.plays(0.0, 1.0, 0.0, 1.0)
-    batch = finish(world.desk.batch())
+    batch = at_once(world.desk.batch())
     assert isinstance(batch, Batch)
     assert slow in batch.group_ids
 
@@ -378,6 +378,6 @@ def test_a_parked_episode_is_taken_up_before_anything_new_and_costs_no_attempt()
     world = World(SETTINGS)
     lease = world.lease("env-000")
     world.record.park(lease.rollout_id, lease.fence, 2, 0, max_resumes=3, max_attempts=3)
-    finish(world.desk.look(lease.rollout_id))
+    at_once(world.desk.look(lease.rollout_id))
     again = world.lease("env-001")
     assert (again.rollout_id, again.parked_steps, again.attempt) == (lease.rollout_id, 2, 1)

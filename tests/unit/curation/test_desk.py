@@ -9,8 +9,9 @@ import pytest
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import Desk, open_desk
+from dart.curation.memory_record import at_once
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.curation.testing import LocalRecord, finish
+from dart.curation.testing import LocalRecord
 from dart.store.records import Batch, Release
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
@@ -51,13 +52,13 @@ class Clock:
 
 
 def reopened(store: Store, settings: Settings = SETTINGS, clock: Clock | None = None) -> Desk:
-    desk = finish(open_desk(settings, LocalRecord(store), clock or Clock()))
+    desk = at_once(open_desk(settings, LocalRecord(store), clock or Clock()))
     desk.serving(0)
     return desk
 
 
 def leased(desk: Desk, environment: str) -> RolloutLease:
-    answer = finish(desk.work(environment))
+    answer = at_once(desk.work(environment))
     assert isinstance(answer, RolloutLease), answer
     return answer
 
@@ -71,7 +72,7 @@ def played(desk: Desk, store: Store, *rewards: float) -> RolloutLease:
     for number, reward in enumerate(rewards):
         lease = leased(desk, f"env-{number:03d}")
         stored(store, lease, reward)
-        finish(desk.look(lease.rollout_id))
+        at_once(desk.look(lease.rollout_id))
     return lease
 
 
@@ -79,14 +80,14 @@ def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(desk: Desk)
     first, second = leased(desk, "env-000"), leased(desk, "env-001")
     assert (first.group_id, first.task_id, first.seed) == (second.group_id, second.task_id, second.seed)
     assert first.deadline_unix_s == NOW + 60
-    third = finish(desk.work("env-002"))
+    third = at_once(desk.work("env-002"))
     assert isinstance(third, NoWork)
     assert "1 groups are live" in third.reason
 
 
 def test_a_lost_rollout_is_the_next_thing_anybody_gets(desk: Desk) -> None:
     lost = leased(desk, "env-000")
-    released = finish(desk.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
+    released = at_once(desk.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
     assert released == Release.AWAITING
     again = leased(desk, "env-001")
     assert (again.rollout_id, again.attempt, again.fence) == (lost.rollout_id, 2, 2)
@@ -114,7 +115,7 @@ def test_an_overdue_lease_is_taken_back(store: Store) -> None:
     lost = leased(desk, "env-000")
     for later_s, taken in ((59, 0), (60, 1), (61, 0)):
         clock.now_unix_s = NOW + later_s
-        assert finish(desk.take_back_overdue()) == taken
+        assert at_once(desk.take_back_overdue()) == taken
     assert store.rollout(lost.rollout_id).environment is None
 
 
@@ -135,7 +136,7 @@ def test_a_curator_that_died_before_it_dropped_a_group_drops_it_when_it_is_back(
 
 def ready_batch(desk: Desk, store: Store) -> Batch:
     played(desk, store, 0.0, 1.0)
-    batch = finish(desk.batch())
+    batch = at_once(desk.batch())
     assert isinstance(batch, Batch), batch
     return batch
 
@@ -143,17 +144,17 @@ def ready_batch(desk: Desk, store: Store) -> Batch:
 def test_a_trainer_that_asks_again_gets_the_same_batch_under_a_new_fence(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
     assert batch.fence == 1
-    assert finish(desk.batch()) == replace(batch, fence=2)
-    assert finish(reopened(store).batch()) == replace(batch, fence=3)
+    assert at_once(desk.batch()) == replace(batch, fence=2)
+    assert at_once(reopened(store).batch()) == replace(batch, fence=3)
 
 
 def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
-    assert isinstance(finish(desk.work("env-000")), NoWork)
+    assert isinstance(at_once(desk.work("env-000")), NoWork)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    finish(desk.committed(1))
-    assert isinstance(finish(desk.batch()), NoBatch)
-    assert isinstance(finish(desk.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
+    at_once(desk.committed(1))
+    assert isinstance(at_once(desk.batch()), NoBatch)
+    assert isinstance(at_once(desk.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
     desk.serving(1)
     assert leased(desk, "env-000").group_id not in batch.group_ids
 
@@ -161,7 +162,7 @@ def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: D
 def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(desk: Desk, store: Store) -> None:
     batch = ready_batch(desk, store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    assert isinstance(finish(desk.batch()), NoBatch)
+    assert isinstance(at_once(desk.batch()), NoBatch)
     assert desk.curator.trainer_version == 1
 
 
@@ -171,8 +172,8 @@ def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
 ) -> None:
     batch = ready_batch(desk, store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    finish(desk.committed(1))
-    finish(desk.committed(version))
+    at_once(desk.committed(1))
+    at_once(desk.committed(version))
     assert desk.curator.trainer_version == 1
     assert desk.curator.counts().live == 0
 
@@ -186,7 +187,7 @@ def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> 
         clock.now_unix_s = NOW + later_s
         told.append(desk.overdue_batch())
     assert told == [None, None, batch, None]
-    again = finish(desk.batch())
+    again = at_once(desk.batch())
     assert desk.overdue_batch() is None
     clock.now_unix_s = NOW + 201
     assert desk.overdue_batch() == again
