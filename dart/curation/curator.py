@@ -10,7 +10,7 @@ whatever group needs one, oldest group first; no environment waits for another (
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
@@ -60,8 +60,6 @@ class Settings:
     pool: Pool | None = None
     quarantine: Limits | None = None
     order_seed: int = 0
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """Relative share of groups by task; 1 where not given."""
 
     def __post_init__(self) -> None:
         if not self.tasks or not self.seeds:
@@ -82,7 +80,6 @@ class Settings:
             step_cap=self.step_cap,
             quarantine=self.quarantine,
             order_seed=self.order_seed,
-            weights=self.weights,
         )
 
 
@@ -174,8 +171,7 @@ class Curator:
     def decided(self, decisions: Iterable[TaskDecision]) -> None:
         """Decisions about tasks are in the record."""
         for decision in decisions:
-            self.tasks.decided(decision)
-            if self.tasks[decision.task_id].is_unplayable:
+            if self.tasks.decided(decision):
                 self._give_up(decision.task_id)
 
     # what to do

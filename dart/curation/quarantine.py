@@ -107,7 +107,8 @@ def after_group_without_success(health: Health, now_unix_s: float, *, any_finish
 def judge(health: Health, limits: Limits, now_unix_s: float) -> Verdict | None:
     """What follows for the task; None for no change."""
     if health.rest is not None and health.may_be_released:
-        return Verdict(rest=None, reason=f"it was played well after {health.rest.length_s:g} s of rest")
+        what = "a group had a success" if limits.fruitless_groups else "an episode was played to its end"
+        return Verdict(rest=None, reason=f"{what} after {health.rest.length_s:g} s of rest")
     reason = _broken_by(health, limits) or _without_success(health, limits)
     if not reason:
         return None

@@ -1,7 +1,7 @@
 """Which task and seed the next group is about.
 
-Weighted round robin: the task with the fewest groups for its weight is next, so after any number of groups
-no task is more than one ahead of its share. All of it is a function of how many groups each task had, which
+Round robin: the task with the fewest groups is next, so after any number of groups no task is more than one
+ahead of another. All of it is a function of how many groups each task had, which
 the record knows: a restarted curator goes on where the last one stopped.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from random import Random
 
 
-def turn(task_id: str, opened: int, weight: float, order_seed: int) -> tuple[float, float]:
+def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
     """When it is a task's turn, after `opened` groups of it: the least of all tasks is next.
 
-    First by its share, then by chance, the same for the same seed.
+    First by its number of groups, then by chance, the same for the same seed.
     """
-    return (opened + 1) / weight, Random(f"{order_seed}/{task_id}/{opened}").random()
+    return opened, Random(f"{order_seed}/{task_id}/{opened}").random()
 
 
 def next_seed(task_id: str, opened: int, seeds: Sequence[int], order_seed: int) -> int:

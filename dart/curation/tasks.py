@@ -6,8 +6,8 @@ one whose rest is over, only when no group of it is being played: that group is 
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from dart.curation import quarantine
 from dart.curation.priorities import Priorities
@@ -29,7 +29,6 @@ class TaskRules:
     step_cap: StepCap | None = None
     quarantine: Limits | None = None
     order_seed: int = 0
-    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +45,6 @@ class Task:
     demonstrations: dict[int, DemonstrationSummary]
     health: Health
     why_it_rests: str = ""
-    is_unplayable: bool = False
-    """It rests because of faults: what is live of it is not to be played on."""
     unfinished: int = 0
     """Groups of it that are being played."""
 
@@ -133,9 +130,12 @@ class Tasks:
         task.demonstrations[pool_id] = replace(used, uses=used.uses + 1)
         self._health_is(task_id, quarantine.after_demonstration(task.health))
 
-    def decided(self, decision: TaskDecision) -> None:
-        """A decision is in the record: from now on it counts."""
-        task = self[decision.task_id]
+    def decided(self, decision: TaskDecision) -> bool:
+        """A decision is in the record: from now on it counts.
+
+        returns   whether what is live of the task is not to be played on: it rests, and because of faults
+        """
+        task, is_unplayable = self[decision.task_id], False
         self._to_judge.pop(decision.task_id, None)
         match decision.kind:
             case DecisionKind.ROLLOUTS:
@@ -144,10 +144,13 @@ class Tasks:
                 task.step_cap = int(decision.after)
             case DecisionKind.QUARANTINE:
                 limits = self._rules.quarantine
-                task.is_unplayable = limits is not None and quarantine.is_unplayable(task.health, limits)
+                is_unplayable = bool(
+                    decision.after and limits is not None and quarantine.is_unplayable(task.health, limits)
+                )
                 task.health = Health(rest=rest_of(decision))
                 task.why_it_rests = decision.reason
                 self._place(decision.task_id)
+        return is_unplayable
 
     # what follows
 
@@ -258,8 +261,7 @@ class Tasks:
         """Ties are left to the order of the configuration."""
         task = self._tasks.get(task_id)
         opened = 0 if task is None else task.groups_opened
-        weight = self._rules.weights.get(task_id, 1.0)
-        return (*turn(task_id, opened, weight, self._rules.order_seed), self._position[task_id])
+        return (*turn(task_id, opened, self._rules.order_seed), self._position[task_id])
 
     def _wake(self, now_unix_s: float) -> None:
         """Tasks whose rest is over take turns again."""

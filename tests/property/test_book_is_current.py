@@ -159,7 +159,7 @@ def check_work(decision: object, snapshot: Snapshot, settings: Settings) -> None
         assert decision.group_id == unissued[0].group_id
     elif settings.quarantine is None and not isinstance(decision, NoWork):
         opened = {task.task_id: task.groups_opened for task in snapshot.tasks}
-        turns = {name: turn(name, opened.get(name, 0), 1.0, settings.order_seed) for name in settings.tasks}
+        turns = {name: turn(name, opened.get(name, 0), settings.order_seed) for name in settings.tasks}
         assert getattr(decision, "task_id", None) == min(settings.tasks, key=lambda name: turns[name])
 
 

@@ -289,10 +289,21 @@ def test_a_success_releases_a_task_at_once() -> None:
     world = resting()
     world.now_unix_s += 100
     world.plays(1.0)
-    assert (world.told[-1].after, world.told[-1].reason) == ("", "it was played well after 100 s of rest")
+    assert (world.told[-1].after, world.told[-1].reason) == ("", "a group had a success after 100 s of rest")
     for number in range(3):
         world.lease(f"env-{number:03d}")
     assert isinstance(world.work("env-004"), RolloutLease)
+
+
+def test_a_trial_that_succeeds_after_faults_is_trained_although_its_cap_changes_with_the_release() -> None:
+    world = World(replace(RESTS, tasks=("click-test",), step_cap=SHORT.step_cap))
+    loses(world, "click-test")
+    world.now_unix_s += 100
+    world.plays(0.0, 1.0, 0.0, 1.0)
+    kinds = [decision.kind for decision in world.told]
+    assert kinds == [DecisionKind.QUARANTINE, DecisionKind.STEP_CAP, DecisionKind.QUARANTINE]
+    assert isinstance(at_once(world.desk.batch()), Batch)
+    assert world.record.drops == {"quarantined": 1}
 
 
 def test_a_demonstration_counts_as_a_success() -> None:

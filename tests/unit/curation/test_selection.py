@@ -9,11 +9,11 @@ from dart.curation.selection import next_seed, turn
 TASKS = ("click-test", "login-user", "use-spinner")
 
 
-def choose(count: int, weights: dict[str, float], order_seed: int = 0) -> list[str]:
+def choose(count: int, order_seed: int = 0) -> list[str]:
     opened: Counter[str] = Counter()
     order = []
     for _ in range(count):
-        turns = {task: turn(task, opened[task], weights.get(task, 1.0), order_seed) for task in TASKS}
+        turns = {task: turn(task, opened[task], order_seed) for task in TASKS}
         order.append(min(TASKS, key=lambda task: turns[task]))
         opened[order[-1]] += 1
     return order
@@ -21,26 +21,18 @@ def choose(count: int, weights: dict[str, float], order_seed: int = 0) -> list[s
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 30, 100])
 def test_no_task_is_more_than_one_group_ahead_of_another(count: int) -> None:
-    shares = Counter(choose(count, {}))
+    shares = Counter(choose(count))
     assert max(shares.values()) - min(shares[task] for task in TASKS) <= 1
 
 
-def test_weights_are_shares() -> None:
-    assert Counter(choose(400, {"login-user": 2.0})) == {
-        "click-test": 100,
-        "login-user": 200,
-        "use-spinner": 100,
-    }
-
-
 def test_the_order_within_a_round_changes() -> None:
-    order = choose(60, {})
+    order = choose(60)
     assert len({tuple(order[start : start + 3]) for start in range(0, 60, 3)}) > 1
 
 
 def test_the_same_seed_makes_the_same_choices_and_another_seed_others() -> None:
-    assert choose(30, {}, order_seed=5) == choose(30, {}, order_seed=5)
-    assert choose(30, {}, order_seed=5) != choose(30, {}, order_seed=6)
+    assert choose(30, order_seed=5) == choose(30, order_seed=5)
+    assert choose(30, order_seed=5) != choose(30, order_seed=6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 12, 97, 100])
