@@ -3,12 +3,13 @@
     python -m benchmarks.decoupling                       # cells latencies and april, 5 seeds
     python -m benchmarks.decoupling --quick               # one small round of each, to see that it works
     python -m benchmarks.decoupling --cell browsers       # MiniWoB++ in Chromium instead of modelled waits
-    python -m benchmarks.decoupling --resume              # go on with a run that was broken off
+    python -m benchmarks.decoupling --fresh               # measure anew what was measured before
 
 Every run is a whole `dartrl train` with real actors; only what is slow in the world (desktops, a 7 B policy,
 its optimizer) is modelled in the first two cells, by configs/decoupling.toml, which states the latencies.
 
-latencies   {batch, task, rollout} x {all_at_once, one_at_a_time}: same tasks, seeds, samples and updates
+latencies   {batch, task, rollout} x {all_at_once, one_at_a_time}: same tasks and seeds, as many samples and
+            updates; lengths and successes of episodes have the same distribution, who plays which differs
 april       over-provisioning by alpha = 1, 1.25, 1.5, 2 on long-tailed episodes
 browsers    the arms of `latencies` in Chromium with the laptop's policy; two cores are the bound there
 
@@ -16,13 +17,17 @@ The coupled arm is the best one that is still coupled: all environments of a bat
 answers, a new batch starts as soon as every engine has the new version, and nothing it trains is off-policy.
 Within a seed every arm has its turn before the next seed begins. Figures are taken between the commits of
 whole updates, the first ones cut off as warm-up. Raw results are appended to OUT/decoupling.jsonl as they
-come; the table, decoupling.json and pictures are written at the end. Ctrl-C ends the run in progress, and
-what was measured is reported; exit code 1 when a goal is missed, 130 when it was broken off.
+come; started again the program goes on with what is missing under the same configuration. The table,
+decoupling.json and pictures are written at the end. Ctrl-C ends the run in progress, and what was measured is
+reported; exit code 1 when a goal is missed or not measured, a run failed or its record is not sound, 130 when
+it was broken off.
 """
 
 import argparse
+import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -143,6 +148,19 @@ def config_of(cell: Cell, arm: Arm, seed: int, updates: int) -> Config:
     return load_config(REPOSITORY / cell.config, given)
 
 
+def fingerprint(config: Config) -> str:
+    """What a result is about: results of another configuration are not compared with it."""
+    return hashlib.sha256(config.to_toml().encode()).hexdigest()[:12]
+
+
+def commit() -> str:
+    """Of the code that measures; empty outside of a repository."""
+    asked = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
+    return asked.stdout.strip()
+
+
 def measure(cell: Cell, arm: Arm, seed: int, updates: int, warm_up: int, keep: Path | None) -> dict[str, Any]:
     """Run the job once; its figures, or what it died of."""
     overrides = overrides_of(cell, arm, seed, updates)
@@ -162,6 +180,8 @@ def measure(cell: Cell, arm: Arm, seed: int, updates: int, warm_up: int, keep: P
         "updates": updates,
         "warm_up": warm_up,
         "overrides": overrides,
+        "fingerprint": fingerprint(config),
+        "commit": commit(),
         "wall_s": round(time.monotonic() - began_s, 1),
         "load_average": round(load, 2),
         **answer,
@@ -483,20 +503,19 @@ def _draw_panel(axis: Any, report: Report, name: str, title: str) -> None:
 class Results:
     """Raw results, appended to a file as they come."""
 
-    def __init__(self, path: Path, resume: bool) -> None:
+    def __init__(self, path: Path, fresh: bool) -> None:
         self._path = path
         self.all: list[dict[str, Any]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        if resume and path.exists():
+        if fresh and path.exists():  # what was measured is never thrown away
+            path.rename(path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.jsonl"))
+        if path.exists():
             self.all = [json.loads(line) for line in path.read_text().splitlines() if line]
-        else:
-            path.write_text("")
 
-    def has(self, cell: str, arm: str, seed: int, updates: int) -> bool:
-        wanted = (cell, arm, seed, updates)
-        return any(
-            (r["cell"], r["arm"], r["seed"], r["updates"]) == wanted and "figures" in r for r in self.all
-        )
+    def of(self, config: Config) -> dict[str, Any] | None:
+        """The result of a run with this configuration; what failed is tried again."""
+        wanted = fingerprint(config)
+        return next((r for r in self.all if r["fingerprint"] == wanted and "figures" in r), None)
 
     def add(self, result: dict[str, Any]) -> None:
         self.all.append(result)
@@ -532,10 +551,27 @@ def measure_all(
         updates, warm_up = plan(cell)
         for seed in range(options.seeds):
             for arm in cell.arms:
-                if not results.has(cell.name, arm.name, seed, updates):
+                if results.of(config_of(cell, arm, seed, updates)) is None:
                     result = measure(cell, arm, seed, updates, warm_up, options.keep)
                     results.add(result)
                     say(said(result))
+
+
+def wanted(cell: Cell, results: Results, updates: int, seeds: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """The results of a cell, and what is wrong with them in words: runs that are missing or not sound."""
+    found, wrong = [], []
+    for seed in range(seeds):
+        for arm in cell.arms:
+            result = results.of(config_of(cell, arm, seed, updates))
+            name = f"{cell.name} {arm.name} seed {seed}"
+            if result is None:
+                wrong.append(f"{name}: not measured")
+                continue
+            found.append(result)
+            audit = result["audit"]
+            if audit["lost"] or audit["doubled"] or audit["violations"]:
+                wrong.append(f"{name}: the record is not sound: {audit}")
+    return found, wrong
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -550,13 +586,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--arm", nargs="+", metavar="ARM", help="only these arms")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--updates", type=int, help="of each run, warm-up included")
-    parser.add_argument("--quick", action="store_true", help="one seed, three updates")
-    parser.add_argument("--resume", action="store_true", help="keep what OUT/decoupling.jsonl holds")
+    parser.add_argument("--quick", action="store_true", help="one seed, three updates, into OUT/quick")
+    parser.add_argument(
+        "--fresh", action="store_true", help="put OUT/decoupling.jsonl aside and measure anew"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run directories here")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
     if options.quick:
         options.seeds, options.updates = 1, options.updates or 3
+        options.out = options.out / "quick"
     if options.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {options.seeds}")
     if options.updates is not None and options.updates < 2:
@@ -581,9 +620,9 @@ def _fields(cell: Cell) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a goal is missed."""
+    """Measure, print, write; 1 when a goal is missed, or a run failed or is not sound."""
     options = parse()
-    results = Results(options.out / "decoupling.jsonl", options.resume)
+    results = Results(options.out / "decoupling.jsonl", options.fresh)
     cells = chosen(options)
 
     def plan(cell: Cell) -> tuple[int, int]:
@@ -595,21 +634,29 @@ def main() -> int:
         measure_all(cells, results, plan, options)
     except KeyboardInterrupt:
         is_broken_off = True
-        say("broken off; --resume goes on from here")
-    reports = [judged(cell, results.all, plan(cell)[0]) for cell in cells]
+        say("broken off; the same command goes on from here")
+    measured = {cell.name: wanted(cell, results, plan(cell)[0], options.seeds) for cell in cells}
+    reports = [judged(cell, measured[cell.name][0], plan(cell)[0]) for cell in cells]
+    wrong = [text for _, texts in measured.values() for text in texts]
     for report in reports:
         draw(report, options.out / f"decoupling-{report.cell.name}.png")
         print(table(report) + "\n")
     whole = {
         "command": " ".join(["python -m benchmarks.decoupling", *sys.argv[1:]]),
         "machine": machine(),
+        "not_sound_or_not_measured": wrong,
         "cells": {report.cell.name: report.as_json() for report in reports},
     }
     (options.out / "decoupling.json").write_text(json.dumps(whole, indent=1) + "\n")
     print(f"written to {options.out}: decoupling.json, decoupling.jsonl, decoupling-*.png")
+    runs_wanted = sum(len(cell.arms) for cell in cells) * options.seeds
+    print(f"{sum(len(found) for found, _ in measured.values())} of {runs_wanted} runs measured")
+    for text in wrong:
+        print(f"WRONG: {text}")
     if is_broken_off:
         return BROKEN_OFF
-    return int(any(goal.is_met is False for report in reports for goal in report.goals))
+    is_missed = any(not goal.is_met for report in reports for goal in report.goals)
+    return int(is_missed or bool(wrong))
 
 
 if __name__ == "__main__":

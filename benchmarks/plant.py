@@ -96,8 +96,8 @@ class SimulatedEngine:
 
     def ask(self, answer: Answer) -> None:
         self._queue.append(answer)
-        self._note()
         self._go_on()
+        self._note()
 
     def load(self, version: int, loaded: Callable[[], None]) -> None:
         """Between two batches; whoever waits is answered by the new version."""
@@ -106,10 +106,12 @@ class SimulatedEngine:
             self._is_busy, self.version = False, version
             loaded()
             self._go_on()
+            self._note()
 
         def begin() -> None:
             self._is_busy = True
-            self._clock.after(self._modelled.load_s, finish)
+            proof_s = self._modelled.generate_base_s + self._modelled.generate_each_s
+            self._clock.after(self._modelled.load_s + proof_s, finish)
 
         self._loading = begin
         self._go_on()
@@ -117,6 +119,7 @@ class SimulatedEngine:
     def serve(self) -> None:
         self.is_held = False
         self._go_on()
+        self._note()
 
     def _go_on(self) -> None:
         if self._is_busy:
@@ -135,12 +138,13 @@ class SimulatedEngine:
         self._done(self)
         for answer in batch:
             answer(self.version)
-        self._note()
         self._go_on()
+        self._note()
 
     def _note(self) -> None:
-        self.busy.set(float(self.in_flight > 0))
-        self.weighted.set(min(1.0, self.in_flight / self._max_batch))
+        """As a rollout actor counts: busy is answering; requests that wait for a load are not."""
+        self.busy.set(float(self._batch > 0))
+        self.weighted.set(self._batch / self._max_batch)
 
 
 class Routing:

@@ -196,10 +196,15 @@ def figures_of(store: Path, window: Window, *, environments: int, engines: int) 
 
 
 def audit(store: Path, staleness_bound: int | None = None) -> dict[str, Any]:
-    """The books: lost and doubled rollouts, and every contradiction the record's own audit finds."""
+    """The books: lost and doubled rollouts, and every contradiction the record's own audit finds.
+
+    Doubled is counted from two sides that know nothing of each other: where rollouts are, and how many
+    trajectories each update says it was given.
+    """
     with StoreReader(store) as reader:
         books = reader.conservation()
-        violations = list(reader.integrity(staleness_bound))
+        violations = [str(finding) for finding in reader.integrity(staleness_bound)]
+        told = sum(version.metrics.get("trajectories", 0.0) for version in reader.versions())
     in_places = books.trained + books.dropped + books.stored + books.leased
     return {
         "issued": books.issued,
@@ -208,7 +213,8 @@ def audit(store: Path, staleness_bound: int | None = None) -> dict[str, Any]:
         "stored": books.stored,
         "leased": books.leased,
         "lost": max(0, books.issued - in_places),
-        "doubled": max(0, in_places - books.issued),
+        "doubled": max(0, in_places - books.issued, round(told) - books.trained),
+        "trained_by_updates": round(told),
         "violations": violations,
     }
 

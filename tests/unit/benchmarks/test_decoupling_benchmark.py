@@ -1,5 +1,6 @@
 """The pure parts of the comparison of coupled and decoupled runs: figures, goals, table, arguments."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,17 +123,47 @@ class frozen:
 
 def test_raw_results_are_kept_as_they_come_and_taken_up_again(tmp_path: Path) -> None:
     path = tmp_path / "out" / "raw.jsonl"
-    first = Results(path, resume=False)
-    first.add(result(COUPLED, 0))
-    first.add({"cell": "latencies", "arm": DECOUPLED, "seed": 0, "updates": 8, "failed": "exit code 1"})
+    coupled, decoupled = (arm for arm in LATENCIES.arms if arm.name in (COUPLED, DECOUPLED))
+    first = Results(path, fresh=False)
+    first.add(result(COUPLED, 0) | {"fingerprint": fingerprint_of(coupled, 0, 8)})
+    first.add({"fingerprint": fingerprint_of(decoupled, 0, 8), "failed": "exit code 1"})
 
-    again = Results(path, resume=True)
+    again = Results(path, fresh=False)
     assert again.all == first.all
-    assert again.has("latencies", COUPLED, 0, 8)
-    assert not again.has("latencies", COUPLED, 0, 9)
-    assert not again.has("latencies", COUPLED, 1, 8)
-    assert not again.has("latencies", DECOUPLED, 0, 8), "what failed is measured again"
-    assert Results(path, resume=False).all == []
+    assert again.of(decoupling.config_of(LATENCIES, coupled, 0, 8)) == first.all[0]
+    assert again.of(decoupling.config_of(LATENCIES, coupled, 0, 9)) is None
+    assert again.of(decoupling.config_of(LATENCIES, coupled, 1, 8)) is None
+    assert again.of(decoupling.config_of(LATENCIES, decoupled, 0, 8)) is None, "what failed is measured again"
+
+    assert Results(path, fresh=True).all == []
+    (aside,) = [found for found in path.parent.iterdir() if found != path]
+    assert len(aside.read_text().splitlines()) == 2, "what was measured is put aside, not thrown away"
+
+
+def fingerprint_of(arm: Arm, seed: int, updates: int) -> str:
+    return decoupling.fingerprint(decoupling.config_of(LATENCIES, arm, seed, updates))
+
+
+def test_runs_that_are_missing_or_not_sound_are_told(tmp_path: Path) -> None:
+    coupled, decoupled = (arm for arm in LATENCIES.arms if arm.name in (COUPLED, DECOUPLED))
+    cell = replace(LATENCIES, arms=(coupled, decoupled))
+    results = Results(tmp_path / "raw.jsonl", fresh=False)
+    sound = {"lost": 0, "doubled": 0, "violations": []}
+    results.add(result(COUPLED, 0) | {"fingerprint": fingerprint_of(coupled, 0, 8), "audit": sound})
+    results.add(
+        result(DECOUPLED, 0)
+        | {"fingerprint": fingerprint_of(decoupled, 0, 8), "audit": sound | {"violations": ["a gap"]}}
+    )
+
+    found, wrong = decoupling.wanted(cell, results, updates=8, seeds=2)
+
+    assert len(found) == 2
+    assert [text.split(":")[0] for text in wrong] == [
+        f"latencies {DECOUPLED} seed 0",
+        f"latencies {COUPLED} seed 1",
+        f"latencies {DECOUPLED} seed 1",
+    ]
+    assert "a gap" in wrong[0]
 
 
 def test_pictures_are_drawn_of_whatever_was_measured(tmp_path: Path) -> None:

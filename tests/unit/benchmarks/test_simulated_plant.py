@@ -12,6 +12,8 @@ EXACT = (
     "environments.latency.step_median_s=2.0",
     "environments.latency.step_sigma=0.0",
     "environments.latency.scale=1.0",
+    "environments.reset_deadline_s=60",
+    "curation.lease_s=600",
     "modelled.steps_median=4.0",
     "modelled.steps_sigma=0.0",
     "modelled.generate_base_s=0.5",
@@ -59,9 +61,11 @@ def test_an_engine_answers_what_waits_in_batches_and_loads_between_two_of_them()
     assert one.in_flight == 4
     one.load(1, lambda: seen.append((clock.now_s, -1)))
     clock.run(lambda: False)
-    # The first is alone in its batch (0.75 s); then 3 s of loading; then two (1 s), then one (0.75 s).
-    assert seen == [(0.75, 0), (3.75, -1), (4.75, 1), (4.75, 1), (5.5, 1)]
-    assert one.busy.total() == 5.5
+    # The first is alone in its batch (0.75 s); then 3 s of loading and one answer as proof; then two (1 s),
+    # then one (0.75 s). Loading is not busy, as in the rollout actor.
+    assert seen == [(0.75, 0), (4.5, -1), (5.5, 1), (5.5, 1), (6.25, 1)]
+    assert one.busy.total() == 2.5
+    assert one.weighted.total() == 0.75 / 2 + 1.0 + 0.75 / 2
 
 
 def test_an_engine_that_holds_answers_when_it_may_serve() -> None:
@@ -108,8 +112,8 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
     # they act for 2 s and are answered in 0.5 s, and act once more. The update is 1 s.
     first, *others = (mark.at_s for mark in plant.marks[1:])
     assert first == pytest.approx(2.0 + 3 * 2.5 + 2.0 + 1.0)
-    # The others begin when the version is loaded, 3 s later.
-    assert others == pytest.approx([2 * first + 3.0, 3 * first + 6.0])
+    # The others begin when the version is loaded and proved, 3.5 s later.
+    assert others == pytest.approx([2 * first + 3.5, 3 * first + 7.0])
 
 
 @pytest.mark.parametrize("sync", ["all_at_once", "one_at_a_time"])
