@@ -303,7 +303,7 @@ class MemoryRecord:
         row = rollout.row
         if row.oldest_version is None:
             return Finish.DUPLICATE
-        rollout.row = replace(row, attempt=row.attempt + 1, parked_steps=0, oldest_version=None)
+        rollout.row = replace(row, attempt=row.attempt + 1, parked_steps=0, oldest_version=None, resumes=0)
         return Finish.ACCEPTED
 
     def commit_update(self, batch_id: int, fence: int, version: int) -> Commit:
@@ -396,7 +396,7 @@ class MemoryRecord:
         return rollout.row.fence == fence and rollout.stored_fence is None
 
     def _end_attempt(self, rollout: _Rollout, fault_kind: FaultKind, max_attempts: int) -> Release:
-        rollout.row = replace(rollout.row, environment=None, parked_steps=0, oldest_version=None)
+        rollout.row = replace(rollout.row, environment=None, parked_steps=0, oldest_version=None, resumes=0)
         rollout.is_spent = True
         if rollout.row.attempt < max_attempts:
             return Release.AWAITING
