@@ -203,6 +203,9 @@ def _mean_length(episodes: Sequence[Finished]) -> float | None:
 
 def quantile(in_order: Sequence[float], share: float) -> float | None:
     """The nearest rank of values in ascending order; None of none."""
-    if not in_order:
-        return None
+    return nearest_rank(in_order, share) if in_order else None
+
+
+def nearest_rank(in_order: Sequence[float], share: float) -> float:
+    """The least of some values in ascending order that at least this share of them does not exceed."""
     return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])

@@ -100,7 +100,9 @@ class StoreActor(Actor):
     @receives(m.ForgetParked)
     def forget_parked(self, call: m.ForgetParked, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(value=store.forget_parked(call.rollout_id, call.fence, call.detail).value)
+            lambda store: m.Verdict(
+                value=store.forget_parked(call.rollout_id, call.fence, call.detail, self._max_attempts).value
+            )
         )
 
     @receives(m.DropGroup)

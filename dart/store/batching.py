@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from dart.store.episodes import GROUP_ROLLOUTS
 from dart.store.errors import StoreConflict
 from dart.store.queries import leased_batch, newest_version, read_batch
 from dart.store.records import Batch, BatchState, Commit, GroupState
@@ -62,9 +61,7 @@ class Batches(Writer):
             return read_batch(connection, self._batch(connection, batch_id))
 
     def _check_complete(self, connection: Connection, group_id: int) -> None:
-        group = self._group(connection, group_id)
-        states = [row.state for row in connection.execute(GROUP_ROLLOUTS, {"key": group_id})]
-        missing = group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
+        group, states, missing = self._standing(connection, group_id)
         if group.state != GroupState.OPEN or missing or RolloutState.STORED not in states:
             raise StoreConflict(
                 f"group {group_id} cannot be trained: it is {group.state}; of its {group.rollouts_wanted} "

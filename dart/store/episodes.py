@@ -16,16 +16,14 @@ from dart.store.records import Finish, GroupState, Park, Release, Relet
 from dart.store.rows import check_steps, check_trajectory, pack_steps, step_rows, trajectory_row
 from dart.store.schema import attempts, groups, parked, rollouts, steps, trajectories
 from dart.store.task_books import count_group, count_trajectory
-from dart.store.writer import Writer, count_up, insert_row
+from dart.store.writer import GROUP_ROLLOUTS, Writer, count_up, insert_row
 from dart.types import FaultKind, RolloutLease, RolloutState, Step, Trajectory
 
-GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
-    rollouts.c.group_id == bindparam("key")
-)
 UPDATE_ROLLOUT = update(rollouts).where(rollouts.c.rollout_id == bindparam("key"))
 STORE_ROLLOUT = UPDATE_ROLLOUT.values(state=RolloutState.STORED.value, environment=None)
 UNOWN_ROLLOUT = UPDATE_ROLLOUT.values(environment=None)
 PARK_ROLLOUT = UNOWN_ROLLOUT.values(resumes=rollouts.c.resumes + 1)
+NO_RESUMES = UPDATE_ROLLOUT.values(resumes=0)
 NEXT_ATTEMPT = UPDATE_ROLLOUT.values(attempt=rollouts.c.attempt + 1)
 DROP_ROLLOUT = UPDATE_ROLLOUT.values(
     state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason")
@@ -168,7 +166,7 @@ class Episodes(Writer):
     def _spend_attempt(
         self, connection: Connection, rollout: Row[Any], fault_kind: FaultKind, detail: str
     ) -> None:
-        """The next attempt begins anew, so what was parked of this one is forgotten."""
+        """The next attempt begins anew, so what was parked of this one, and how often, is forgotten."""
         values = {
             "rollout_id": rollout.rollout_id,
             "attempt": rollout.attempt,
@@ -179,6 +177,7 @@ class Episodes(Writer):
         }
         connection.execute(insert(attempts), values)
         connection.execute(NOT_PARKED, {"key": rollout.rollout_id})
+        connection.execute(NO_RESUMES, {"key": rollout.rollout_id})
 
     def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> Finish:
         """Store a finished episode under the lease it was played with: steps, reward and state at once."""
@@ -247,8 +246,13 @@ class Episodes(Writer):
         update_of = about | played if grown else about
         connection.execute(keep.on_conflict_do_update(index_elements=["rollout_id"], set_=update_of))
 
-    def forget_parked(self, rollout_id: int, fence: int, detail: str) -> Finish:
-        """What was parked cannot be replayed: the holder of the lease plays it anew, as a new attempt."""
+    def forget_parked(
+        self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None
+    ) -> Finish:
+        """What was parked cannot be replayed: the holder of the lease plays it anew, as a new attempt.
+
+        FENCED where that was the last one of `max_attempts`: the rollout is dropped and not to be played.
+        """
         with self._transaction() as connection:
             rollout = self._rollout(connection, rollout_id)
             if not is_held(rollout, fence):
@@ -256,6 +260,9 @@ class Episodes(Writer):
                 return Finish.FENCED
             if rollout.parked_steps is None:
                 return Finish.DUPLICATE
+            if max_attempts is not None and rollout.attempt >= max_attempts:
+                self._end_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
+                return Finish.FENCED
             self._spend_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail)
             connection.execute(NEXT_ATTEMPT, {"key": rollout_id})
             return Finish.ACCEPTED

@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from dart.store.episodes import GROUP_ROLLOUTS
 from dart.store.errors import StoreConflict
 from dart.store.queries import ONE_DEMONSTRATION
 from dart.store.records import GroupState
@@ -18,7 +17,7 @@ from dart.store.rows import (
 from dart.store.schema import group_demonstrations, pool, pool_steps
 from dart.store.task_books import know_task
 from dart.store.writer import Writer, insert_row
-from dart.types import Demonstration, RolloutState
+from dart.types import Demonstration
 
 SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
 UPDATE_POOL = update(pool).where(pool.c.pool_id == bindparam("key"))
@@ -71,13 +70,11 @@ class Pool(Writer):
 
     def _check_may_have(self, connection: Connection, group_id: int, demonstration: Row[Any]) -> None:
         name = f"demonstration {demonstration.pool_id} of {demonstration.task_id}"
-        group = self._group(connection, group_id)
+        group, _, missing = self._standing(connection, group_id)
         if demonstration.dropped:
             raise StoreConflict(f"{name} was dropped from the pool")
         if group.task_id != demonstration.task_id:
             raise StoreConflict(f"{name} cannot be added to group {group_id}, which is of {group.task_id}")
-        states = [row.state for row in connection.execute(GROUP_ROLLOUTS, {"key": group_id})]
-        missing = group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
         if group.state != GroupState.OPEN or missing:
             raise StoreConflict(
                 f"{name} cannot be added to group {group_id}: it is {group.state}, and {missing} of its "

@@ -6,6 +6,7 @@ from typing import TypeVar, overload
 
 from actors.actor import Actor
 from dart import messages as m
+from dart.errors import DiskError
 from dart.observe.events import PAUSED
 from dart.store.blobs import NO_ROOM
 from dart.store.errors import StoreBusy
@@ -34,7 +35,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
         try:
             result = work()
             done: T = await result if inspect.isawaitable(result) else result
-        except Exception as error:
+        except (OSError, DiskError, RuntimeError) as error:  # RuntimeError: libraries that lose the number
             if not is_no_room(error):
                 raise
             if began_s is None:

@@ -13,6 +13,7 @@ from dart.store.migrations import migrate
 from dart.store.queries import ONE_GROUP
 from dart.store.reader import StoreReader
 from dart.store.schema import batches, counters, groups, parked, rollouts, trajectories, versions
+from dart.types import RolloutState
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 ROLLOUT = (
@@ -31,6 +32,9 @@ ROLLOUT = (
     .where(rollouts.c.rollout_id == bindparam("key"))
 )
 BATCH = select(batches).where(batches.c.batch_id == bindparam("key"))
+GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
+    rollouts.c.group_id == bindparam("key")
+)
 VERSION = select(versions).where(versions.c.version == bindparam("key"))
 
 Clock = Callable[[], float]
@@ -56,6 +60,12 @@ class Writer(StoreReader):
 
     def _group(self, connection: Connection, group_id: int) -> Row[Any]:
         return self._one(connection.execute(ONE_GROUP, {"key": group_id}).first(), "group", group_id)
+
+    def _standing(self, connection: Connection, group_id: int) -> tuple[Row[Any], list[str], int]:
+        """A group, the states of its rollouts, and how many of those it wants are not settled."""
+        group = self._group(connection, group_id)
+        states = [row.state for row in connection.execute(GROUP_ROLLOUTS, {"key": group_id})]
+        return group, states, group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
 
     def _batch(self, connection: Connection, batch_id: int) -> Row[Any]:
         return self._one(connection.execute(BATCH, {"key": batch_id}).first(), "batch", batch_id)

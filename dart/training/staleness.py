@@ -3,9 +3,9 @@
 Demonstrations of the experience pool were sampled by no version of this run and have no age.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from dart.observe.utilisation import nearest_rank
 from dart.types import Group
 
 
@@ -24,12 +24,7 @@ def staleness_figures(staleness: Sequence[int]) -> Mapping[str, float]:
     ordered = sorted(staleness)
     return {
         "staleness_mean": sum(ordered) / len(ordered),
-        "staleness_p50": float(_percentile(ordered, 0.50)),
-        "staleness_p95": float(_percentile(ordered, 0.95)),
+        "staleness_p50": nearest_rank(ordered, 0.50),
+        "staleness_p95": nearest_rank(ordered, 0.95),
         "staleness_max": float(ordered[-1]),
     }
-
-
-def _percentile(ordered: Sequence[int], share: float) -> int:
-    """The least value that at least this share of the steps does not exceed."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

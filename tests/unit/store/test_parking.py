@@ -8,7 +8,7 @@ from dart.store.errors import StoreConflict
 from dart.store.records import Finish, Park, Release, Relet
 from dart.store.store import Store
 from dart.store.testing import step_at, trajectory_for
-from dart.types import FaultKind, RolloutLease
+from dart.types import FaultKind, RolloutLease, RolloutState
 
 STEPS = (step_at(0, 0), step_at(1, 1), step_at(1, 2))
 
@@ -42,6 +42,29 @@ def test_an_episode_that_was_taken_up_ends_like_any_other(record: Store, lease: 
     assert record.finish_rollout(lease.rollout_id, 2, trajectory_for(again)) == Finish.ACCEPTED
     assert record.parked_steps(lease.rollout_id) == ()
     assert record.rollout(lease.rollout_id).resumes == 1
+    assert record.integrity(0) == ()
+
+
+def test_an_episode_played_anew_may_be_parked_as_often_as_the_first(
+    record: Store, lease: RolloutLease
+) -> None:
+    assert record.park_rollout(lease.rollout_id, 1, STEPS, "", 1) == Park.PARKED
+    relet(record, lease.rollout_id)
+    record.release_rollout(lease.rollout_id, 2, FaultKind.INFRASTRUCTURE, "the browser died", 5)
+    relet(record, lease.rollout_id)
+    assert record.rollout(lease.rollout_id).resumes == 0
+    assert record.park_rollout(lease.rollout_id, 3, STEPS, "", 1) == Park.PARKED
+    assert record.integrity(0) == ()
+
+
+def test_steps_that_cannot_be_replayed_in_the_last_attempt_end_the_rollout(
+    record: Store, lease: RolloutLease
+) -> None:
+    record.park_rollout(lease.rollout_id, 1, STEPS, "", 8)
+    relet(record, lease.rollout_id)
+    assert record.forget_parked(lease.rollout_id, 2, "another picture at step 1", 1) == Finish.FENCED
+    assert record.rollout(lease.rollout_id).state == RolloutState.DROPPED
+    assert record.totals().drops == {"attempts_spent:infrastructure": 1}
     assert record.integrity(0) == ()
 
 
