@@ -309,9 +309,11 @@ def show(out: Path, budget: Budget) -> None:
         if line["arm"] in ARMS and line["seed"] in before
     ]
     found = report.rows(lines, list(ARMS))
-    text = report.table(found)
-    print(text)
-    about = {**_same(budget), "commits": sorted({line["commit"] for line in lines})}
+    commits = sorted({line["commit"] for line in lines})
+    condition = report.condition(list(before.values()))
+    print(report.table(found))
+    print(f"\n{condition}\n{len(lines)} runs, code {', '.join(commits) or 'none'}")
+    about = {**_same(budget), "commits": commits, "condition": condition}
     (out / "ablation.json").write_text(json.dumps(report.to_json(found, about), indent=1) + "\n")
     report.picture(lines, found, out / "ablation.png")
 

@@ -136,6 +136,23 @@ def _interval(mean: float, resamples: Floats) -> Estimate:
     return Estimate(mean=100 * mean, low=100 * float(low), high=100 * float(high))
 
 
+HARD_PERCENT = 30.0
+"""The job is hard when the policy training starts from solves less, and nothing of some task."""
+
+
+def condition(before: Sequence[Scores]) -> str:
+    """Whether the job is as hard as it is meant to be, in words, from what the base policy does."""
+    if not before:
+        return "the base policy was not measured"
+    mean = 100 * float(np.mean([success(scores) for scores in before]))
+    never = sorted(task for task in before[0] if not any(scores[task][0] for scores in before))
+    is_hard = mean < HARD_PERCENT and never
+    return (
+        f"{'the job is hard' if is_hard else 'THE JOB IS NOT HARD ENOUGH'}: the base policy solves "
+        f"{mean:.1f} % (less than {HARD_PERCENT:g} wanted), and never {', '.join(never) or 'nothing'}"
+    )
+
+
 def table(found: Sequence[ArmRow]) -> str:
     """The table as text, the paper's beside it."""
     head = f"{'arm':30} {'seeds':>5} {'before':>7} {'after (95 %)':>20} {'gain over none (95 %)':>24}"

@@ -102,3 +102,16 @@ def test_table_and_picture_are_made_of_one_seed_and_few_arms(tmp_path: Path) -> 
     ] == pytest.approx(30)
     ablation_report.picture(lines, found, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_job_that_is_not_hard_enough_is_told() -> None:
+    hard = {"miniwob/a": [10, 40], "miniwob/b": [0, 40]}
+    easy = {"miniwob/a": [30, 40], "miniwob/b": [0, 40]}
+    lucky = {"miniwob/a": [10, 40], "miniwob/b": [1, 40]}
+
+    assert ablation_report.condition([hard, hard]).startswith(
+        "the job is hard: the base policy solves 12.5 %"
+    )
+    assert "never miniwob/b" in ablation_report.condition([hard])
+    assert ablation_report.condition([easy]).startswith("THE JOB IS NOT HARD ENOUGH")
+    assert ablation_report.condition([hard, lucky]).startswith("THE JOB IS NOT HARD ENOUGH")
