@@ -102,7 +102,7 @@ def plan(minutes: float, seed: int, *, has_small_disk: bool) -> list[Planned]:
     for victim, every_s in (("env-", 40.0), ("rollout-", 150.0)):
         every_s = max(every_s * min(1.0, minutes / 30.0), every_s / 5)
         for number in range(1, int(end_s / every_s) + 1):
-            kind = draw.choices(SIGNALS, weights=(2, 1))[0]
+            kind = SIGNALS[number - 1] if number <= 2 else draw.choices(SIGNALS, weights=(2, 1))[0]
             found.append(Planned((number - 0.5) * every_s, kind, victim))
     for share in (0.3, 0.7) if minutes >= JUDGED_FROM_MINUTES else (0.5,):
         if has_small_disk:

@@ -34,6 +34,7 @@ def test_a_short_run_kills_every_kind_of_actor_and_fills_the_disk() -> None:
 
     assert all(counts["SIGKILL", victim] == 1 for victim in CENTRAL)
     assert counts[DISK_FULL, ""] == counts[LOCKED, ""] == 1
+    assert all(counts[kind, victim] >= 1 for kind in SIGNALS for victim in ("env-", "rollout-"))
     central = [fault.at_s for fault in planned if fault.victim in CENTRAL]
     assert min(later - earlier for earlier, later in pairwise(central)) >= 20.0
 
