@@ -524,7 +524,9 @@ def outcome_of(
     store = struck.paths.store
     injections = read_injections(struck.directory / "faults")
     useful, beside = useful_actions(store, *window), useful_actions(calm.paths.store, *window)
-    times = recoveries(faults, injections, episodes_of(store), runs.commit_times(store))
+    # Environments have faults to the very end; whoever met one in the last seconds has nothing left to serve.
+    in_time = [injection for injection in injections if injection.unix_s <= window[1]]
+    times = recoveries(faults, in_time, episodes_of(store), runs.commit_times(store))
     return {
         "exit_code": struck.process.returncode,
         "last_words": struck.last_words() if struck.process.returncode else "",
