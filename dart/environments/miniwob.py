@@ -41,7 +41,9 @@ from dart.environments.miniwob_pages import (
     HIDE_MARK,
     READ_STATE,
     SHOW_MARK,
+    START_CLOCK,
     START_SCRIPT,
+    STOP_CLOCK,
     WIDTH,
     miniwob_html_dir,
     page_url,
@@ -161,10 +163,11 @@ class MiniWobEnvironment:
         return False
 
     async def park(self, *, deadline_s: float) -> None:
-        """Timers and animations stand still; the time of day goes on.
+        """The page's clocks stand still, and its timers keep what was left of them.
 
-        Chromium's virtual time would stop that too, but cannot be ended: after its first pause the clock of
-        a page either stands or runs ahead of the wall."""
+        Of the page itself, not of frames in it or of animations of its style sheets: those run no code
+        meanwhile and then jump ahead. Chromium's virtual time would stop all of them, but cannot be ended:
+        after its first pause the clock of a page either stands or runs ahead of the wall."""
         page, _ = self._playing("park")
         async with self._operation("park", deadline_s):
             await _freeze(page)
@@ -335,7 +338,8 @@ async def _prepare(page: Session) -> None:
 
 
 async def _freeze(page: Session) -> None:
-    """Only a page in the background can be frozen."""
+    """The clock first: it is set to the last moment the page saw. Only a background page can be frozen."""
+    await page.evaluate(STOP_CLOCK)
     await asyncio.gather(
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
         page.post("Page.setWebLifecycleState", {"state": "frozen"}),
@@ -348,6 +352,7 @@ async def _thaw(page: Session) -> None:
         page.post("Page.setWebLifecycleState", {"state": "active"}),
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
     )
+    await page.evaluate(START_CLOCK)
 
 
 async def _read_state(page: Session) -> tuple[bool, Any, Receipts | None]:

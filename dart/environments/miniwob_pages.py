@@ -12,8 +12,14 @@ from dart.environments.faults import PagesMissing, UnknownTask
 WIDTH, HEIGHT = 160, 210
 """Every task is drawn in this frame, the instruction in its top 50 pixels."""
 
-START_SCRIPT = (Path(__file__).parent / "miniwob_start.js").read_text()
+START_SCRIPT = "".join(
+    (Path(__file__).parent / name).read_text() for name in ("miniwob_clock.js", "miniwob_start.js")
+)
 """Runs first in every document."""
+
+STOP_CLOCK = "window.dartClock?.stop()"
+START_CLOCK = "window.dartClock?.go()"
+"""What the page sees of time, its timers too, stands still in between."""
 
 READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0, null]

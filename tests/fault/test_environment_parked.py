@@ -1,8 +1,10 @@
 """A parked page stands still and lives on; a parked episode outlives the processes that played it."""
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +33,18 @@ STEP_CAP = 6
 DEADLINE_S = 20.0
 TICKS = "(window.ticks = 0, setInterval(() => { window.ticks += 1 }, 5), 1)"
 
+LEFT_MS = 1000
+
+SEEN_NOW = "({now: performance.now(), date: +new Date(), other: Date.now(), ticks: window.ticks})"
+SEEN = f"({{...{SEEN_NOW}, fired: window.fired}})"
+WATCHED = f"""
+window.ticks = 0; window.fired = window.cancelled = null; window.began = {SEEN_NOW};
+setInterval(() => {{ window.ticks += 1 }}, 50);
+setTimeout((more) => {{ window.fired = {{...{SEEN_NOW}, more}} }}, {LEFT_MS}, 'more');
+clearTimeout(setTimeout(() => {{ window.cancelled = 1 }}, {LEFT_MS} / 2)); 1
+"""
+"""A one-shot timer, an interval, and one that is cancelled."""
+
 
 async def test_the_timers_of_a_parked_page_stand_still_and_afterwards_it_is_as_before(tmp_path: Path) -> None:
     environment = MiniWobEnvironment(tmp_path)
@@ -51,6 +65,32 @@ async def test_the_timers_of_a_parked_page_stand_still_and_afterwards_it_is_as_b
     assert (await environment.step(button, deadline_s=DEADLINE_S)).terminated
     await environment.observe(deadline_s=DEADLINE_S)
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    await environment.close()
+
+
+async def test_a_parked_page_sees_no_time_pass_and_its_timers_keep_what_was_left_of_them(
+    tmp_path: Path,
+) -> None:
+    environment = MiniWobEnvironment(tmp_path)
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.inspect(WATCHED)
+    await environment.park(deadline_s=DEADLINE_S)
+    parked_at = await environment.inspect(SEEN)
+    await asyncio.sleep(2 * LEFT_MS / 1000)  # in real time every one of them would have run out
+    assert await environment.inspect(SEEN) == parked_at
+    await environment.unpark(deadline_s=DEADLINE_S)
+    while (fired := (await environment.inspect(SEEN))["fired"]) is None:
+        pass  # the test's own timeout is the deadline
+    began = await environment.inspect("window.began")
+    assert fired["now"] - began["now"] >= LEFT_MS - 1  # a native timer may be early by the clock's rounding
+    assert fired["date"] - began["date"] >= LEFT_MS - 1
+    assert fired["ticks"] > 0
+    wall_ms = await environment.inspect("performance.timeOrigin + performance.now()") - time.time() * 1000
+    assert wall_ms < -2 * LEFT_MS + 1
+    assert await environment.inspect("window.cancelled") is None
+    assert fired["more"] == "more"
+    assert await environment.inspect("typeof Date() + (new Date() instanceof Date)") == "stringtrue"
+    assert await environment.inspect("new Date(2020, 1, 3).getDate()") == 3
     await environment.close()
 
 
