@@ -154,8 +154,7 @@ class WeightSyncActor(Actor):
         )
         if (state, reason) != (worker.state, worker.reason):
             self._show(worker, state, reason)
-        is_silent = row is not None and (row.beat_age_s or 0.0) > SILENT_S
-        if state is WorkerState.SUSPECT and not is_silent and not worker.is_probing:
+        if state is WorkerState.SUSPECT and not worker.is_probing:
             self.run(self._probe(worker))
 
     def _show(self, worker: _Worker, state: WorkerState, reason: str) -> None:
@@ -211,7 +210,11 @@ class WeightSyncActor(Actor):
         self._sync.failed(worker.name, self.clock.monotonic_s())
 
     async def _probe(self, worker: _Worker) -> None:
-        """A real answer clears the doubt; without one it is asked again after a while."""
+        """A real answer clears the doubt; without one it is asked again after a while.
+
+        From when it takes the probe until it has answered, it is out of routing. One that is stopped has the
+        probe in its mail when it goes on, so it takes nothing new before.
+        """
         worker.is_probing = True
         doubt, incarnation = worker.doubt, worker.incarnation
         try:
@@ -220,7 +223,8 @@ class WeightSyncActor(Actor):
                 worker.doubt = ""
             self.log.info("worker_proved", worker=worker.name, doubt=doubt)
         except (AskError, MailboxFull) as error:
-            worker.doubt = f"probed and failed: {error}"
+            if worker.incarnation == incarnation:
+                worker.doubt = f"probed and failed: {error}"
             await self.sleep(PROBE_RETRY_S)
         worker.is_probing = False
         self._look_at_board()

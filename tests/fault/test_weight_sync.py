@@ -180,16 +180,19 @@ class Scene:
 
         eventually(is_running, f"{name} runs", self.processes.explain, PATIENCE_S)
 
+    def is_in_routing(self, name: str) -> bool:
+        return self.processes.row(name).ready
+
     def restarts(self) -> int:
         return sum(self.processes.row(name).restarts for name in WORKERS)
 
 
 @contextmanager
-def playing(tmp_path: Path, **rollout: Any) -> Iterator[Scene]:
+def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) -> Iterator[Scene]:
     config = Config.model_validate(
         {
             "rollout": {"engine": "modelled", "count": len(WORKERS), "max_batch": 4} | rollout,
-            "modelled": {"generate_base_s": 0.02, "generate_each_s": 0.002, "load_s": LOAD_S},
+            "modelled": {"generate_base_s": generate_base_s, "generate_each_s": 0.002, "load_s": LOAD_S},
         }
     )
     with Store(tmp_path / "record.db") as store:
@@ -282,6 +285,21 @@ def test_nobody_waits_for_a_worker_that_is_stopped_in_the_middle_of_its_update(t
         scene.await_all_at(1)
         assert scene.restarts() == 0
         scene.assert_nothing_lost()
+
+
+def test_a_worker_that_was_stopped_takes_nothing_new_until_it_gave_a_real_answer(tmp_path: Path) -> None:
+    with playing(tmp_path, generate_base_s=1.0) as scene:  # so long it proves itself
+        scene.processes.kill("rollout-1", signal.SIGSTOP)
+        scene.await_state("the stopped one suspect", lambda found: found["rollout-1"].state == "suspect")
+        scene.processes.kill("weight_sync", signal.SIGSTOP)
+        assert scene.is_in_routing("rollout-1")  # it still says so
+        scene.processes.kill("rollout-1", signal.SIGCONT)
+        eventually(lambda: not scene.is_in_routing("rollout-1"), "out of routing by itself")
+        eventually(lambda: scene.is_in_routing("rollout-1"), "back in routing", within_s=PATIENCE_S)
+        scene.processes.kill("weight_sync", signal.SIGCONT)
+        scene.await_all_at(0)
+        assert scene.restarts() == 0
+        assert scene.assert_nothing_lost().died == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -215,6 +215,35 @@ def test_a_worker_that_was_doubted_is_healthy_again_only_after_a_real_answer(wor
     assert "no answer within 30 s" in str(world.store.events[-2].data["reason"])
 
 
+def test_a_worker_that_was_stopped_finds_the_probe_in_its_mail_when_it_goes_on(world: World) -> None:
+    world.start_sync()
+    world.bench.hang("rollout-1")
+    world.pass_(SILENT_S + 1.0)
+    assert world.states()["rollout-1"] == "suspect"
+    assert world.workers["rollout-1"].probes == []
+    world.bench.hang("weight_sync")  # nobody could send one now
+    world.bench.resume("rollout-1")
+    world.bench.settle()
+    (probe,) = world.workers["rollout-1"].probes
+    world.bench.resume("weight_sync")
+    world.pass_(MOMENT_S)
+    assert world.states()["rollout-1"] == "suspect"
+    probe.succeed(m.VersionLoaded(version=0))
+    world.pass_(MOMENT_S)
+    assert world.states()["rollout-1"] == "healthy"
+
+
+def test_the_doubt_of_a_stopped_worker_is_not_laid_on_the_one_that_replaces_it(world: World) -> None:
+    world.start_sync()
+    world.bench.hang("rollout-1")
+    world.pass_(SILENT_S + 1.0)
+    world.bench.kill("rollout-1")
+    world.workers["rollout-1"] = world.bench.start(Worker, "rollout-1")
+    world.pass_(30.0)  # the probe of the old one has failed by now
+    assert world.states()["rollout-1"] == "healthy"
+    assert world.workers["rollout-1"].probes == []
+
+
 def test_a_probe_without_an_answer_is_made_again(world: World) -> None:
     world.start_sync()
     world.bench.tell("weight_sync", m.EngineSuspect(worker="rollout-1", detail="late"))
