@@ -89,6 +89,7 @@ class RolloutParked:
 class EvaluationStored:
     """An evaluation episode is in the record."""
 
+    phase: str
     task_id: str
     seed: int
 
@@ -98,9 +99,12 @@ class EvaluationStored:
 class EvaluationFailed:
     """An evaluation episode ended without a reward."""
 
+    phase: str
     task_id: str
     seed: int
     detail: str
+    is_interrupted: bool = False
+    """Its environment was told to stop: that is no failure of the episode."""
 
 
 # ---- generation and weights: rollout actors ----

@@ -13,7 +13,9 @@ class FaultKind(StrEnum):
     """Who is to blame for an attempt that ended without a reward."""
 
     INFRASTRUCTURE = "infrastructure"
-    """The environment, an engine or the machine broke; the attempt is spent, the rollout is tried again."""
+    """The environment broke; the attempt is spent, the rollout is tried again."""
+    SYSTEM = "system"
+    """No engine, or not the store, answered; the attempt is spent, and nothing is held against the task."""
     POLICY = "policy"
     """The engine answered with something that is no answer (not a parse error: that is an outcome)."""
     EVALUATOR = "evaluator"

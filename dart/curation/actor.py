@@ -8,20 +8,22 @@ Dies when  the record contradicts its book (it was wrong; the next one reads the
 On restart it rebuilds everything from the record; leases it had given out stay valid
 """
 
+import math
+import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from actors.actor import Actor, Sender, receives
-from actors.board import ActorState
+from actors.board import ActorState, Vitals
 from actors.completion import Lock
 from dart import messages as m
 from dart.config import Config
-from dart.curation.curator import Settings
+from dart.curation.curator import Outside, Settings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import open_desk
-from dart.curation.phases import Plan, RunPhase, missing, phase_now
+from dart.curation.phases import Plan, RunPhase, missing, phase_now, that_count
 from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
@@ -31,6 +33,7 @@ from dart.curation.step_cap import StepCap
 from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
 from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
 from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS
+from dart.rollout.health import SILENT_S
 from dart.store.client import RecordClient
 from dart.store.reader import StoreReader
 from dart.store.records import DecisionKind, Phase, TaskDecision
@@ -39,8 +42,8 @@ from dart.types import RolloutLease
 OVERDUE_CHECK_S = 2.0
 """How often leases are checked against their deadlines."""
 
-LENIENT_S = 10.0
-"""How long after the store takes writes again nobody is late: what was played meanwhile is only now told."""
+SCREENSHOT_MAX_BYTES = 2**18
+"""With less room on the disk an environment may be waiting for it, though the database has some left."""
 
 PATIENCE_S = 10.0
 """Whoever had to wait longer than this for its turn has given up: what it got would be lost."""
@@ -48,10 +51,11 @@ PATIENCE_S = 10.0
 EVALUATION_LEASE_S = 60.0
 """An evaluation episode that is not recorded by then is given to another environment."""
 
-RETRY_S = 0.2
-PAUSED_RETRY_S = 1.0
-
 T = TypeVar("T")
+
+
+Episode = tuple[Phase, str, int]
+"""Of an evaluation: its phase, task and seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +92,15 @@ class CuratorActor(Actor):
         self.waiting: dict[str, Waiting] = {}
         """Environments that were told to wait the last time they asked."""
         self.trainer_waiting: Waiting | None = None
-        self._missing = {
-            phase: dict.fromkeys(
-                missing(self._plan, {(e.task_id, e.seed) for e in self._reader.evaluations(phase)})
-            )
-            for phase in Phase
-        }
+        self._evaluating: dict[Episode, EvaluationLease] = {}
+        self._failures: dict[Episode, int] = {}
+        self._missing = {phase: self._read_missing(phase) for phase in Phase}
         """Evaluation episodes still to be played, in order."""
-        self._evaluating: dict[tuple[str, int], EvaluationLease] = {}
-        self._failures: dict[tuple[str, int], int] = {}
+        self._measured_version = self._newest_version()
+        """What is missing after training is missing of this version."""
         self._actions_known, self._actions_known_until_s = 0, 0.0
-        self._lenient_until_s = 0.0
+        self._lenient_until_s = self._engineless_until_s = -math.inf
+        self._look_outside()
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
         self._watchdog = Watchdog(self._config, self._workers, self._reader, self.clock.monotonic_s())
         self.every(LOOK_S, self._look_who_starves)
@@ -123,7 +125,7 @@ class CuratorActor(Actor):
             case RunPhase.AFTER:
                 return self._evaluation(Phase.AFTER, environment)
             case RunPhase.OVER:
-                return m.Wait(retry_after_s=1.0, reason="the run is over")
+                return self._wait("the run is over")
 
     @receives(m.RolloutStored)
     async def rollout_stored(self, call: m.RolloutStored, sender: Sender) -> None:
@@ -149,18 +151,24 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationStored)
     def evaluation_stored(self, call: m.EvaluationStored, sender: Sender) -> None:
-        self._evaluating.pop((call.task_id, call.seed), None)
-        self._missing[self._evaluation_phase()].pop((call.task_id, call.seed), None)
+        phase = Phase(call.phase)
+        self._evaluating.pop((phase, call.task_id, call.seed), None)
+        self._missing[phase] = self._read_missing(phase)
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
         """Tried again by whoever asks next; one that always fails is left out, and shown missing."""
-        episode = (call.task_id, call.seed)
+        phase = Phase(call.phase)
+        episode = (phase, call.task_id, call.seed)
         self._evaluating.pop(episode, None)
+        if call.is_interrupted:
+            return
         self._failures[episode] = self._failures.get(episode, 0) + 1
-        self.log.warning("evaluation_failed", task=call.task_id, seed=call.seed, detail=call.detail)
-        if self._failures[episode] >= self._config.curation.max_attempts:
-            self._missing[self._evaluation_phase()].pop(episode, None)
+        self.log.warning(
+            "evaluation_failed", phase=phase, task=call.task_id, seed=call.seed, detail=call.detail
+        )
+        if self._is_left_out(episode):
+            self._missing[phase].pop((call.task_id, call.seed), None)
 
     # ---- trainer ----
 
@@ -185,7 +193,7 @@ class CuratorActor(Actor):
         if phase is RunPhase.OVER:
             return m.RunOver()
         if phase is not RunPhase.TRAINING and self._reader.open_batch() is None:
-            return m.Wait(retry_after_s=RETRY_S, reason=f"the run is in phase {phase}")
+            return self._wait(f"the run is in phase {phase}")
         return await self._at_desk(self._batch_lease)
 
     async def _batch_lease(self) -> m.BatchLease | m.Wait:
@@ -197,6 +205,7 @@ class CuratorActor(Actor):
     async def _rollout_for(self, environment: str) -> RolloutLease | m.Wait:
         async def lease() -> RolloutLease | m.Wait:
             self._desk.serving(self._oldest_served())
+            self._look_at(environment)
             answer = await self._desk.work(environment)
             if isinstance(answer, NoWork):
                 return m.Wait(retry_after_s=answer.retry_after_s, reason=answer.reason)
@@ -210,17 +219,15 @@ class CuratorActor(Actor):
         Nothing is given out while the disk refuses writes, nor to whoever waited too long to be there still.
         """
         if self._record.paused:
-            return self._paused()
+            return self._wait(f"the record takes no writes now: {self._record.paused}")
         asked_s = self.clock.monotonic_s()
         async with self._desk_lock:
             if self.clock.monotonic_s() - asked_s > PATIENCE_S:
-                return m.Wait(retry_after_s=RETRY_S, reason="the curator was busy")
+                return self._wait("the curator was busy")
             return await lease()
 
-    def _paused(self) -> m.Wait:
-        return m.Wait(
-            retry_after_s=PAUSED_RETRY_S, reason=f"the record takes no writes now: {self._record.paused}"
-        )
+    def _wait(self, reason: str) -> m.Wait:
+        return m.Wait(retry_after_s=self._config.curation.poll_s, reason=reason)
 
     def _waiting(self, before: Waiting | None, reason: str) -> Waiting:
         return Waiting(self.clock.monotonic_s() if before is None else before.since_s, reason)
@@ -240,15 +247,16 @@ class CuratorActor(Actor):
 
     def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
         if phase is Phase.AFTER and (behind := self._not_settled()):
-            return m.Wait(retry_after_s=RETRY_S, reason=behind)
+            return self._wait(behind)
         now_s = self.clock.unix_s()
-        for episode in self._missing[phase]:
+        for task_id, seed in self._missing[phase]:
+            episode = (phase, task_id, seed)
             lease = self._evaluating.get(episode)
             # Whoever asks plays nothing: what it held, or an earlier life of it, is free again.
             if lease is None or lease.environment == environment or lease.deadline_unix_s < now_s:
                 self._evaluating[episode] = EvaluationLease(environment, now_s + EVALUATION_LEASE_S)
-                return self._evaluation_task(phase, *episode)
-        return m.Wait(retry_after_s=RETRY_S, reason="every evaluation episode is being played")
+                return self._evaluation_task(*episode)
+        return self._wait("every evaluation episode is being played")
 
     def _evaluation_task(self, phase: Phase, task_id: str, seed: int) -> m.EvaluationTask:
         return m.EvaluationTask(
@@ -263,12 +271,39 @@ class CuratorActor(Actor):
         """Why the final policy cannot be measured yet; empty when it can."""
         if self._reader.open_batch() is not None:
             return "the last batch is still being trained"
-        newest = self._reader.latest_version()
-        if newest is None or self._oldest_served() != newest.version:
+        newest = self._newest_version()
+        if newest is None or self._oldest_served() != newest:
             return "the newest version is not served by every rollout actor yet"
         return ""
 
+    def _read_missing(self, phase: Phase) -> dict[tuple[str, int], None]:
+        """What is not in the record and has not failed too often."""
+        done = that_count(self._reader.evaluations(phase), phase, self._newest_version())
+        return {
+            episode: None for episode in missing(self._plan, done) if not self._is_left_out((phase, *episode))
+        }
+
+    def _is_left_out(self, episode: Episode) -> bool:
+        return self._failures.get(episode, 0) >= self._config.curation.max_attempts
+
+    def _measure_the_newest(self) -> None:
+        """After training it is the newest version that is measured, whatever was before."""
+        newest = self._newest_version()
+        if newest != self._measured_version:
+            self._measured_version = newest
+            self._failures = {key: count for key, count in self._failures.items() if key[0] is Phase.BEFORE}
+            self._missing[Phase.AFTER] = self._read_missing(Phase.AFTER)
+
+    def _newest_version(self) -> int | None:
+        newest = self._reader.latest_version()
+        return None if newest is None else newest.version
+
     def _phase(self) -> RunPhase:
+        if self._phase_so_far() in (RunPhase.AFTER, RunPhase.OVER):
+            self._measure_the_newest()
+        return self._phase_so_far()
+
+    def _phase_so_far(self) -> RunPhase:
         return phase_now(
             self._plan,
             updates=self._desk.curator.trainer_version or 0,
@@ -282,12 +317,9 @@ class CuratorActor(Actor):
         """Environment steps played for training; looked up only where they are limited."""
         now_s = self.clock.monotonic_s()
         if self._plan.max_actions and now_s >= self._actions_known_until_s:
-            self._actions_known_until_s = now_s + RETRY_S
+            self._actions_known_until_s = now_s + self._config.curation.poll_s
             self._actions_known = self._reader.steps_played()
         return self._actions_known
-
-    def _evaluation_phase(self) -> Phase:
-        return Phase.BEFORE if self._phase() is RunPhase.BEFORE else Phase.AFTER
 
     def _oldest_served(self) -> int | None:
         """The oldest version any rollout actor answers with; None while none does.
@@ -305,10 +337,27 @@ class CuratorActor(Actor):
             return None
         return int(self.board.get(slot, "gauge_version"))
 
-    async def _take_back_overdue(self) -> None:
+    def _look_outside(self) -> None:
+        """Show the desk who of those it deals with is there."""
+        rows = {row.name: row for row in self.board.rows() if _lives(row)}
         now_s = self.clock.monotonic_s()
-        if not self._store_takes_writes():
-            self._lenient_until_s = now_s + LENIENT_S
+        if not any(name in rows and rows[name].ready for name in self._workers):
+            self._engineless_until_s = now_s + self._config.curation.lease_s
+        self._living = {name: _lives_since_unix_s(row) for name, row in rows.items()}
+        self._desk.outside(Outside(living=self._living, engines_answer=now_s >= self._engineless_until_s))
+
+    def _look_at(self, environment: str) -> None:
+        """One that asks may be a new one by that name."""
+        slot = self.board.find(environment)
+        if slot is not None:
+            self._living[environment] = _lives_since_unix_s(self.board.vitals(slot))
+
+    async def _take_back_overdue(self) -> None:
+        """Nobody is late for as long as a lease lasts after something kept all of them from being told."""
+        self._look_outside()
+        now_s = self.clock.monotonic_s()
+        if not (self._store_takes_writes() and self._has_room()):
+            self._lenient_until_s = now_s + self._config.curation.lease_s
         if now_s < self._lenient_until_s:
             return
         async with self._desk_lock:
@@ -345,7 +394,7 @@ class CuratorActor(Actor):
         )
 
     def _evaluated_now(self, now_s: float) -> Iterator[Playing]:
-        for (task_id, seed), lease in self._evaluating.items():
+        for (_, task_id, seed), lease in self._evaluating.items():
             for_s = EVALUATION_LEASE_S - (lease.deadline_unix_s - now_s)
             yield Playing(environment=lease.environment, what=f"seed {seed} of {task_id}", for_s=for_s)
 
@@ -353,6 +402,22 @@ class CuratorActor(Actor):
         """A store that waits for the disk, or is being started, shows on the board."""
         slot = self.board.find("store")
         return slot is not None and bool(self.board.get(slot, "ready"))
+
+    def _has_room(self) -> bool:
+        return shutil.disk_usage(self.identity.run_dir).free >= SCREENSHOT_MAX_BYTES
+
+
+def _lives(row: Vitals) -> bool:
+    """Whether an actor runs and gives signs of life."""
+    return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= SILENT_S
+
+
+def _lives_since_unix_s(row: Vitals) -> float:
+    """Since when one bears this name; the first one since the run was started counts as always there.
+
+    What others held when the whole run ended is nobody's death.
+    """
+    return row.started_unix_s if row.incarnation > 1 else 0.0
 
 
 def settings_of(config: Config) -> Settings:
@@ -384,7 +449,7 @@ def settings_of(config: Config) -> Settings:
         max_attempts=curation.max_attempts,
         lease_s=curation.lease_s,
         batch_lease_s=curation.batch_lease_s,
-        retry_after_s=RETRY_S,
+        retry_after_s=curation.poll_s,
         order_seed=seed,
     )
 

@@ -10,7 +10,7 @@ whatever group needs one, oldest group first; no environment waits for another (
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
@@ -83,6 +83,16 @@ class Settings:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What is seen of those the curator gives work to, and of those they need."""
+
+    living: Mapping[str, float] = field(default_factory=dict)
+    """Since when (unix seconds) each environment lives that runs and gives signs of life."""
+    engines_answer: bool = True
+    """Some engine has been there to answer for as long as a lease lasts."""
+
+
 WorkDecision = TakeBack | LeaseAgain | LeaseNew | OpenGroup | NoWork
 
 
@@ -93,6 +103,7 @@ class Curator:
         self.settings = settings
         self.serving_version = serving_version
         """Oldest version any engine serves; None while none does. Nothing is opened before it is known."""
+        self.outside = Outside()
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch leased to the trainer."""
@@ -132,10 +143,10 @@ class Curator:
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
         """A lease was taken back, because its environment died or hung or told a fault.
 
-        What an engine is to blame for says nothing about the task.
+        What an engine or the store is to blame for says nothing about the task.
         """
         group = self._book.get(group_id)
-        if group is not None and fault_kind != FaultKind.POLICY:
+        if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
     def injected(self, decision: Inject) -> None:
@@ -263,8 +274,18 @@ class Curator:
     # how
 
     def _take_back(self, rollout: RolloutRecord, detail: str) -> TakeBack:
-        told = self.after_fault(rollout.rollout_id, rollout.fence, FaultKind.INFRASTRUCTURE, detail)
-        return replace(told, environment_lost=True)
+        """Its holder died or hung with it, or lives and did not get it, or not get on with it."""
+        is_lost = self._is_lost(rollout)
+        is_to_blame = is_lost or self.outside.engines_answer
+        kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
+        told = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
+        return replace(told, environment_lost=is_lost)
+
+    def _is_lost(self, rollout: RolloutRecord) -> bool:
+        """Whether the environment that was given this is gone, or is another one by the same name."""
+        alive_since_unix_s = self.outside.living.get(rollout.environment or "")
+        leased_unix_s = rollout.deadline_unix_s - self.settings.lease_s
+        return alive_since_unix_s is None or alive_since_unix_s > leased_unix_s
 
     def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
         """The group whose other rollouts this environment has to wait for."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from dart.curation.curator import Curator, Settings
+from dart.curation.curator import Curator, Outside, Settings
 from dart.curation.decisions import Inject, LeaseAgain, LeaseNew, NoBatch, NoWork, OpenGroup, TakeBack
 from dart.store.errors import StoreConflict
 from dart.store.records import Batch, GroupRecord, Release, Relet, RolloutRecord, Snapshot, TaskDecision
@@ -102,6 +102,10 @@ class Desk:
     def serving(self, version: int | None) -> None:
         """The oldest version that any engine serves; None while none does."""
         self.curator.serving_version = version
+
+    def outside(self, seen: Outside) -> None:
+        """Who of the environments and engines is there."""
+        self.curator.outside = seen
 
     async def work(self, environment: str) -> RolloutLease | NoWork:
         """What an idle environment plays next."""
@@ -264,4 +268,6 @@ class Desk:
 
     async def _read_again(self) -> None:
         snapshot = await self.record.snapshot()
+        outside = self.curator.outside
         self.curator = Curator(self.settings, snapshot, self.curator.serving_version)
+        self.curator.outside = outside

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dart.store.records import Evaluation, Phase
+
 
 class RunPhase(StrEnum):
     """Where a run is on its way."""
@@ -39,9 +41,21 @@ class Plan:
         return frozenset((task, seed) for task in self.tasks for seed in self.held_out_seeds)
 
 
-def missing(plan: Plan, done: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+def that_count(
+    evaluations: Iterable[Evaluation], phase: Phase, newest_version: int | None
+) -> tuple[Evaluation, ...]:
+    """Those of a phase; after training only those of the newest version: a resumed run has others."""
+    return tuple(
+        one
+        for one in evaluations
+        if one.phase is phase and (phase is Phase.BEFORE or one.policy_version == newest_version)
+    )
+
+
+def missing(plan: Plan, done: Iterable[Evaluation]) -> list[tuple[str, int]]:
     """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
-    return sorted(plan.episodes - set(done), key=lambda episode: (episode[1], episode[0]))
+    played = {(one.task_id, one.seed) for one in done}
+    return sorted(plan.episodes - played, key=lambda episode: (episode[1], episode[0]))
 
 
 def phase_now(

@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dart.rollout.health import SILENT_S
+
 INTERVAL_MAX_S = 3600.0
 """However long it lasts, it is told again after this."""
-
-
-SILENT_S = 5.0
-"""An actor beats four times a second; one that has not for so long is stopped, not merely slow."""
 
 
 class Link(StrEnum):

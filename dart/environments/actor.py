@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from actors.actor import Actor
 from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
@@ -33,11 +31,13 @@ from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.reader import StoreReader
-from dart.store.records import Evaluation, Phase
+from dart.store.records import Evaluation, Finish, Phase
 from dart.types import FaultKind, RolloutLease, Step, Trajectory
 
 STORE_PATIENCE_S = 60.0
 """How long a write is tried while the store is being restarted."""
+
+STORE_RETRY_S = 0.2
 
 CURATOR_PAUSE_S = 0.5
 
@@ -46,6 +46,11 @@ MAX_FAULTS_IN_ROW = 3
 
 FINISH_SHARE = 0.6
 """Of the time to stop, for the episode to end by itself; the rest is for parking it and for cleaning up."""
+
+
+class LeaseLost(Exception):
+    """What this environment holds is not its own any more; nothing it does with it would count."""
+
 
 Work = RolloutLease | m.EvaluationTask
 
@@ -67,7 +72,7 @@ class EnvironmentActor(Actor):
             self,
             self._environment,
             config.environments,
-            Engines(self, list(self.args["workers"])),
+            Engines(self, list(self.args["workers"]), config.curation),
             BlobStore(self.identity.run_dir / "blobs"),
             self._meter,
         )
@@ -125,8 +130,8 @@ class EnvironmentActor(Actor):
             self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
-        except (AskError, MailboxFull, NoAnswer) as error:
-            await self._report(work, FaultKind.INFRASTRUCTURE, str(error))
+        except (AskError, MailboxFull, NoAnswer) as error:  # the store or the engines, not the task
+            await self._report(work, FaultKind.SYSTEM, str(error))
         finally:
             self.used()
 
@@ -136,6 +141,9 @@ class EnvironmentActor(Actor):
             played = await self._played(work, task)
         except Interrupted as interrupted:
             await self._park(work, interrupted)
+            return
+        except LeaseLost as lost:
+            self.log.warning("lease_lost", task=work.task_id, detail=str(lost))
             return
         self._has_screen = True
         if isinstance(work, RolloutLease):
@@ -151,10 +159,16 @@ class EnvironmentActor(Actor):
         except ReplayFailed as failure:
             assert isinstance(work, RolloutLease), "only rollouts are parked"
             self.log.warning("replay_failed", rollout=work.rollout_id, detail=str(failure))
-            await self._write(
-                m.ForgetParked(rollout_id=work.rollout_id, fence=work.fence, detail=str(failure))
-            )
+            await self._forget_parked(work, str(failure))
             return await self._player.play(replace(task, parked=()))
+
+    async def _forget_parked(self, lease: RolloutLease, detail: str) -> None:
+        """Before an episode is played anew. Raises LeaseLost where it is not this one's to play any more."""
+        call = m.ForgetParked(rollout_id=lease.rollout_id, fence=lease.fence, detail=detail)
+        verdict = await self._write(call)
+        if verdict.value not in (Finish.ACCEPTED, Finish.DUPLICATE):
+            self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it looks what became of it
+            raise LeaseLost(f"rollout {lease.rollout_id} could not be played anew: {verdict.value}")
 
     def _task_of(self, work: Work) -> EpisodeTask:
         if isinstance(work, m.EvaluationTask):
@@ -221,12 +235,12 @@ class EnvironmentActor(Actor):
             reward=played.reward,
         )
         await self._write(m.RecordEvaluation(evaluation=evaluation))
-        self.tell("curator", m.EvaluationStored(task_id=task.task_id, seed=task.seed))
+        self.tell("curator", m.EvaluationStored(phase=task.phase, task_id=task.task_id, seed=task.seed))
 
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
         """Keep what was played; no attempt is spent. An evaluation is played again from its start."""
         if not isinstance(work, RolloutLease):
-            await self._report(work, FaultKind.INFRASTRUCTURE, f"{interrupted}: {self.identity.name} stops")
+            self.tell("curator", self._evaluation_failed(work, str(interrupted), is_interrupted=True))
             return
         call = m.ParkRollout(
             rollout_id=work.rollout_id,
@@ -248,23 +262,40 @@ class EnvironmentActor(Actor):
                 rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
             )
         else:
-            report = m.EvaluationFailed(task_id=work.task_id, seed=work.seed, detail=detail)
+            report = self._evaluation_failed(work, detail)
         self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
 
+    def _evaluation_failed(
+        self, task: m.EvaluationTask, detail: str, *, is_interrupted: bool = False
+    ) -> m.EvaluationFailed:
+        return m.EvaluationFailed(
+            phase=task.phase,
+            task_id=task.task_id,
+            seed=task.seed,
+            detail=detail,
+            is_interrupted=is_interrupted,
+        )
+
     async def _write(self, call: Any) -> m.Verdict:
-        """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((AskError, MailboxFull)),
-            stop=stop_after_delay(STORE_PATIENCE_S),
-            wait=wait_fixed(0.2),
-            sleep=self.sleep,
-            reraise=True,
-        ):
-            with attempt:
-                verdict: m.Verdict = await write(self, call)
+        """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.
+
+        Patience counts from the store's last word, which may be that it waits for room.
+        """
+        heard_s = self.clock.monotonic_s()
+
+        def it_spoke(_: str) -> None:
+            nonlocal heard_s
+            heard_s = self.clock.monotonic_s()
+
+        while True:
+            try:
+                verdict: m.Verdict = await write(self, call, it_spoke)
                 return verdict
-        raise AssertionError("tenacity returns or raises")
+            except (AskError, MailboxFull):
+                if self.clock.monotonic_s() - heard_s >= STORE_PATIENCE_S:
+                    raise
+                await self.sleep(STORE_RETRY_S)
 
     def _record_load(self) -> None:
         draft = m.EventDraft(kind=LOAD, subject=self.identity.name, data=dict(self._meter.totals()))

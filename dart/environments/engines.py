@@ -9,28 +9,34 @@ from actors.board import ActorState
 from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
+from dart.config_sections import Curation
 from dart.rollout.health import SILENT_S
 from dart.types import GenerateRequest, Generation
 
 GENERATE_DEADLINE_S = 30.0
 """An engine that has not answered after this is suspect."""
 
-GENERATE_PATIENCE_S = 120.0
-"""How long an episode waits for any engine before its attempt counts as failed."""
-
-RETRY_S = 0.2
+PATIENCE_SHARE = 0.4
+"""Of a lease an episode waits for any engine, so that it says so before the lease ends; see `patience_s`."""
 
 
 class NoAnswer(Exception):
-    """No engine answered within `GENERATE_PATIENCE_S`; not the policy's doing."""
+    """No engine answered within `patience_s`; not the policy's doing, nor the task's."""
+
+
+def patience_s(config: Curation) -> float:
+    """How long an episode waits for any engine before its attempt counts as failed."""
+    return PATIENCE_SHARE * config.lease_s
 
 
 class Engines:
     """The rollout actors as one environment sees them."""
 
-    def __init__(self, actor: Actor, workers: list[str]) -> None:
+    def __init__(self, actor: Actor, workers: list[str], config: Curation) -> None:
         self._actor = actor
         self._workers = workers
+        self._poll_s = config.poll_s
+        self._patience_s = patience_s(config)
 
     def answer(self, request: GenerateRequest) -> Completion[Generation]:
         """Of whichever engine can; fails with NoAnswer."""
@@ -39,31 +45,31 @@ class Engines:
         return answered
 
     async def _ask_until_answered(self, request: GenerateRequest, answered: Completion[Generation]) -> None:
-        gives_up_s = self._actor.clock.monotonic_s() + GENERATE_PATIENCE_S
+        gives_up_s = self._actor.clock.monotonic_s() + self._patience_s
         while True:
             answer = await self._ask_once(request)
             if isinstance(answer, Generation):
                 return answered.succeed(answer)
             if self._actor.clock.monotonic_s() >= gives_up_s:
-                detail = (
-                    f"no engine answered within {GENERATE_PATIENCE_S:g} s; the last said: {answer.reason}"
-                )
+                detail = f"no engine answered within {self._patience_s:g} s; the last said: {answer.reason}"
                 return answered.fail(NoAnswer(detail))
             await self._actor.sleep(answer.retry_after_s)
 
     async def _ask_once(self, request: GenerateRequest) -> Generation | m.Wait:
         worker = self._least_busy()
         if worker is None:
-            return m.Wait(retry_after_s=RETRY_S, reason=f"none of {', '.join(self._workers)} is in routing")
+            return m.Wait(
+                retry_after_s=self._poll_s, reason=f"none of {', '.join(self._workers)} is in routing"
+            )
         try:
             answer: Generation | m.Wait = await self._actor.ask(
-                worker, m.Generate(request=request), deadline_s=GENERATE_DEADLINE_S
+                worker, m.Generate(request=request), deadline_s=min(GENERATE_DEADLINE_S, self._patience_s)
             )
         except AskError as error:
             self._actor.tell("weight_sync", m.EngineSuspect(worker=worker, detail=str(error)))
-            return m.Wait(retry_after_s=RETRY_S, reason=str(error))
+            return m.Wait(retry_after_s=self._poll_s, reason=str(error))
         except MailboxFull as error:
-            return m.Wait(retry_after_s=RETRY_S, reason=str(error))
+            return m.Wait(retry_after_s=self._poll_s, reason=str(error))
         return answer
 
     def _least_busy(self) -> str | None:

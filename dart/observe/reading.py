@@ -14,7 +14,7 @@ from typing import Any, Self
 from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
 from dart.curation.actor import plan_of
-from dart.curation.phases import RunPhase, missing, phase_now
+from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.starvation import Stage
 from dart.observe.curve import Episode
 from dart.observe.events import STARVED
@@ -115,7 +115,7 @@ class SnapshotReader:
         """The phase, and how far its evaluation is."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
         left = {
-            phase: missing(plan, {(e.task_id, e.seed) for e in self.store.evaluations(phase)})
+            phase: missing(plan, that_count(self.store.evaluations(phase), phase, updates))
             for phase in records.Phase
         }
         now = phase_now(
@@ -195,7 +195,9 @@ def scores(store: StoreReader, phase: records.Phase) -> dict[str, Score]:
     """Successes and episodes of one evaluation, by task."""
     episodes: Counter[str] = Counter()
     successes: Counter[str] = Counter()
-    for evaluation in store.evaluations(phase):
+    newest = store.latest_version()
+    of_phase = that_count(store.evaluations(phase), phase, None if newest is None else newest.version)
+    for evaluation in of_phase:
         episodes[evaluation.task_id] += 1
         successes[evaluation.task_id] += int(evaluation.reward > SUCCESS)
     return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from dart.curation.phases import Plan, RunPhase, missing, phase_now
+from dart.curation.phases import Plan, RunPhase, missing, phase_now, that_count
+from dart.store.records import Evaluation, Phase
 
 
 def plan(**changes: object) -> Plan:
@@ -58,4 +59,18 @@ def test_the_phase_follows_from_record_and_clock(
 
 
 def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None:
-    assert missing(plan(), {("a", 1)}) == [("b", 1), ("a", 2), ("b", 2)]
+    assert missing(plan(), [evaluation(Phase.BEFORE, 0)]) == [("b", 1), ("a", 2), ("b", 2)]
+
+
+def evaluation(phase: Phase, version: int) -> Evaluation:
+    return Evaluation(phase=phase, policy_version=version, task_id="a", seed=1, reward=1.0)
+
+
+def test_after_training_only_what_the_newest_version_played_counts() -> None:
+    before, older, newest = (
+        evaluation(*one) for one in ((Phase.BEFORE, 0), (Phase.AFTER, 3), (Phase.AFTER, 7))
+    )
+    every = (before, older, newest)
+    assert that_count(every, Phase.BEFORE, 7) == (before,)
+    assert that_count(every, Phase.AFTER, 7) == (newest,)
+    assert that_count(every, Phase.AFTER, 9) == ()

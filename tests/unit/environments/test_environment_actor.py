@@ -15,7 +15,7 @@ from dart import messages as m
 from dart.config import Config
 from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
-from dart.environments.engines import GENERATE_DEADLINE_S, GENERATE_PATIENCE_S
+from dart.environments.engines import GENERATE_DEADLINE_S
 from dart.environments.wrapper import WrappedEnvironment
 from dart.modelled.environment import ModelledEnvironment, screenshot_of
 from dart.observe.load import LOAD
@@ -268,9 +268,54 @@ def test_an_evaluation_is_recorded_with_the_version_that_played_it(system: Syste
     task = m.EvaluationTask(phase="before", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0)
     system.give(task)
     system.start()
-    system.until_told(m.EvaluationStored)
+    told = system.until_told(m.EvaluationStored)
+    assert told == m.EvaluationStored(phase="before", task_id=TASK, seed=SEED)
     (evaluation,) = system.reader.evaluations()
     assert (evaluation.task_id, evaluation.policy_version, evaluation.reward) == (TASK, 1, 1.0)
+
+
+def test_an_evaluation_that_is_interrupted_is_no_failure_of_it(system: System) -> None:
+    system.engine().is_mute = True
+    system.give(m.EvaluationTask(phase="after", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0))
+    system.start()
+    system.let(1.0)
+    system.stop()
+    told = system.until_told(m.EvaluationFailed)
+    assert (told.phase, told.is_interrupted) == ("after", True)
+
+
+class PausedStore(Actor):
+    """Waits for room for long, then is gone for a moment as when it is started again, then takes writes."""
+
+    def on_start(self) -> None:
+        self.paused_until_s = self.clock.monotonic_s() + 90.0
+        self.stored: list[m.FinishRollout] = []
+        self.is_gone = True
+
+    @receives(m.FinishRollout)
+    async def finish(self, call: m.FinishRollout, sender: Sender) -> m.Paused | m.Verdict:
+        if self.clock.monotonic_s() < self.paused_until_s:
+            return m.Paused(reason="the disk is full", retry_after_s=1.0)
+        if self.is_gone:
+            self.is_gone = False
+            await self.sleep(1e6)
+        self.stored.append(call)
+        return m.Verdict(value="accepted")
+
+    @receives(m.RecordEvents)
+    def ignore(self, call: m.RecordEvents, sender: Sender) -> None:
+        """Nothing of this is looked at."""
+
+
+def test_a_store_that_is_started_again_after_a_long_pause_is_waited_for(system: System) -> None:
+    lease = system.lease()
+    system.bench.kill("store")
+    system.bench.start(PausedStore, "store")
+    system.give(lease)
+    system.start()
+    system.until_told(m.RolloutStored, 200.0)
+    (stored,) = system.bench.actor("store").stored
+    assert (stored.rollout_id, len(stored.trajectory.steps)) == (lease.rollout_id, NUM_STEPS)
 
 
 # ---- parking ----
@@ -354,6 +399,19 @@ def test_a_replay_that_leads_elsewhere_is_forgotten_and_the_episode_played_anew(
     assert says in "".join(capfd.readouterr())
 
 
+def test_what_is_not_its_own_any_more_when_its_replay_fails_is_not_played(system: System) -> None:
+    lease = system.parked((recorded(0), recorded(2)))
+    system.store.release_rollout(lease.rollout_id, lease.fence, FaultKind.INFRASTRUCTURE, "overdue", 5)
+    relet = system.store.relet_rollout(lease.rollout_id, ENV, 1e12)
+    assert isinstance(relet, RolloutLease)
+    system.store.park_rollout(relet.rollout_id, relet.fence, (recorded(0), recorded(2)), "a test", 8, 5)
+    system.give(lease)
+    system.start()
+    system.let(20.0)
+    assert system.engine().asked == []
+    assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
+
+
 def test_work_that_comes_when_it_was_told_to_stop_is_given_back_unplayed(system: System) -> None:
     lease = system.lease()
     system.bench.hang("curator")
@@ -405,9 +463,9 @@ def test_an_episode_that_gets_no_answer_at_all_spends_an_attempt_and_has_no_rewa
     lease = system.lease()
     system.give(lease)
     system.start()
-    failed = system.until_told(m.RolloutFailed, 2 * GENERATE_PATIENCE_S)
-    assert (failed.rollout_id, failed.fence, failed.kind) == (lease.rollout_id, 1, FaultKind.INFRASTRUCTURE)
-    assert "no engine answered within 120 s; the last said: none of rollout-0, rollout-1 is in routing" in (
+    failed = system.until_told(m.RolloutFailed, 120.0)
+    assert (failed.rollout_id, failed.fence, failed.kind) == (lease.rollout_id, 1, FaultKind.SYSTEM)
+    assert "no engine answered within 48 s; the last said: none of rollout-0, rollout-1 is in routing" in (
         failed.detail
     )
     assert system.reader.trajectories_of(TASK) == ()

@@ -1,0 +1,192 @@
+"""The curator actor over a real record: whom it blames for leases that ran out, and what it measures."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor
+from actors.testing import Bench
+from dart import messages as m
+from dart.config import Config
+from dart.curation.actor import CuratorActor
+from dart.store.actor import StoreActor
+from dart.store.reader import StoreReader
+from dart.store.records import Evaluation, Phase
+from dart.store.store import Store
+from dart.types import RolloutLease
+
+TASK = "modelled/0"
+ENV, ENGINE = "env-000", "rollout-0"
+LEASE_S, POLL_S = 60.0, 0.05
+
+
+class Beats(Actor):
+    """Is there."""
+
+
+class System:
+    """A curator, a store, an engine and environments that only are there."""
+
+    def __init__(self, bench: Bench, folder: Path, **sections: dict[str, Any]) -> None:
+        self.bench, self.path = bench, folder / "store.db"
+        curation = {"lease_s": LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
+        evaluation = {"before": False, "after": False}
+        config = Config.model_validate(
+            {"tasks": {"train": [TASK]}, "environments": {"kind": "modelled"}}
+            | {"curation": curation, "evaluation": evaluation}
+            | sections
+        )
+        self.args = {"store": str(self.path), "config": config.model_dump(mode="json")}
+        bench.start(StoreActor, "store", self.args)
+        bench.start(Beats, ENGINE)
+        bench.start(Beats, ENV)
+        self.start_curator()
+
+    def start_curator(self, training_ends_unix_s: float = math.inf) -> CuratorActor:
+        told = {"workers": [ENGINE], "training_ends_unix_s": training_ends_unix_s}
+        return self.bench.start(CuratorActor, "curator", self.args | told)
+
+    def work(self, environment: str = ENV) -> Any:
+        answer = self.bench.ask("curator", m.WorkRequest(environment=environment))
+        self.bench.settle()
+        return answer.result()
+
+    def lease(self, environment: str = ENV) -> RolloutLease:
+        answer = self.work(environment)
+        assert isinstance(answer, RolloutLease), answer
+        return answer
+
+    def reads(self) -> StoreReader:
+        return StoreReader(self.path)
+
+    @property
+    def health(self) -> Any:
+        return self.bench.actor("curator")._desk.curator.tasks[TASK].health
+
+    @property
+    def blamed(self) -> tuple[int, int]:
+        """Attempts in a row that the task is blamed for, and environments in a row lost with it."""
+        return self.health.failed_attempts, self.health.lost_environments
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with Store(tmp_path / "store.db") as store:
+        store.add_version("base")
+    with Bench(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def system(bench: Bench, tmp_path: Path) -> System:
+    return System(bench, tmp_path)
+
+
+# ---- whose fault it is ----
+
+
+def test_an_environment_that_lives_and_is_late_is_not_lost(system: System) -> None:
+    system.lease()
+    system.bench.advance(LEASE_S + 5)
+    assert system.blamed == (1, 0)
+
+
+def test_an_environment_that_hangs_with_its_lease_is_lost(system: System) -> None:
+    system.lease()
+    system.bench.hang(ENV)
+    system.bench.advance(LEASE_S + 5)
+    assert system.blamed == (1, 1)
+
+
+def test_one_that_asks_again_because_an_answer_got_lost_is_not_lost(system: System) -> None:
+    first = system.lease()
+    again = system.lease()
+    assert (again.rollout_id, again.attempt) == (first.rollout_id, 2)
+    assert system.blamed == (1, 0)
+
+
+def test_one_that_was_started_again_lost_what_it_held(system: System) -> None:
+    system.lease()
+    system.bench.kill(ENV)
+    system.bench.advance(1.0)
+    system.bench.start(Beats, ENV)
+    slot = system.bench.board.find(ENV)
+    assert slot is not None
+    system.bench.board.set(slot, started_unix_s=system.bench.clock.unix_s())
+    system.lease()
+    assert system.blamed == (1, 1)
+
+
+def test_while_no_engine_answers_a_task_is_not_blamed_for_who_is_late(system: System) -> None:
+    system.lease()
+    system.bench.advance(20.0)
+    system.bench.hang(ENGINE)
+    system.bench.advance(LEASE_S - 15)
+    assert system.blamed == (0, 0)
+    with system.reads() as reader:
+        assert reader.totals().faults == {"system": 1}
+
+
+def test_after_a_pause_of_the_store_every_lease_lasts_anew(system: System) -> None:
+    lease = system.lease()
+    slot = system.bench.board.find("store")
+    assert slot is not None
+    system.bench.actor("store").set_ready(False)
+    system.bench.advance(2 * LEASE_S)
+    system.bench.actor("store").set_ready(True)
+    system.bench.advance(LEASE_S - 5)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment == ENV
+    system.bench.advance(10.0)
+    with system.reads() as reader:
+        assert reader.rollout(lease.rollout_id).environment is None
+
+
+def test_whoever_has_to_wait_asks_again_after_the_configured_time(system: System) -> None:
+    system.bench.kill(ENGINE)
+    assert system.work().retry_after_s == POLL_S
+
+
+# ---- evaluation ----
+
+
+def evaluation(phase: Phase, seed: int, version: int = 0) -> Evaluation:
+    return Evaluation(phase=phase, policy_version=version, task_id=TASK, seed=seed, reward=1.0)
+
+
+@pytest.fixture
+def measured(bench: Bench, tmp_path: Path) -> System:
+    """Training is over; two episodes are to be measured."""
+    system = System(bench, tmp_path, evaluation={"before": True, "after": True, "seeds_per_task": 2})
+    with Store(system.path) as store:
+        for episode in tuple(system.bench.actor("curator")._missing[Phase.BEFORE]):
+            store.record_evaluation(evaluation(Phase.BEFORE, episode[1]))
+    system.bench.kill("curator")
+    system.start_curator(training_ends_unix_s=0.0)
+    return system
+
+
+def test_a_late_word_of_the_first_evaluation_ends_nothing_of_the_last(measured: System) -> None:
+    task = measured.work()
+    assert (task.phase, measured.work("env-001").phase) == ("after", "after")
+    measured.bench.tell("curator", m.EvaluationStored(phase="before", task_id=TASK, seed=task.seed))
+    measured.bench.settle()
+    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == 2
+    assert isinstance(measured.work("env-002"), m.Wait), "both are still being played"
+
+
+@pytest.mark.parametrize(("is_interrupted", "left"), [(True, 2), (False, 1)])
+def test_an_evaluation_that_always_fails_is_left_out_and_interruptions_do_not_count(
+    measured: System, is_interrupted: bool, left: int
+) -> None:
+    task = measured.work()
+    failed = m.EvaluationFailed(
+        phase="after", task_id=TASK, seed=task.seed, detail="made up", is_interrupted=is_interrupted
+    )
+    for _ in range(3):
+        measured.bench.tell("curator", failed)
+    measured.bench.settle()
+    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == left
