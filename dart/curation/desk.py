@@ -224,7 +224,7 @@ class Desk:
             except StoreConflict:
                 if leased.batch_id == refused:
                     raise
-                # It was consumed, and whoever did it could not say so.
+                # It was consumed or given back, and whoever did it could not say so.
                 refused = leased.batch_id
                 await self.reload()
             else:
