@@ -5,7 +5,7 @@ environment -> rollout   Generate
 environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordEvaluation
 curator     -> store     OpenGroup … LeaseBatch, RecordDecisions, InjectDemonstration
 trainer     -> curator   BatchRequest, UpdateCommitted
-trainer     -> store     CommitUpdate
+trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
@@ -405,6 +405,21 @@ class CommitUpdate:
     version: int
     checkpoint: str
     metrics: Mapping[str, float]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseBatch:
+    """A batch cannot be trained; answered by Verdict (of Refusal), after it is durable."""
+
+    batch_id: int
+    fence: int
+    group_ids: tuple[int, ...]
+    """To blame: dropped. The others are open again."""
+    pool_ids: tuple[int, ...]
+    """Demonstrations to blame: taken out of use."""
+    reason: str
+    detail: str
 
 
 @message

@@ -14,6 +14,7 @@ WORKER_STATE = "worker_state"
 TASK_RESTS = "task_rests"
 TASK_IS_BACK = "task_is_back"
 BATCH_OVERDUE = "batch_overdue"
+BATCH_REFUSED = "batch_refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,17 @@ KINDS: Mapping[str, EventKind] = {
             "batch": "the batch's id",
             "fence": "which lease of it",
             "lease_s": "how long it may take",
+        },
+    ),
+    BATCH_REFUSED: EventKind(
+        about="A batch could not be trained: the groups to blame were dropped, the others are open again.",
+        subject="the trainer",
+        fields={
+            "batch": "the batch's id",
+            "groups": "the groups that were dropped",
+            "demonstrations": "demonstrations of the experience pool that were taken out of use",
+            "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`",
+            "detail": "the whole message",
         },
     ),
     WORKER_STATE: EventKind(

@@ -141,6 +141,16 @@ class StoreActor(Actor):
             )
         )
 
+    @receives(m.RefuseBatch)
+    def refuse_batch(self, call: m.RefuseBatch, sender: Sender) -> Any:
+        return self._write(
+            lambda store: m.Verdict(
+                value=store.refuse_batch(
+                    call.batch_id, call.fence, call.group_ids, call.pool_ids, call.reason, call.detail
+                ).value
+            )
+        )
+
     @receives(m.RecordEvaluation)
     def record_evaluation(self, call: m.RecordEvaluation, sender: Sender) -> Any:
         def write(store: Store) -> m.Verdict:

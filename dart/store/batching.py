@@ -10,11 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
+from dart.observe.events import BATCH_REFUSED
+from dart.store.episodes import drop_whole
 from dart.store.errors import StoreConflict
 from dart.store.queries import leased_batch, newest_version, read_batch
-from dart.store.records import Batch, BatchState, Commit, GroupState
-from dart.store.schema import batches, groups, rollouts, versions
-from dart.store.writer import Writer, count_up, insert_row
+from dart.store.records import Batch, BatchState, Commit, GroupState, Refusal
+from dart.store.schema import batches, events, groups, rollouts, versions
+from dart.store.writer import DROP_DEMONSTRATION, Writer, count_up, insert_row
 from dart.types import RolloutState
 
 UPDATE_BATCH = update(batches).where(batches.c.batch_id == bindparam("key"))
@@ -41,7 +43,7 @@ class Batches(Writer):
         """Lease complete groups to the trainer for one update; one batch at a time."""
         with self._transaction() as connection:
             if (leased := leased_batch(connection)) is not None:
-                raise StoreConflict(f"batch {leased.batch_id} is still leased: commit or release it first")
+                raise StoreConflict(f"batch {leased.batch_id} is still leased: commit or refuse it first")
             if not group_ids or len(set(group_ids)) != len(group_ids):
                 raise StoreConflict(f"a batch needs groups, each once, got {list(group_ids)}")
             for group_id in group_ids:
@@ -82,14 +84,45 @@ class Batches(Writer):
             connection.execute(RELET_BATCH, {"key": batch_id, "deadline": deadline_unix_s})
             return read_batch(connection, self._batch(connection, batch_id))
 
-    def release_batch(self, batch_id: int) -> None:
-        """Give a batch back untrained: its groups are open again."""
+    def refuse_batch(
+        self,
+        batch_id: int,
+        fence: int,
+        group_ids: Sequence[int],
+        pool_ids: Sequence[int],
+        reason: str,
+        detail: str,
+    ) -> Refusal:
+        """Give a batch back that cannot be trained, drop the groups to blame and say so in an event, at once.
+
+        The other groups are open again; the demonstrations to blame are taken out of use.
+        """
         with self._transaction() as connection:
             batch = self._batch(connection, batch_id)
             if batch.state == BatchState.CONSUMED:
                 raise StoreConflict(f"batch {batch_id} was consumed by version {batch.version}")
+            if fence < batch.fence:
+                count_up(connection, "fenced_commits")
+                return Refusal.FENCED
+            check_fence(batch, fence)
+            if batch.state == BatchState.RELEASED:
+                return Refusal.DUPLICATE
+            check_members(read_batch(connection, batch), group_ids)
             connection.execute(RELEASE_BATCH, {"key": batch_id})
             connection.execute(REOPEN_GROUPS, {"key": batch_id})
+            for group_id in group_ids:
+                drop_whole(connection, group_id, reason)
+            for pool_id in pool_ids:
+                connection.execute(DROP_DEMONSTRATION, {"key": pool_id})
+            data = {
+                "batch": batch_id,
+                "groups": ", ".join(map(str, group_ids)),
+                "demonstrations": ", ".join(map(str, pool_ids)),
+                "reason": reason,
+                "detail": detail,
+            }
+            insert_row(connection, events, self._event_row(BATCH_REFUSED, "trainer", data))
+            return Refusal.REFUSED
 
     def commit_update(
         self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
@@ -146,6 +179,11 @@ def check_fence(batch: Row[Any], fence: int) -> None:
         raise StoreConflict(
             f"batch {batch.batch_id} was leased up to fence {batch.fence}, never with {fence}"
         )
+
+
+def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
+    if strangers := sorted(set(group_ids) - set(batch.group_ids)):
+        raise StoreConflict(f"batch {batch.batch_id} has groups {batch.group_ids}, not {strangers}")
 
 
 def check_follows(connection: Connection, version: int) -> None:

@@ -50,16 +50,18 @@ class BlobStore:
             content = path.read_bytes()
         except FileNotFoundError as error:
             raise BlobMissing(
-                f"screenshot {path} is missing: restore the run's blobs folder, "
-                "or drop the groups that name it"
+                sha256,
+                f"screenshot {path} is missing: restore it from a copy of the run's blobs folder; "
+                "without it the groups that name it are dropped instead of trained",
             ) from error
         except OSError as error:
             raise unavailable(path, error) from error
         found = hashlib.sha256(content).hexdigest()
         if found != sha256:
             raise BlobCorrupt(
-                f"screenshot {path} has {len(content)} bytes with sha256 {found}: "
-                "delete it and restore a copy, or drop the groups that name it"
+                sha256,
+                f"screenshot {path} has {len(content)} bytes with sha256 {found}: delete it and restore a "
+                "copy; without it the groups that name it are dropped instead of trained",
             )
         return content
 

@@ -277,9 +277,14 @@ class Episodes(Writer):
                 raise StoreConflict(
                     f"group {group_id} is {group.state} in batch {group.batch_id}, not to drop"
                 )
-            connection.execute(DROP_GROUP, {"key": group_id, "reason": reason})
-            connection.execute(NO_MEMBER_PARKED, {"key": group_id})
-            return connection.execute(DROP_MEMBERS, {"key": group_id, "reason": reason}).rowcount
+            return drop_whole(connection, group_id, reason)
+
+
+def drop_whole(connection: Connection, group_id: int, reason: str) -> int:
+    """Drop an open group with its rollouts; returns how many those were."""
+    connection.execute(DROP_GROUP, {"key": group_id, "reason": reason})
+    connection.execute(NO_MEMBER_PARKED, {"key": group_id})
+    return connection.execute(DROP_MEMBERS, {"key": group_id, "reason": reason}).rowcount
 
 
 def is_held(rollout: Row[Any], fence: int) -> bool:

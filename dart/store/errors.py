@@ -5,8 +5,9 @@
     │   └── StoreBusy      the disk is full or somebody holds the lock: it passes, wait and try again
     ├── StoreTooNew        the database was made by a newer version of this code
     ├── StoreConflict      the call contradicts the record: a defect, or a second writer
-    ├── BlobMissing        a screenshot that the record names is not on disk
-    └── BlobCorrupt        a screenshot's bytes are not those its name promises
+    └── BlobDamage         a screenshot that the record names cannot be read
+        ├── BlobMissing    it is not on disk
+        └── BlobCorrupt    its bytes are not those its name promises
 
 All but StoreConflict are also one of the errors of `dart.errors` that a person can do something about.
 """
@@ -34,9 +35,17 @@ class StoreConflict(StoreError):
     """The call contradicts the record. Nothing was changed."""
 
 
-class BlobMissing(StoreError, DiskError):
+class BlobDamage(StoreError, DiskError):
+    """A screenshot that the record names cannot be read."""
+
+    def __init__(self, sha256: str, message: str) -> None:
+        super().__init__(message)
+        self.sha256 = sha256
+
+
+class BlobMissing(BlobDamage):
     """A screenshot that the record names is not on disk."""
 
 
-class BlobCorrupt(StoreError, DiskError):
+class BlobCorrupt(BlobDamage):
     """A screenshot's bytes do not have the sha256 that is its name."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from dart.store.errors import StoreConflict
 from dart.store.queries import ONE_DEMONSTRATION
@@ -16,13 +16,11 @@ from dart.store.rows import (
 )
 from dart.store.schema import group_demonstrations, pool, pool_steps
 from dart.store.task_books import know_task
-from dart.store.writer import Writer, insert_row
+from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, Writer, insert_row
 from dart.types import Demonstration
 
 SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
-UPDATE_POOL = update(pool).where(pool.c.pool_id == bindparam("key"))
 COUNT_USE = UPDATE_POOL.values(uses=pool.c.uses + 1)
-DROP_DEMONSTRATION = UPDATE_POOL.values(dropped=True)
 RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False)
 INJECTED = select(group_demonstrations).where(
     group_demonstrations.c.group_id == bindparam("group"), group_demonstrations.c.pool_id == bindparam("key")

@@ -51,6 +51,17 @@ class Commit(StrEnum):
     """Another trainer holds a newer lease of the batch; the update is ignored and counted."""
 
 
+class Refusal(StrEnum):
+    """What became of a batch that cannot be trained."""
+
+    REFUSED = "refused"
+    """The groups to blame are dropped, the others are open again."""
+    DUPLICATE = "duplicate"
+    """It was given back before."""
+    FENCED = "fenced"
+    """Another trainer holds a newer lease of the batch; nothing changed."""
+
+
 class Park(StrEnum):
     """What became of an episode that was interrupted at a step boundary."""
 

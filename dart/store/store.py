@@ -6,7 +6,6 @@ answer may get lost can be called again: the second call changes nothing and say
 The books are kept twice, by counter and by state; `dart.store.audit` compares them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,9 +63,6 @@ class Store(Episodes, Batches, Pool):
             if rows:
                 connection.execute(events.insert(), rows)
             return len(rows)
-
-    def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
-        return {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
 
 
 def decision_row(decision: TaskDecision) -> dict[str, Any]:

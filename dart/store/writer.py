@@ -1,5 +1,6 @@
 """What every part of the writer needs: the one writing connection, its clock, and rows by key."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from dart.store.engine import open_engine
 from dart.store.migrations import migrate
 from dart.store.queries import ONE_GROUP
 from dart.store.reader import StoreReader
-from dart.store.schema import batches, counters, groups, parked, rollouts, trajectories, versions
+from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
 from dart.types import RolloutState
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
@@ -35,6 +36,8 @@ BATCH = select(batches).where(batches.c.batch_id == bindparam("key"))
 GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
     rollouts.c.group_id == bindparam("key")
 )
+UPDATE_POOL = update(pool).where(pool.c.pool_id == bindparam("key"))
+DROP_DEMONSTRATION = UPDATE_POOL.values(dropped=True)
 VERSION = select(versions).where(versions.c.version == bindparam("key"))
 
 Clock = Callable[[], float]
@@ -72,6 +75,9 @@ class Writer(StoreReader):
 
     def _version(self, connection: Connection, version: int) -> Row[Any] | None:
         return connection.execute(VERSION, {"key": version}).first()
+
+    def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
+        return {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
 
 
 def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:

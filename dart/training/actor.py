@@ -3,12 +3,14 @@
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
 Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
-Dies when  an update overruns its deadline, is not finite, or the record refuses its commit: another trainer
-           holds the batch by now
+Refuses    a batch that cannot be trained (`dart.training.refusal`): the groups to blame are dropped
+Dies when  an update overruns its deadline, several batches in a row are not finite, or the record refuses
+           its commit: another trainer holds the batch by now
 On restart it goes on from the newest committed version; a checkpoint without a commit is removed,
            its batch is still leased and is trained again from where it was: no trajectory trains twice
 """
 
+import itertools
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,14 @@ from dart.store.client import write
 from dart.store.reader import StoreReader
 from dart.store.records import Commit
 from dart.store.room import await_room
+from dart.training.refusal import (
+    REFUSED,
+    Blame,
+    NonFiniteUpdate,
+    blame,
+    ends_training,
+    is_worth_another_try,
+)
 from dart.training.staleness import staleness_figures, staleness_of
 from dart.types import Group
 
@@ -52,6 +62,7 @@ class TrainerActor(Actor):
         newest = self._reader.latest_version()
         assert newest is not None, "version 0 is recorded before the tree starts"
         self._learner = learner_at(self._config, newest, self._checkpoints)
+        self._refused_in_a_row = 0
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(self._config.observe.load_every_s, self._tell_load)
@@ -90,12 +101,9 @@ class TrainerActor(Actor):
         groups = self._reader.groups_to_trajectories(batch.group_ids)
         staleness = staleness_of(groups, self._learner.version)
         self._assert_fresh(staleness, batch.batch_id)
-        with self._load.during("update_s"):
-            report = await self.in_thread(
-                lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
-                name="update",
-                deadline_s=UPDATE_DEADLINE_S,
-            )
+        report = await self._trained_on(batch, groups)
+        if report is None:
+            return
         metrics = _metrics(report, staleness, groups)
         with self._load.during("blocked_s"):
             folder = await await_room(self, f"checkpoint {self._learner.version}", self._save)
@@ -105,6 +113,49 @@ class TrainerActor(Actor):
         self.tell("weight_sync", m.VersionPublished(version=self._learner.version, folder=str(folder)))
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
+
+    async def _trained_on(self, batch: m.BatchLease, groups: tuple[Group, ...]) -> Any | None:
+        """What the update did; None when the batch cannot be trained and was given back."""
+        for tries in itertools.count(1):
+            try:
+                with self._load.during("update_s"):
+                    report = await self.in_thread(
+                        lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
+                        name="update",
+                        deadline_s=UPDATE_DEADLINE_S,
+                    )
+            except REFUSED as error:
+                if is_worth_another_try(error, tries):
+                    self.log.warning("update_failed", batch=batch.batch_id, tries=tries, reason=str(error))
+                    continue
+                if ends_training(error, self._refused_in_a_row):
+                    raise
+                self._refused_in_a_row += isinstance(error, NonFiniteUpdate)
+                await self._refuse(batch, blame(error, groups), str(error))
+                return None
+            self._refused_in_a_row = 0
+            return report
+        raise AssertionError("unreachable: the count has no end")
+
+    async def _refuse(self, batch: m.BatchLease, found: Blame, detail: str) -> None:
+        """Durable when this returns. The curator notices when it is asked next: the record refuses it."""
+        self.log.error(
+            "batch_refused",
+            batch=batch.batch_id,
+            groups=found.group_ids,
+            demonstrations=found.pool_ids,
+            reason=found.reason,
+            detail=detail,
+        )
+        call = m.RefuseBatch(
+            batch_id=batch.batch_id,
+            fence=batch.fence,
+            group_ids=found.group_ids,
+            pool_ids=found.pool_ids,
+            reason=found.reason,
+            detail=detail,
+        )
+        await write(self, call)
 
     async def _save(self) -> Path:
         return await self.in_thread(

@@ -16,13 +16,10 @@ from torch import Tensor
 
 from dart.training.advantage import members, step_advantages
 from dart.training.entropy import entropy_threshold, is_kept
+from dart.training.refusal import MalformedStep
 from dart.types import Group, Step
 
 T = TypeVar("T")
-
-
-class MalformedStep(ValueError):
-    """A recorded step whose token ids and log-probs do not belong together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +71,7 @@ def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None)
             continue
         threshold = -math.inf if entropy_quantile is None else entropy_threshold(group, entropy_quantile)
         for member, advantage in zip(members(group), advantages, strict=True):
-            is_in_loss = [is_kept(_checked(step), threshold) for step in member.steps]
+            is_in_loss = [is_kept(_checked(step, group.group_id), threshold) for step in member.steps]
             steps += len(is_in_loss)
             low_entropy += is_in_loss.count(False)
             kept += [
@@ -87,14 +84,10 @@ def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None)
     )
 
 
-def _checked(step: Step) -> Step:
+def _checked(step: Step, group_id: int) -> Step:
     tokens, logprobs, entropies = len(step.token_ids), len(step.logprobs), len(step.entropies)
     if logprobs not in (0, tokens) or entropies not in (0, tokens):
-        raise MalformedStep(
-            f"step with answer {step.answer!r} (policy version {step.policy_version}) has "
-            f"{tokens} token ids, {logprobs} log-probs and {entropies} entropies; "
-            "it was not recorded by an engine of this system"
-        )
+        raise MalformedStep(step, group_id)
     return step
 
 

@@ -27,24 +27,11 @@ from dart.training.batch import StepSample, chunks, pad_answers, split_evenly, s
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.loss import LossConfig, TokenBatch, dart_loss, sequence_mean_token_mean
 from dart.training.mismatch import MismatchTally
+from dart.training.refusal import NonFiniteUpdate, NothingToLearn
 from dart.training.scoring import prefix_of, score_steps
 from dart.types import Group
 
 OPTIMIZER_FILE = "optimizer.pt"
-
-
-class NothingToLearn(ValueError):
-    """No group of the batch has rewards that differ."""
-
-
-class NonFiniteUpdate(RuntimeError):
-    """A loss or a gradient is not a finite number; the policy is as it was before the update."""
-
-    def __init__(self, what: str, value: float, version: int) -> None:
-        super().__init__(
-            f"the {what} of the update on policy version {version} is {value}; nothing was applied: "
-            "drop this batch, and lower the learning rate if it happens again"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

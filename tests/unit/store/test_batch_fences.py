@@ -3,7 +3,7 @@
 import pytest
 
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, Commit
+from dart.store.records import Batch, Commit, Refusal
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
 
@@ -46,6 +46,37 @@ def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle
     if settle == "commit":
         record.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     else:
-        record.release_batch(batch.batch_id)
+        record.refuse_batch(batch.batch_id, 1, (), (), "test", "")
     with pytest.raises(StoreConflict, match=r"batch 1 is (consumed|released)"):
         record.relet_batch(batch.batch_id, 90.0)
+
+
+def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: Store) -> None:
+    good, bad = [finished_group(record) for _ in range(2)]
+    batch = record.lease_batch((good, bad), 60.0)
+    for wanted in (Refusal.REFUSED, Refusal.DUPLICATE):
+        assert (
+            record.refuse_batch(batch.batch_id, 1, (bad,), (), "damaged_screenshot", "it is gone") == wanted
+        )
+    assert [group.group_id for group in record.snapshot().groups] == [good]
+    assert (record.conservation().dropped, record.open_batch()) == (1, None)
+    assert record.integrity(0) == ()
+    again = record.lease_batch((good,), 60.0)
+    assert record.commit_update(again.batch_id, 1, 1, "checkpoints/1", {}) == Commit.COMMITTED
+
+
+def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None:
+    group_id = finished_group(record)
+    batch = record.lease_batch((group_id,), 60.0)
+    record.relet_batch(batch.batch_id, 90.0)
+    assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == Refusal.FENCED
+    with pytest.raises(StoreConflict, match="not \\[99\\]"):
+        record.refuse_batch(batch.batch_id, 2, (99,), (), "not_finite", "")
+    assert record.open_batch() is not None
+
+
+def finished_group(record: Store) -> int:
+    group_id = record.open_group("click-test", 7, 1, 10, 0)
+    lease = record.lease_rollout(group_id, "env-000", 60.0)
+    record.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease))
+    return group_id

@@ -289,7 +289,7 @@ def test_a_batch_given_back_can_be_leased_again(store: Store) -> None:
     group_id = ready_group(store)
     batch_id = store.lease_batch([group_id], 60.0).batch_id
     for _ in range(2):
-        store.release_batch(batch_id)
+        store.refuse_batch(batch_id, 1, (), (), "test", "")
     assert store.open_batch() is None
     with pytest.raises(StoreConflict, match="is released"):
         store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
@@ -300,9 +300,9 @@ def test_a_batch_given_back_can_be_leased_again(store: Store) -> None:
 def test_a_batch_given_back_twice_leaves_its_groups_next_batch_alone(store: Store) -> None:
     group_id = ready_group(store)
     first = store.lease_batch([group_id], 60.0).batch_id
-    store.release_batch(first)
+    store.refuse_batch(first, 1, (), (), "test", "")
     second = store.lease_batch([group_id], 60.0).batch_id
-    store.release_batch(first)
+    store.refuse_batch(first, 1, (), (), "test", "")
     found = store.open_batch()
     assert found is not None
     assert (found.batch_id, found.group_ids) == (second, (group_id,))
@@ -312,7 +312,7 @@ def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
     with pytest.raises(StoreConflict, match="was consumed by version 1"):
-        store.release_batch(batch_id)
+        store.refuse_batch(batch_id, 1, (), (), "test", "")
 
 
 def test_the_base_version_is_added_once(store: Store) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 import pytest
 
 from dart.training.batch import (
-    MalformedStep,
     chunks,
     pad_answers,
     split_evenly,
     step_samples,
 )
+from dart.training.refusal import MalformedStep
 from dart.types import Demonstration, Group, Step
 
 

@@ -20,7 +20,8 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobMissing
 from dart.training.checkpoint import latest_good, load_checkpoint
-from dart.training.learner import Learner, LearnerConfig, NonFiniteUpdate, NothingToLearn
+from dart.training.learner import Learner, LearnerConfig
+from dart.training.refusal import NonFiniteUpdate, NothingToLearn
 from dart.training.scoring import score_steps
 from dart.types import Demonstration, Group, Step
 

@@ -13,13 +13,16 @@ from actors.testing import Bench
 from dart import messages as m
 from dart.config import Config
 from dart.modelled.learner import ModelledLearner
+from dart.observe.events import BATCH_REFUSED
 from dart.observe.load import LOAD
 from dart.store.actor import StoreActor
+from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
 from dart.store.records import Batch
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
 from dart.training.actor import BatchTaken, TrainerActor
+from dart.training.refusal import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
 
 CONFIG = Config().model_dump(mode="json") | {
     "training": Config().training.model_dump(mode="json") | {"learner": "modelled"},
@@ -65,11 +68,15 @@ def batch(tmp_path: Path) -> Batch:
     """A leased batch of one complete group with spread, in a record of its own."""
     with Store(tmp_path / "store.db") as store:
         store.add_version("base")
-        group_id = store.open_group("click-test", 7, 2, 10, 0)
-        for reward in (1.0, 0.0):
-            lease = store.lease_rollout(group_id, "env-000", 1e12)
-            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
-        return store.lease_batch((group_id,), 1e12)
+        return complete_batch(store)
+
+
+def complete_batch(store: Store) -> Batch:
+    group_id = store.open_group("click-test", 7, 2, 10, 0)
+    for reward in (1.0, 0.0):
+        lease = store.lease_rollout(group_id, "env-000", 1e12)
+        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+    return store.lease_batch((group_id,), 1e12)
 
 
 def relet(tmp_path: Path, batch: Batch) -> Batch:
@@ -155,3 +162,80 @@ def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
     assert (curator.committed, len(refusals)) == ([], 0)
     bench.advance(1.0)
     assert curator.committed == [1]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[int]:
+    """The first updates end with an error; returns the versions on which one was tried."""
+    tried: list[int] = []
+    update = ModelledLearner.update
+
+    def refused(self: ModelledLearner, groups: Any, blobs_dir: Path) -> Any:
+        tried.append(self.version)
+        if len(tried) <= times:
+            raise error
+        return update(self, groups, blobs_dir)
+
+    monkeypatch.setattr(ModelledLearner, "update", refused)
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "reason"),
+    [
+        (BlobMissing("0" * 64, "screenshot 0 is missing"), 1, "damaged_screenshot"),
+        (NonFiniteUpdate("loss", float("nan"), 0), TRIES, "not_finite"),
+    ],
+)
+def test_a_batch_that_cannot_be_trained_is_given_back_and_the_run_goes_on(
+    bench: Bench,
+    tmp_path: Path,
+    batch: Batch,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    tries: int,
+    reason: str,
+) -> None:
+    tried = failing(monkeypatch, error, times=tries)
+    started(bench, tmp_path, lease_of(batch), m.RunOver())
+    bench.settle()
+    assert len(tried) == tries
+    with StoreReader(tmp_path / "store.db") as store:
+        assert store.open_batch() is None
+        assert store.totals().drops == {reason: 2}
+        told = store.newest_event(BATCH_REFUSED)
+        assert store.integrity(0) == ()
+    assert told is not None
+    assert (told.data["groups"], told.data["detail"]) == (str(batch.group_ids[0]), str(error))
+
+
+def test_an_update_that_is_finite_the_second_time_is_kept(
+    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1)
+    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    bench.settle()
+    assert curator.committed == [1]
+
+
+def test_a_policy_that_makes_every_batch_not_finite_ends_training(
+    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1000)
+    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    for _ in range(REFUSED_IN_A_ROW - 1):
+        bench.settle()
+        curator.answers = [lease_of(another_batch(tmp_path)), wait, wait]
+        bench.advance(1.0)
+    bench.settle()
+    curator.answers = [lease_of(another_batch(tmp_path))]
+    with pytest.raises(NonFiniteUpdate):
+        bench.advance(1.0)
+    with StoreReader(tmp_path / "store.db") as store:
+        assert store.open_batch() is not None
+        assert store.totals().drops == {"not_finite": 2 * REFUSED_IN_A_ROW}
+
+
+def another_batch(tmp_path: Path) -> Batch:
+    with Store(tmp_path / "store.db") as store:
+        return complete_batch(store)
