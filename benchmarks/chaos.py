@@ -23,37 +23,32 @@ everything.
 
 import argparse
 import json
-import os
-import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from actors.board import ActorState, Board, Vitals
+from benchmarks import chaos_report as report
 from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF, machine
-from dart.environments.faulty import Injected, Injection, read_injections
+from benchmarks.chaos_faults import Fault, Injector, plan, small_disk
+from dart.config import load_config
+from dart.environments.faulty import read_injections
+from dart.store.errors import StoreError
 from dart.store.reader import StoreReader
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIG = REPOSITORY / "configs" / "chaos.toml"
 OUT = Path(__file__).parent / "out" / "chaos.json"
-
-THROUGHPUT_GOAL = 0.85
-FAULTS_PER_MINUTE = 10.0
-JUDGED_FROM_MINUTES = 20.0
-"""A shorter run has too few updates to compare throughputs, and its faults are denser."""
 
 AROUND_MINUTES = 1.5
 """The runs last this much longer than asked for: to start, to come to rest, and for the last update."""
@@ -61,370 +56,11 @@ AROUND_MINUTES = 1.5
 REST_S = 35.0
 """At the end of training nothing new is done to the run, so that the last victims can serve again."""
 
-GAP_S = 3.0
-"""Nothing is done sooner than this after the last."""
+OVERTIME_S = 180.0
+"""A run that has not ended this long after it should have hangs."""
 
 START_DEADLINE_S = 180.0
-DISK_MIB = 512
-DISK_FULL, LOCKED = "disk full", "database locked"
-LASTS_S = {DISK_FULL: 15.0, LOCKED: 8.0}
 POLL_S = 0.1
-
-
-# ---- the plan ----
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Something that is to be done to the run."""
-
-    at_s: float
-    """After training began."""
-    kind: str
-    """SIGKILL, SIGSTOP, disk full, database locked."""
-    victim: str = ""
-    """An actor, or `env-` and `rollout-` for any of them."""
-
-
-CENTRAL = ("store", "trainer", "environment_pool", "curator", "rollout_pool", "weight_sync")
-SIGNALS = ("SIGKILL", "SIGSTOP")
-
-
-def plan(minutes: float, seed: int, *, has_small_disk: bool) -> list[Planned]:
-    """What is done when. Each central actor is killed and then stopped, as far as time allows."""
-    draw = random.Random(seed)
-    end_s = 60.0 * minutes
-    found = []
-    pairs = [(kind, victim) for kind in SIGNALS for victim in CENTRAL]
-    apart_s = max(20.0, end_s / (len(pairs) + 1))
-    for number, (kind, victim) in enumerate(pairs, start=1):
-        found.append(Planned(number * apart_s, kind, victim))
-    for victim, every_s in (("env-", 40.0), ("rollout-", 150.0)):
-        every_s = max(every_s * min(1.0, minutes / 30.0), every_s / 5)
-        for number in range(1, int(end_s / every_s) + 1):
-            kind = SIGNALS[number - 1] if number <= 2 else draw.choices(SIGNALS, weights=(2, 1))[0]
-            found.append(Planned((number - 0.5) * every_s, kind, victim))
-    for share in (0.3, 0.7) if minutes >= JUDGED_FROM_MINUTES else (0.5,):
-        if has_small_disk:
-            found.append(Planned(share * end_s, DISK_FULL))
-        found.append(Planned((share + 0.15) * end_s, LOCKED))
-    return sorted((fault for fault in found if fault.at_s < end_s), key=lambda fault: fault.at_s)
-
-
-# ---- doing it ----
-
-
-@dataclass(slots=True)
-class Fault:
-    """Something that was done to the run."""
-
-    kind: str
-    victim: str
-    at_s: float
-    unix_s: float
-    """Of the signal; of a disk or a lock: when it was given back."""
-    slot: int = -1
-    incarnation: int = 0
-    ready_after_s: float | None = None
-    """Until the next incarnation took work."""
-    served_after_s: float | None = None
-    """Until it did some, where the board shows that."""
-
-
-class Injector:
-    """Carries the plan out on a living run and watches its victims come back."""
-
-    def __init__(self, run: runs.Run, faults: Sequence[Planned], seed: int) -> None:
-        self._run = run
-        self._board = Board(run.paths.board)
-        self._plan = list(faults)
-        self._draw = random.Random(f"victims/{seed}")
-        self._taken: tuple[Fault, Callable[[], None]] | None = None
-        """Disk or database, and what gives it back; at most one at a time."""
-        self._last_s = -GAP_S
-        self.done: list[Fault] = []
-
-    def tick(self, now_s: float) -> None:
-        """What is due, `now_s` seconds after training began."""
-        self.watch()
-        if self._taken is not None and now_s >= self._taken[0].at_s + LASTS_S[self._taken[0].kind]:
-            self.give_back()
-        if now_s < self._last_s + GAP_S:
-            return
-        due = (fault for fault in self._plan if fault.at_s <= now_s)
-        done = next((fault for fault in due if self._carry_out(fault, now_s)), None)
-        if done is not None:
-            self._plan.remove(done)
-            self._last_s = now_s
-
-    def give_back(self) -> None:
-        """Disk or database, now."""
-        if self._taken is not None:
-            fault, release = self._taken
-            release()
-            fault.unix_s = time.time()
-            self._taken = None
-
-    def _carry_out(self, planned: Planned, now_s: float) -> bool:
-        """False when it has to wait: the victim is down, or it is central and anybody is."""
-        if planned.kind in LASTS_S:
-            return self._take(planned, now_s)
-        hit = {fault.slot for fault in self.done if fault.kind in SIGNALS and fault.ready_after_s is None}
-        if planned.victim in CENTRAL and (hit or not self._all_up()):
-            return False
-        victims = [row for row in self._rows() if is_up(row) and self._is_meant(row, planned.victim)]
-        victims = [row for row in victims if row.slot not in hit]
-        if not victims:
-            return False
-        victim = self._draw.choice(victims)
-        fault = Fault(planned.kind, victim.name, now_s, time.time(), victim.slot, victim.incarnation)
-        with suppress(ProcessLookupError):
-            os.kill(victim.pid, signal.Signals[planned.kind])
-            self._note(fault)
-        return True
-
-    def _take(self, planned: Planned, now_s: float) -> bool:
-        if self._taken is not None:
-            return False
-        fault = Fault(planned.kind, "", now_s, time.time())
-        is_disk = planned.kind == DISK_FULL
-        release = fill_disk(self._run.directory.parent) if is_disk else lock_database(self._run.paths.store)
-        self._taken = fault, release
-        self._note(fault)
-        return True
-
-    def _note(self, fault: Fault) -> None:
-        self.done.append(fault)
-        print(f"{fault.at_s:7.1f} s  {fault.kind} {fault.victim}".rstrip(), flush=True)
-
-    def watch(self) -> None:
-        """Look who is back."""
-        rows = {row.slot: row for row in self._rows()}
-        newest = max((row.gauge_version for row in rows.values() if row.name == "trainer"), default=0)
-        engines = [row.gauge_version for row in rows.values() if is_any(row.name, "rollout-") and is_up(row)]
-        for fault in self.done:
-            row = rows.get(fault.slot)
-            if row is None or fault.served_after_s is not None or row.incarnation <= fault.incarnation:
-                continue
-            if fault.ready_after_s is None and is_up(row):
-                fault.ready_after_s = time.time() - fault.unix_s
-            serves = row.messages > 0 if is_any(fault.victim, "rollout-") else bool(engines)
-            if fault.victim == "weight_sync":
-                serves = bool(engines) and min(engines) >= newest
-            if fault.ready_after_s is not None and serves:
-                fault.served_after_s = time.time() - fault.unix_s
-
-    def _rows(self) -> list[Vitals]:
-        return [row for row in self._board.rows() if row.state is not ActorState.FREE]
-
-    def _all_up(self) -> bool:
-        return all(
-            is_up(row) for row in self._rows() if not row.name.endswith("~") and row.parent != "launcher"
-        )
-
-    def _is_meant(self, row: Vitals, victim: str) -> bool:
-        return is_any(row.name, victim) if victim.endswith("-") else row.name == victim
-
-
-def is_any(name: str, prefix: str) -> bool:
-    """Whether it is one of a pool's children: `rollout-0` of `rollout-`, and not its supervisor."""
-    return name.startswith(prefix) and name.removeprefix(prefix).isdigit()
-
-
-def is_up(row: Vitals) -> bool:
-    """It runs and takes work."""
-    return row.state is ActorState.RUNNING and row.ready
-
-
-def fill_disk(disk: Path) -> Callable[[], None]:
-    """Take all that is free on this disk; returns what gives it back."""
-    ballast = disk / "ballast"
-    with ballast.open("wb") as file:
-        size = 1 << 24
-        while size:
-            try:
-                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), size)
-            except OSError:
-                size //= 2
-    return lambda: ballast.unlink(missing_ok=True)
-
-
-def lock_database(store: Path) -> Callable[[], None]:
-    """Hold the write lock of the record, as a second writer would; returns what lets it go."""
-    connection = sqlite3.connect(store, timeout=5.0, isolation_level=None, check_same_thread=False)
-    with suppress(sqlite3.OperationalError):
-        connection.execute("BEGIN IMMEDIATE")
-    return connection.close
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[bool]:
-    """A disk of its own at this folder, if one may be mounted; whether it was."""
-    folder.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
-    try:
-        is_mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        is_mounted = False
-    try:
-        yield is_mounted
-    finally:
-        if is_mounted:
-            subprocess.run(["umount", "--lazy", str(folder)], check=False)
-
-
-# ---- what came of it ----
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """One stored trajectory."""
-
-    environment: str
-    began_unix_s: float
-    """When its start screen was there: the environment worked."""
-    stored_unix_s: float
-
-
-def recovery_s(fault: Fault, episodes: Sequence[Episode], commits: Sequence[float]) -> float | None:
-    """From a fault to the first real work after it; None when there was none.
-
-    An environment shows the first screen of an episode that gets stored; so does any environment after the
-    store, the curator or a supervisor was hit. The trainer commits an update (its wait for a batch included);
-    a rollout actor has proved itself by a generate and has requests again; weight_sync has every engine at
-    the newest version; after a full disk or a lock, a trajectory is stored.
-    """
-    if fault.kind in LASTS_S:
-        return _first(fault.unix_s, (episode.stored_unix_s for episode in episodes), fault.unix_s)
-    if fault.ready_after_s is None:
-        return None
-    if is_any(fault.victim, "rollout-") or fault.victim == "weight_sync":
-        return fault.served_after_s
-    back_unix_s = fault.unix_s + fault.ready_after_s
-    if fault.victim == "trainer":
-        return _first(back_unix_s, commits, fault.unix_s)
-    starts = (
-        episode.began_unix_s
-        for episode in episodes
-        if not is_any(fault.victim, "env-") or episode.environment == fault.victim
-    )
-    return _first(back_unix_s, starts, fault.unix_s)
-
-
-def injected_recovery_s(injection: Injection, episodes: Sequence[Episode]) -> float | None:
-    """From a fault inside an environment to the first screen of its next episode that gets stored."""
-    own = (episode.began_unix_s for episode in episodes if episode.environment == injection.environment)
-    return _first(injection.unix_s, own, injection.unix_s)
-
-
-def _first(after: float, moments: Any, since: float) -> float | None:
-    later = [moment for moment in moments if moment >= after]
-    return min(later) - since if later else None
-
-
-def group_name(victim: str) -> str:
-    """`env-003` and its like under one name."""
-    return next((prefix + "N" for prefix in ("env-", "rollout-") if is_any(victim, prefix)), victim)
-
-
-def recoveries(
-    faults: Sequence[Fault],
-    injections: Sequence[Injection],
-    episodes: Sequence[Episode],
-    commits: Sequence[float],
-) -> dict[str, list[float | None]]:
-    """Times to recovery by kind."""
-    found: defaultdict[str, list[float | None]] = defaultdict(list)
-    for fault in faults:
-        found[f"{fault.kind} {group_name(fault.victim)}".strip()].append(recovery_s(fault, episodes, commits))
-    for injection in injections:
-        found[f"injected {injection.kind.value}"].append(injected_recovery_s(injection, episodes))
-    return dict(sorted(found.items()))
-
-
-def faulted_and_stored(store: Path, injections: Sequence[Injection]) -> list[tuple[int, int]]:
-    """Leases (rollout, fence) in which a fault struck and which became a trajectory all the same.
-
-    A reset that fails strikes no episode: it is tried again, from nothing, before there is one.
-    """
-    struck = {
-        (injection.rollout_id, injection.fence)
-        for injection in injections
-        if injection.rollout_id and injection.kind is not Injected.FAILED_RESET
-    }
-    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-        stored = set(connection.execute("SELECT rollout_id, fence FROM trajectories"))
-    return sorted(struck & stored)
-
-
-def episodes_of(store: Path) -> list[Episode]:
-    query = """
-        SELECT t.environment, t.started_unix_s + s.observe_ms / 1000, t.stored_unix_s
-        FROM trajectories t JOIN steps s ON s.rollout_id = t.rollout_id AND s.step = 0
-    """  # what was observed first is the screen after the reset
-    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-        return [Episode(*row) for row in connection.execute(query)]
-
-
-def useful_actions(store: Path, begins_unix_s: float, ends_unix_s: float) -> int:
-    """Environment steps that entered updates committed in this time."""
-    return sum(
-        episode.num_steps
-        for episode in runs.finished_trajectories(store)
-        if episode.trained_unix_s is not None and begins_unix_s < episode.trained_unix_s <= ends_unix_s
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What was promised of one thing, and whether it was kept."""
-
-    what: str
-    found: str
-    is_kept: bool
-
-
-def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:
-    """Everything that must hold."""
-    books, left = outcome["audit"], outcome["left_behind"]
-    never_back = [kind for kind, times in outcome["recovery_s"].items() if None in times]
-    is_long = minutes >= JUDGED_FROM_MINUTES
-    wanted = int(FAULTS_PER_MINUTE * minutes)
-    ratio = outcome["throughput_ratio"]
-    code = outcome["exit_code"]
-    faulted = outcome["faulted_and_stored"]
-    found = [
-        Verdict(what="the run under faults finishes", found=f"exit code {code}", is_kept=code == 0),
-        Verdict(what="rollouts lost: 0", found=str(books["lost"]), is_kept=books["lost"] == 0),
-        Verdict(what="rollouts doubled: 0", found=str(books["doubled"]), is_kept=books["doubled"] == 0),
-        Verdict(
-            what="the record's audit finds nothing",
-            found="; ".join(books["violations"]) or "nothing",
-            is_kept=not books["violations"],
-        ),
-        Verdict(what="processes left behind: 0", found=str(list(left.values()) or 0), is_kept=not left),
-        Verdict(what="faulted attempts stored: 0", found=str(faulted or 0), is_kept=not faulted),
-        Verdict(
-            what="every victim serves again", found=", ".join(never_back) or "yes", is_kept=not never_back
-        ),
-    ]
-    if is_long:
-        found += [
-            Verdict(
-                what=f"at least {wanted} faults",
-                found=str(outcome["faults"]),
-                is_kept=outcome["faults"] >= wanted,
-            ),
-            Verdict(
-                what=f"useful throughput at least {THROUGHPUT_GOAL:.0%} of the run beside it",
-                found="not known" if ratio is None else f"{ratio:.1%}",
-                is_kept=ratio is not None and ratio >= THROUGHPUT_GOAL,
-            ),
-        ]
-    return found
-
-
-# ---- the program ----
 
 
 class NotStarted(RuntimeError):
@@ -455,9 +91,10 @@ def has_trained(run: runs.Run) -> bool:
 
 
 def torment(calm: runs.Run, struck: runs.Run, injector: Injector, seconds: float) -> None:
-    """Carry the plan out, tell how it goes, and wait until both runs have ended."""
+    """Carry the plan out, tell how it goes, and wait until both runs have ended, or hang."""
     began_s, told_s = time.monotonic(), 0.0
-    while not struck.is_over:
+    now_s = 0.0
+    while not (struck.is_over and calm.is_over) and now_s < seconds + REST_S + OVERTIME_S:
         now_s = time.monotonic() - began_s
         if now_s <= seconds:
             injector.tick(now_s)
@@ -472,8 +109,6 @@ def torment(calm: runs.Run, struck: runs.Run, injector: Injector, seconds: float
             )
         time.sleep(POLL_S)
     injector.give_back()
-    while not calm.is_over:
-        time.sleep(POLL_S)
 
 
 def told(run: runs.Run) -> str:
@@ -481,7 +116,7 @@ def told(run: runs.Run) -> str:
     try:
         with StoreReader(run.paths.store) as reader:
             newest, totals = reader.latest_version(), reader.totals()
-    except Exception as error:  # a database that is locked or has no room is what this program is about
+    except (StoreError, sqlite3.Error) as error:  # locked, or no room: what this program is about
         return f"unreadable now ({type(error).__name__})"
     return f"{0 if newest is None else newest.version} updates, {totals.trajectories} trajectories"
 
@@ -508,7 +143,13 @@ def chaos(
         seconds = training_ends_unix_s(struck) - REST_S - begins_unix_s
         injector = Injector(struck, plan(seconds / 60.0, seed, has_small_disk=has_disk), seed)
         torment(calm, struck, injector, seconds)
-        return outcome_of(struck, calm, injector.done, (begins_unix_s, begins_unix_s + seconds))
+        hangs = {
+            name: run.last_words(2)
+            for name, run in (("under faults", struck), ("beside", calm))
+            if not run.is_over
+        }
+        found = outcome_of(struck, calm, injector.done, (begins_unix_s, begins_unix_s + seconds))
+        return found | {"hangs": hangs, "never_due": [asdict(one) for one in injector.left]}
 
 
 def training_ends_unix_s(run: runs.Run) -> float:
@@ -523,10 +164,11 @@ def outcome_of(
     left = struck.left_behind()
     store = struck.paths.store
     injections = read_injections(struck.directory / "faults")
-    useful, beside = useful_actions(store, *window), useful_actions(calm.paths.store, *window)
+    useful = report.useful_actions(store, *window)
+    beside = report.useful_actions(calm.paths.store, *window)
     # Environments have faults to the very end; whoever met one in the last seconds has nothing left to serve.
     in_time = [injection for injection in injections if injection.unix_s <= window[1]]
-    times = recoveries(faults, in_time, episodes_of(store), runs.commit_times(store))
+    times = report.recoveries(faults, in_time, report.episodes_of(store), runs.commit_times(store))
     return {
         "exit_code": struck.process.returncode,
         "last_words": struck.last_words() if struck.process.returncode else "",
@@ -534,44 +176,15 @@ def outcome_of(
         "minutes": (window[1] - window[0]) / 60.0,
         "faults": len(faults) + len(injections),
         "faults_by_kind": dict(Counter(kind for kind, found in times.items() for _ in found)),
-        "audit": runs.audit(store),
+        "audit": runs.audit(store, load_config(struck.paths.config).curation.staleness),
         "left_behind": {str(pid): command for pid, command in left.items()},
-        "faulted_and_stored": faulted_and_stored(store, injections),
+        "faulted_and_stored": report.faulted_and_stored(store, injections),
         "useful_actions": useful,
         "useful_actions_beside": beside,
         "throughput_ratio": useful / beside if beside else None,
         "recovery_s": times,
         "signals": [asdict(fault) for fault in faults],
     }
-
-
-def table(outcome: Mapping[str, Any], judged: Sequence[Verdict]) -> str:
-    """For people."""
-    minutes = outcome["minutes"]
-    lines = [
-        f"{outcome['faults']} faults in {minutes:.1f} minutes; seconds until the first real work after each:"
-    ]
-    lines.append(f"    {'':30}{'count':>7}{'median':>9}{'worst':>9}")
-    for kind, times in outcome["recovery_s"].items():
-        known = [found for found in times if found is not None]
-        if known:
-            median, _, _ = runs.median_and_quartiles(known)
-            lines.append(f"    {kind:30}{len(times):7}{median:9.2f}{max(known):9.2f}")
-        else:
-            lines.append(f"    {kind:30}{len(times):7}{'never':>9}")
-    ratio = outcome["throughput_ratio"]
-    per_minute = outcome["useful_actions"] / minutes, outcome["useful_actions_beside"] / minutes
-    lines.append(
-        f"useful actions a minute: {per_minute[0]:.1f}; beside it, without faults: {per_minute[1]:.1f}"
-        + ("" if ratio is None else f" ({ratio:.1%})")
-    )
-    books = outcome["audit"]
-    lines.append(
-        f"issued {books['issued']} = trained {books['trained']} + dropped {books['dropped']} + "
-        f"stored {books['stored']} + leased {books['leased']}"
-    )
-    lines += [f"{'kept  ' if v.is_kept else 'BROKEN'}  {v.what}: {v.found}" for v in judged]
-    return "\n".join(lines)
 
 
 def as_pair(override: str) -> tuple[str, Any]:
@@ -617,8 +230,8 @@ def main() -> int:
         except NotStarted as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-    judged = verdicts(outcome, options.minutes)
-    print(table(outcome, judged))
+    judged = report.verdicts(outcome, options.minutes)
+    print(report.table(outcome, judged))
     whole = {
         "command": " ".join(["python -m benchmarks.chaos", *sys.argv[1:]]),
         "machine": machine(),

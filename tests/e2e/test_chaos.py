@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import LOCKED
+from benchmarks.chaos_faults import LOCKED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 900.0

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chaos
-from benchmarks.chaos import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Episode, Fault, Planned
+from benchmarks import chaos, chaos_report
+from benchmarks.chaos_faults import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Fault, Planned, is_any, plan
+from benchmarks.chaos_report import Episode
 from dart.environments.faulty import Injected, Injection
 
 
@@ -17,7 +18,7 @@ def of_kind(planned: list[Planned]) -> Counter[tuple[str, str]]:
 
 
 def test_half_an_hour_hits_every_kind_of_actor_in_both_ways_and_the_disk_and_the_database_twice() -> None:
-    counts = of_kind(chaos.plan(30.0, 0, has_small_disk=True))
+    counts = of_kind(plan(30.0, 0, has_small_disk=True))
 
     assert {(kind, victim): counts[kind, victim] for kind in SIGNALS for victim in CENTRAL} == {
         (kind, victim): 1 for kind in SIGNALS for victim in CENTRAL
@@ -29,7 +30,7 @@ def test_half_an_hour_hits_every_kind_of_actor_in_both_ways_and_the_disk_and_the
 
 
 def test_a_short_run_kills_every_kind_of_actor_and_fills_the_disk() -> None:
-    planned = chaos.plan(3.0, 0, has_small_disk=True)
+    planned = plan(3.0, 0, has_small_disk=True)
     counts = of_kind(planned)
 
     assert all(counts["SIGKILL", victim] == 1 for victim in CENTRAL)
@@ -40,16 +41,14 @@ def test_a_short_run_kills_every_kind_of_actor_and_fills_the_disk() -> None:
 
 
 def test_the_plan_is_in_order_ends_in_time_and_is_the_same_for_the_same_seed() -> None:
-    planned = chaos.plan(10.0, 4, has_small_disk=True)
-    assert (
-        planned == sorted(planned, key=lambda fault: fault.at_s) == chaos.plan(10.0, 4, has_small_disk=True)
-    )
-    assert planned != chaos.plan(10.0, 5, has_small_disk=True)
+    planned = plan(10.0, 4, has_small_disk=True)
+    assert planned == sorted(planned, key=lambda fault: fault.at_s) == plan(10.0, 4, has_small_disk=True)
+    assert planned != plan(10.0, 5, has_small_disk=True)
     assert 0 < planned[0].at_s < planned[-1].at_s < 600.0
 
 
 def test_without_a_small_disk_only_the_database_is_locked() -> None:
-    counts = of_kind(chaos.plan(30.0, 0, has_small_disk=False))
+    counts = of_kind(plan(30.0, 0, has_small_disk=False))
     assert counts[DISK_FULL, ""] == 0
     assert counts[LOCKED, ""] == 2
 
@@ -69,7 +68,7 @@ def test_every_planned_signal_has_a_number() -> None:
     ],
 )
 def test_children_of_a_pool_are_told_from_everybody_else(name: str, prefix: str, is_one: bool) -> None:
-    assert chaos.is_any(name, prefix) is is_one
+    assert is_any(name, prefix) is is_one
 
 
 EPISODES = [
@@ -105,7 +104,7 @@ def fault(kind: str, victim: str, **known: Any) -> Fault:
     ],
 )
 def test_recovery_ends_with_real_work(struck: Fault, seconds: float | None) -> None:
-    assert chaos.recovery_s(struck, EPISODES, COMMITS) == pytest.approx(seconds)
+    assert chaos_report.recovery_s(struck, EPISODES, COMMITS) == pytest.approx(seconds)
 
 
 def injection(environment: str, unix_s: float) -> Injection:
@@ -128,7 +127,9 @@ def test_recoveries_are_told_by_kind_of_fault_and_of_victim() -> None:
         fault("SIGKILL", "env-001", ready_after_s=2.0),
         fault("SIGSTOP", "store", ready_after_s=1.0),
     ]
-    found = chaos.recoveries(faults, [injection("env-000", 101.0), injection("env-001", 111.0)], EPISODES, [])
+    found = chaos_report.recoveries(
+        faults, [injection("env-000", 101.0), injection("env-001", 111.0)], EPISODES, []
+    )
     assert found == {"SIGKILL env-N": [6.0, 3.0], "SIGSTOP store": [3.0], "injected crash": [5.0, None]}
 
 
@@ -136,6 +137,9 @@ def outcome(**changed: Any) -> dict[str, Any]:
     books = {"lost": 0, "doubled": 0, "violations": []}
     sound = {
         "exit_code": 0,
+        "exit_code_beside": 0,
+        "hangs": {},
+        "never_due": [],
         "audit": books,
         "left_behind": {},
         "faulted_and_stored": [],
@@ -147,7 +151,9 @@ def outcome(**changed: Any) -> dict[str, Any]:
 
 
 def broken(minutes: float = 30.0, **changed: Any) -> list[str]:
-    return [verdict.what for verdict in chaos.verdicts(outcome(**changed), minutes) if not verdict.is_kept]
+    return [
+        verdict.what for verdict in chaos_report.verdicts(outcome(**changed), minutes) if not verdict.is_kept
+    ]
 
 
 def test_a_sound_run_breaks_nothing() -> None:
@@ -158,6 +164,10 @@ def test_a_sound_run_breaks_nothing() -> None:
     ("changed", "what"),
     [
         ({"exit_code": 75}, "the run under faults finishes"),
+        ({"exit_code": None, "hangs": {"under faults": "waits"}}, "the run under faults finishes"),
+        ({"exit_code_beside": 75}, "so does the one beside it"),
+        ({"exit_code_beside": None, "hangs": {"beside": "waits"}}, "so does the one beside it"),
+        ({"never_due": [{"at_s": 3.0, "kind": "SIGSTOP", "victim": "store"}]}, "everything planned was done"),
         ({"audit": {"lost": 1, "doubled": 0, "violations": []}}, "rollouts lost: 0"),
         ({"audit": {"lost": 0, "doubled": 2, "violations": []}}, "rollouts doubled: 0"),
         ({"audit": {"lost": 0, "doubled": 0, "violations": ["gap"]}}, "the record's audit finds nothing"),
