@@ -73,6 +73,11 @@ class Settings:
             )
 
     @property
+    def kept_rewards(self) -> int:
+        """Newest rewards of each task that are read from the record."""
+        return self.task_rules.kept_rewards
+
+    @property
     def task_rules(self) -> TaskRules:
         """The part about single tasks."""
         return TaskRules(

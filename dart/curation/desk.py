@@ -59,7 +59,7 @@ class Record(Protocol):
 
     async def group(self, group_id: int) -> GroupRecord: ...
 
-    async def snapshot(self) -> Snapshot: ...
+    async def snapshot(self, recent_rewards: int) -> Snapshot: ...
 
 
 Clock = Callable[[], float]
@@ -73,7 +73,9 @@ async def open_desk(
     on_decision: Callable[[TaskDecision], None] = lambda _: None,
 ) -> "Desk":
     """A desk that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
-    desk = Desk(settings, record, Curator(settings, await record.snapshot()), clock, on_decision)
+    desk = Desk(
+        settings, record, Curator(settings, await record.snapshot(settings.kept_rewards)), clock, on_decision
+    )
     await desk.settle()
     return desk
 
@@ -267,7 +269,7 @@ class Desk:
         await self.settle()
 
     async def _read_again(self) -> None:
-        snapshot = await self.record.snapshot()
+        snapshot = await self.record.snapshot(self.settings.kept_rewards)
         outside = self.curator.outside
         self.curator = Curator(self.settings, snapshot, self.curator.serving_version)
         self.curator.outside = outside

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from dart.curation import groups
 from dart.store.errors import StoreConflict
 from dart.store.records import (
+    RECENT_REWARDS,
     Batch,
     Commit,
     Conservation,
@@ -31,8 +32,6 @@ from dart.store.records import (
 from dart.types import FaultKind, RolloutLease, RolloutState
 
 T = TypeVar("T")
-
-RECENT_REWARDS = 32
 
 
 @dataclass(slots=True)
@@ -235,10 +234,11 @@ class MemoryRecord:
     async def group(self, group_id: int) -> GroupRecord:
         return self._row(self._group(group_id))
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
+        """Of each task this record has `RECENT_REWARDS` at most."""
         return Snapshot(
             groups=tuple(self._row(self._groups[group_id]) for group_id in self._live),
-            tasks=tuple(self._statistics(task_id) for task_id in sorted(self._tasks)),
+            tasks=tuple(self._statistics(task_id, recent_rewards) for task_id in sorted(self._tasks)),
             batch=self._batch,
             version=self.version,
         )
@@ -406,12 +406,12 @@ class MemoryRecord:
     def _row(self, group: _Group) -> GroupRecord:
         return replace(group.row, rollouts=tuple(one.row for one in group.members.values()))
 
-    def _statistics(self, task_id: str) -> TaskStatistics:
+    def _statistics(self, task_id: str, recent_rewards: int) -> TaskStatistics:
         task = self._tasks[task_id]
         return TaskStatistics(
             task_id=task_id,
             groups_opened=task.groups_opened,
-            recent_rewards=tuple(task.rewards),
+            recent_rewards=tuple(task.rewards)[-recent_rewards:],
             longest_success_steps=task.longest_success_steps,
             decided=dict(task.decided),
             demonstrations=tuple(one for one in self._pool.values() if one.task_id == task_id),

@@ -15,10 +15,13 @@ from dart.curation.quarantine import HEALTHY, Health, Limits, Rest
 from dart.curation.quota import GroupPlan, Quota, success
 from dart.curation.selection import next_seed, turn
 from dart.curation.step_cap import StepCap
-from dart.store.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
-
-KEPT_REWARDS = 32
-"""Of each task, like the record's own statistics; more where a group may have more rollouts."""
+from dart.store.records import (
+    RECENT_REWARDS,
+    DecisionKind,
+    DemonstrationSummary,
+    TaskDecision,
+    TaskStatistics,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,11 @@ class TaskRules:
     step_cap: StepCap | None = None
     quarantine: Limits | None = None
     order_seed: int = 0
+
+    @property
+    def kept_rewards(self) -> int:
+        """Newest rewards of each task that are remembered: N of them are decided by."""
+        return max(RECENT_REWARDS, self.quota.group.rollouts)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,7 +238,7 @@ class Tasks:
         task = Task(
             task_id=statistics.task_id,
             groups_opened=statistics.groups_opened,
-            rewards=deque(statistics.recent_rewards, maxlen=max(KEPT_REWARDS, rules.quota.group.rollouts)),
+            rewards=deque(statistics.recent_rewards, maxlen=rules.kept_rewards),
             longest_success_steps=statistics.longest_success_steps,
             rollouts=rules.quota.at_first(None if number is None else int(number.after)),
             step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),

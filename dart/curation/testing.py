@@ -1,6 +1,7 @@
 """The desk over a store of the same process, for tests."""
 
 from dart.store.records import (
+    RECENT_REWARDS,
     Batch,
     GroupRecord,
     Release,
@@ -66,5 +67,5 @@ class LocalRecord:
     async def group(self, group_id: int) -> GroupRecord:
         return self.store.group(group_id)
 
-    async def snapshot(self) -> Snapshot:
-        return self.store.snapshot()
+    async def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
+        return self.store.snapshot(recent_rewards)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from dart.config import Config
 from dart.config_layers import did_you_mean, near
+from dart.curation.actor import settings_of
+from dart.curation.tasks import Task, Tasks
 from dart.errors import UsageError
 from dart.observe.live import in_words
 from dart.observe.report import family_of
@@ -59,14 +61,15 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
     """Every task of the run, in the order of its configuration."""
     now_s = time.time() if now_unix_s is None else now_unix_s
     known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
+    curated = Tasks(config.tasks.train, known.values(), settings_of(config).task_rules)
     drops, finished = store.drops_by_task(), store.finished_by_task()
     return [
         _report(
             task_id,
             known.get(task_id),
+            curated[task_id],
             drops=drops.get(task_id, {}),
             finished=finished.get(task_id, 0),
-            config=config,
             now_s=now_s,
         )
         for task_id in config.tasks.train
@@ -76,43 +79,32 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
 def _report(
     task_id: str,
     known: TaskStatistics | None,
+    curated: Task,
     *,
     drops: Mapping[str, int],
     finished: int,
-    config: Config,
     now_s: float,
 ) -> TaskReport:
+    """What holds is what the curator's own rules make of what was decided: a switch may be off by now."""
     rewards = known.recent_rewards if known else ()
-    decided = known.decided if known else {}
     pool = known.demonstrations if known else ()
-    rest = resting(decided.get(DecisionKind.QUARANTINE), now_s)
+    rest = curated.health.rest
+    is_resting = rest is not None and not curated.health.is_tried(now_s)
     return TaskReport(
         task_id=task_id,
         groups=known.groups_opened if known else 0,
         finished=finished,
         success_rate=sum(reward > SUCCESS for reward in rewards) / len(rewards) if rewards else None,
         recent=len(rewards),
-        rollouts=decided_number(decided.get(DecisionKind.ROLLOUTS), config.curation.rollouts_per_group),
-        step_cap=decided_number(decided.get(DecisionKind.STEP_CAP), config.curation.step_cap),
+        rollouts=curated.rollouts,
+        step_cap=curated.step_cap,
         longest_success_steps=known.longest_success_steps if known else None,
-        resting_until_unix_s=float(rest.after) if rest else None,
-        resting_reason=rest.reason if rest else "",
+        resting_until_unix_s=rest.until_unix_s if rest is not None and is_resting else None,
+        resting_reason=curated.why_it_rests if is_resting else "",
         demonstrations=sum(not one.dropped for one in pool),
         uses=sum(one.uses for one in pool),
         drops=drops,
     )
-
-
-def decided_number(decision: TaskDecision | None, otherwise: int) -> int:
-    """What was decided last, or what holds while nothing was."""
-    return int(decision.after) if decision is not None else otherwise
-
-
-def resting(decision: TaskDecision | None, now_unix_s: float) -> TaskDecision | None:
-    """The decision by which a task rests now; None when it does not."""
-    if decision is None or not decision.after or float(decision.after) <= now_unix_s:
-        return None
-    return decision
 
 
 def find_task(name: str, tasks: Sequence[str]) -> str:

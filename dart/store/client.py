@@ -129,5 +129,5 @@ class RecordClient:
     async def group(self, group_id: int) -> GroupRecord:
         return self._reader.group(group_id)
 
-    async def snapshot(self) -> Snapshot:
-        return self._reader.snapshot()
+    async def snapshot(self, recent_rewards: int) -> Snapshot:
+        return self._reader.snapshot(recent_rewards)

@@ -15,6 +15,7 @@ from dart.store.engine import named_errors, open_engine
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
 from dart.store.records import (
+    RECENT_REWARDS,
     Batch,
     Conservation,
     DemonstrationSummary,
@@ -115,7 +116,7 @@ class StoreReader:
 
     # what to play next
 
-    def snapshot(self, recent_rewards: int = 32) -> Snapshot:
+    def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
         """Everything a restarted curator needs, with the last rewards of every task."""
         with self._transaction() as connection:
             newest = queries.newest_version(connection)
@@ -146,7 +147,7 @@ class StoreReader:
             packed = connection.execute(queries.PARKED_STEPS, {"key": rollout_id}).scalar()
             return () if packed is None else unpack_steps(packed)
 
-    def task_statistics(self, recent_rewards: int = 32) -> tuple[TaskStatistics, ...]:
+    def task_statistics(self, recent_rewards: int = RECENT_REWARDS) -> tuple[TaskStatistics, ...]:
         """Statistics of every task that had a group, a decision or a demonstration, by name."""
         with self._transaction() as connection:
             return queries.statistics_of_tasks(connection, recent_rewards)

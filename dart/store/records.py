@@ -201,6 +201,10 @@ class Version:
     created_unix_s: float
 
 
+RECENT_REWARDS = 32
+"""Of each task that are read where nobody needs more: a group may have more rollouts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatistics:
     """What is known about one task from training."""

@@ -200,3 +200,9 @@ def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     reopened(store, SETTINGS)
     assert store.totals(now_unix_s=NOW).drops == {"stale": 2}
+
+
+def test_a_restarted_curator_remembers_as_many_rewards_as_a_group_has_rollouts(store: Store) -> None:
+    settings = replace(SETTINGS, quota=FixedQuota(GroupPlan(rollouts=40, step_cap=10)))
+    lease = played(reopened(store, settings), store, *[1.0, 0.0] * 20)
+    assert len(reopened(store, settings).curator.tasks[lease.task_id].rewards) == 40

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from dart.config import Config
-from dart.config_sections import Tasks
 from dart.errors import UsageError
 from dart.observe import tasks
 from dart.store.records import DecisionKind, TaskDecision
@@ -21,7 +20,16 @@ NOON = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
 """Today, local time."""
 
 TASKS = ("miniwob/click-tab", "miniwob/click-test")
-CONFIG = Config(tasks=Tasks(train=TASKS))
+CONFIG = Config.model_validate(
+    {
+        "tasks": {"train": TASKS},
+        "curation": {
+            "rollout_number": {"enabled": True},
+            "trajectory_length": {"enabled": True},
+            "quarantine": {"enabled": True},
+        },
+    }
+)
 
 
 @pytest.fixture
@@ -47,7 +55,7 @@ FEWER = decision(DecisionKind.ROLLOUTS, "8", "4", "success 0.80 over the last 8"
 SHORTER = decision(DecisionKind.STEP_CAP, "10", "3", "the longest success has 2 steps", 5.0)
 RESTS = decision(DecisionKind.QUARANTINE, "", str(NOON + 310), "20 attempts in a row ended by a fault", 10.0)
 RELEASED = decision(
-    DecisionKind.QUARANTINE, str(NOON + 310), "", "it was played well after 300 s of rest", 320.0
+    DecisionKind.QUARANTINE, str(NOON + 310), "", "a group had a success after 300 s of rest", 320.0
 )
 
 
@@ -70,7 +78,7 @@ def test_the_history_says_in_words_what_changed_when_and_why() -> None:
         "12:00:00  N 8 -> 4: success 0.80 over the last 8 (version 12)",
         "12:00:05  step cap 10 -> 3: the longest success has 2 steps (version 12)",
         "12:00:10  in quarantine until 12:05:10: 20 attempts in a row ended by a fault (version 12)",
-        "12:05:20  released: it was played well after 300 s of rest (version 12)",
+        "12:05:20  released: a group had a success after 300 s of rest (version 12)",
     ]
 
 
@@ -89,6 +97,22 @@ def test_a_task_is_reported_with_what_was_decided_last(store: Store) -> None:
     assert (first.success_rate, first.recent, first.finished) == (0.75, 4, 4)
     assert (first.groups, first.drops, first.resting_until_unix_s) == (1, {"no_spread": 1}, None)
     assert (second.rollouts, second.step_cap, second.success_rate) == (8, 10, None)
+
+
+def test_what_was_decided_does_not_hold_where_the_switch_is_off_or_the_bounds_have_changed(
+    store: Store,
+) -> None:
+    store.record_decisions((FEWER, SHORTER, RESTS))
+    parts = ("rollout_number", "trajectory_length", "quarantine")
+    off = {"curation": {name: {"enabled": False} for name in parts}, "tasks": {"train": TASKS}}
+    task, _ = tasks.task_reports(store, Config.model_validate(off), NOON)
+    assert (task.rollouts, task.step_cap, task.resting_until_unix_s, task.resting_reason) == (8, 10, None, "")
+
+    smaller = CONFIG.model_copy(
+        update={"curation": CONFIG.curation.model_copy(update={"rollouts_per_group": 3})}
+    )
+    task, _ = tasks.task_reports(store, smaller, NOON)
+    assert task.rollouts == 3
 
 
 def test_a_task_rests_until_the_time_that_was_decided_or_until_it_is_released(store: Store) -> None:
