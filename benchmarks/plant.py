@@ -304,7 +304,9 @@ class Plant:
         self._idle = deque(self.playing.names)
         self._members: dict[int, list[Played]] = {}
         """By group."""
-        self._sync = Sync(all_at_once=config.rollout.sync == "all_at_once", version=0)
+        self._sync = Sync(
+            all_at_once=config.rollout.sync == "all_at_once", share=config.rollout.sync_share, version=0
+        )
         for name in self.playing.engines:
             self._sync.up(name, 0)
         self._updating = Share(self.clock)

@@ -132,6 +132,8 @@ class Rollout(Section):
     """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`)."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
     """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
+    sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
+    """One at a time means at most this share of the engines at a time, and at least one."""
     weight_update: Literal["swap", "drain"] = "swap"
     """swap: weights change between two batches of an engine, waiting requests are answered by the new ones;
     drain: an engine takes no requests and answers those it has before its weights change."""

@@ -2,13 +2,15 @@
 
 Two ways through the pool:
 
-    one at a time   a worker is out while it loads, the others go on answering; the oldest version goes first
+    one at a time   a worker is out while it loads, the others go on answering; the oldest version goes first.
+                    Of many a share at a time, else a round of n loads would take longer than an update
     all at once     every worker holds, loads, and goes on when the last one is done (the coupled way)
 
 What holds whatever happens, in any order:
 
-* A sync never overlaps another: one at a time has one worker loading, all at once begins no round before the
-  last one ended. So one at a time never takes out the last worker that serves, unless there is no other.
+* A sync never overlaps another: one at a time has one worker loading, or its share, all at once begins no
+  round before the last one ended. So one at a time never takes out the last worker that serves, unless there
+  is no other.
 * A load that is told is of the newest version then. A newer one supersedes those that wait; it never
   interrupts a worker that is loading.
 * A worker that fails is left where it is, tried again after a while that doubles, and at once when there is
@@ -60,8 +62,10 @@ class Sync:
     Tell it what happens, then ask `next_actions`; carry those out and tell it how they ended.
     """
 
-    def __init__(self, *, all_at_once: bool = False, version: int = -1) -> None:
-        """version   the newest one that is published"""
+    def __init__(self, *, all_at_once: bool = False, share: float = 0.0, version: int = -1) -> None:
+        """share     of the workers that may load at a time, at least one
+        version   the newest one that is published"""
+        self._share = share
         self.target = version
         self.required = -1
         """Nothing older may be served any more; -1 before any worker was seen."""
@@ -147,14 +151,14 @@ class Sync:
         """What to do now, in this order; nothing while a sync is in progress."""
         while self._resting and self._resting[0][0] <= now_s:
             self._wake()
-        if self._loading:
+        if len(self._loading) >= self._most_at_once:
             return []
         actions: list[Load | Serve] = [Serve(worker, self._workers[worker].version) for worker in self._held]
         self._held.clear()
         while (worker := self._pop_stale()) is not None:
             self._loading[worker] = self.target
             actions.append(Load(worker, self.target, hold=self._is_all_at_once))
-            if not self._is_all_at_once:
+            if not self._is_all_at_once and len(self._loading) >= self._most_at_once:
                 break
         return actions
 
@@ -170,6 +174,11 @@ class Sync:
         return self._well.least()
 
     # ---- how ----
+
+    @property
+    def _most_at_once(self) -> int:
+        """How many may be loading before the next one has to wait; a round of all is one whole."""
+        return 1 if self._is_all_at_once else max(1, int(self._share * len(self._workers)))
 
     def _is_current(self, ticket: int, worker: str) -> bool:
         known = self._workers.get(worker)

@@ -64,7 +64,7 @@ class WeightSyncActor(Actor):
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
         self._reader = StoreReader(Path(self.args["store"]))
-        self._sync = Sync(all_at_once=rollout.sync == "all_at_once")
+        self._sync = Sync(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._newest = m.VersionPublished(version=-1, folder="")
         self._workers = {name: _Worker(name) for name in self.args["workers"]}
         self._news: list[m.EventDraft] = []
