@@ -16,6 +16,7 @@ from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.records import Evaluation, Phase
 from dart.store.store import Store
+from dart.store.testing import trajectory_for
 from dart.types import RolloutLease
 
 TASK = "modelled/0"
@@ -190,3 +191,24 @@ def test_an_evaluation_that_always_fails_is_left_out_and_interruptions_do_not_co
         measured.bench.tell("curator", failed)
     measured.bench.settle()
     assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == left
+
+
+def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measured: System) -> None:
+    with Store(measured.path) as store:
+        for _, seed in tuple(measured.bench.actor("curator")._missing[Phase.AFTER]):
+            store.record_evaluation(evaluation(Phase.AFTER, seed, version=0))
+        group_id = store.open_group(TASK, 7, 2, 10, 0)
+        for reward in (1.0, 0.0):
+            lease = store.lease_rollout(group_id, ENV, 1e12)
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        batch = store.lease_batch((group_id,), 1e12)
+        store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
+    measured.bench.kill("curator")
+    measured.start_curator(training_ends_unix_s=0.0)
+    slot = measured.bench.board.find(ENGINE)
+    assert slot is not None
+    assert measured.work() == m.Wait(
+        retry_after_s=POLL_S, reason="the newest version is not served by every rollout actor yet"
+    )
+    measured.bench.board.set(slot, gauge_version=1)
+    assert isinstance(measured.work(), m.EvaluationTask)
