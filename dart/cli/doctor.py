@@ -16,11 +16,11 @@ def doctor(
     data: Annotated[
         bool,
         typer.Option(
-            "--data", help="Check the record, the screenshots and the checkpoints (checked without it, too)."
+            "--data", help="Check the record, the screenshots and the checkpoints: so far all it can check."
         ),
-    ] = True,
+    ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Read every screenshot and checkpoint, not only what is needed.")
+        bool, typer.Option("--full", help="With --data: read every screenshot and checkpoint.")
     ] = False,
     run_dir: RunDir = None,
     as_json: AsJson = False,
@@ -35,8 +35,9 @@ def doctor(
     * `dartrl doctor --data --full --run-dir runs/laptop`
     """
     with errors_as_exit_codes():
-        if data:
-            _check_data(run_dir, full=full, as_json=as_json)
+        if not data:
+            raise typer.BadParameter("name what to check: `dartrl doctor --data` checks what a run has kept")
+        _check_data(run_dir, full=full, as_json=as_json)
 
 
 def _check_data(run_dir: Path | None, *, full: bool, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
 
-from dart.store.records import BatchState, Conservation, DecisionKind, GroupState
+from dart.store.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
 from dart.store.schema import (
     batches,
     counters,
@@ -179,18 +179,23 @@ def broken_references(connection: Connection) -> list[Finding]:
 
 
 def stale_steps(connection: Connection, bound: int, since_version: int) -> list[Finding]:
-    """Invariant fresh: a batch that made version v was trained at v - 1; no step is older than v - 1 - K."""
+    """Invariant fresh: a batch that made version v was trained at v - 1; no step is older than v - 1 - K.
+
+    K is the one that held then, recorded with the version; `bound` where none is.
+    """
+    held = func.coalesce(func.json_extract(versions.c.metrics, f"$.{STALENESS_BOUND}"), bound)
     query = (
-        select(trajectories.c.rollout_id, trajectories.c.oldest_version, batches.c.version)
+        select(trajectories.c.rollout_id, trajectories.c.oldest_version, batches.c.version, held)
         .join(rollouts, rollouts.c.rollout_id == trajectories.c.rollout_id)
         .join(batches, batches.c.batch_id == rollouts.c.batch_id)
+        .join(versions, versions.c.version == batches.c.version)
         .where(
-            trajectories.c.oldest_version < batches.c.version - 1 - bound, batches.c.version > since_version
+            trajectories.c.oldest_version < batches.c.version - 1 - held, batches.c.version > since_version
         )
     )
     return [
-        Finding(f"played at version {oldest}, trained into {version}, bound {bound}", f"rollout {rollout_id}")
-        for rollout_id, oldest, version in connection.execute(query)
+        Finding(f"played at version {oldest}, trained into {version}, bound {k:g}", f"rollout {rollout_id}")
+        for rollout_id, oldest, version, k in connection.execute(query)
     ]
 
 

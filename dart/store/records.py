@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from dart.types import RolloutState
 
+STALENESS_BOUND = "staleness_bound"
+"""Among the figures of a version: how old a step might be, in versions, when it was trained."""
+
 
 class Finish(StrEnum):
     """What became of a reported trajectory."""

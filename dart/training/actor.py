@@ -22,7 +22,7 @@ from dart.config import Config
 from dart.observe.load import LOAD, LoadMeter
 from dart.store.client import write
 from dart.store.reader import StoreReader
-from dart.store.records import Commit
+from dart.store.records import STALENESS_BOUND, Commit
 from dart.store.room import await_room
 from dart.training.refusal import (
     REFUSED,
@@ -104,7 +104,8 @@ class TrainerActor(Actor):
         report = await self._trained_on(batch, groups)
         if report is None:
             return
-        metrics = _metrics(report, staleness, groups)
+        bound = {STALENESS_BOUND: float(self._config.curation.staleness)}
+        metrics = _metrics(report, staleness, groups) | bound
         with self._load.during("blocked_s"):
             folder = await await_room(self, f"checkpoint {self._learner.version}", self._save)
             await self._commit(batch, folder, metrics)

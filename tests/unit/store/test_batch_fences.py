@@ -75,6 +75,17 @@ def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None
     assert record.open_batch() is not None
 
 
+@pytest.mark.parametrize(("recorded", "is_late"), [({}, True), ({"staleness_bound": 1.0}, False)])
+def test_what_was_fresh_when_it_was_trained_stays_so_under_a_smaller_bound(
+    record: Store, recorded: dict[str, float], is_late: bool
+) -> None:
+    for version, metrics in ((1, {}), (2, recorded)):
+        batch = record.lease_batch((finished_group(record),), 60.0)
+        record.commit_update(batch.batch_id, 1, version, f"checkpoints/{version}", metrics)
+    assert bool(record.integrity(0)) is is_late
+    assert record.integrity(1) == ()
+
+
 def finished_group(record: Store) -> int:
     group_id = record.open_group("click-test", 7, 1, 10, 0)
     lease = record.lease_rollout(group_id, "env-000", 60.0)

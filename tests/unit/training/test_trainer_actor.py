@@ -110,6 +110,7 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
     assert newest is not None
     assert newest.version == 1
     assert newest.metrics["staleness_p95"] == 0.0
+    assert newest.metrics["staleness_bound"] == Config().curation.staleness
     assert (books.trained, books.holds) == (2, True)
 
 
