@@ -1,12 +1,15 @@
 """The books of the record, counted from sources that know nothing of each other."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, case, func, literal, or_, select
 
 from dart.store.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
 from dart.store.schema import (
+    attempts,
     batches,
     counters,
     decisions,
@@ -17,6 +20,7 @@ from dart.store.schema import (
     pool_steps,
     rollouts,
     steps,
+    tallies,
     task_statistics,
     trajectories,
     versions,
@@ -43,7 +47,11 @@ class Finding:
 
 def conservation(connection: Connection) -> Conservation:
     """Invariant one-fate in figures: the counter of issued rollouts against the states of the rows."""
-    states = {row.state: row[1] for row in connection.execute(STATES)}
+    return books_of(connection, {row.state: row[1] for row in connection.execute(STATES)})
+
+
+def books_of(connection: Connection, states: Mapping[str, int]) -> Conservation:
+    """The counter of issued rollouts beside how many are in which state."""
     return Conservation(
         issued=counter(connection, "issued"),
         trained=states.get(RolloutState.TRAINED, 0),
@@ -75,6 +83,7 @@ def violations(
         *parked_without_lease(connection),
         *miscounted_demonstrations(connection),
         *miscounted_tasks(connection),
+        *miscounted_tallies(connection),
         *unreadable_decisions(connection),
         *version_gaps(connection),
         *broken_references(connection),
@@ -281,6 +290,36 @@ def miscounted_tasks(connection: Connection) -> list[Finding]:
         for task, counted in counted_of.items()
         if kept_of.get(task) != counted
     ]
+
+
+TALLIED = {
+    "state": (literal(""), rollouts.c.state),
+    "drop": (literal(""), rollouts.c.drop_reason),
+    "outcome": (literal(""), trajectories.c.outcome),
+    "fault": (literal(""), attempts.c.fault_kind),
+    "group_drop": (groups.c.task_id, groups.c.drop_reason),
+}
+
+
+def miscounted_tallies(connection: Connection) -> list[Finding]:
+    """What was counted as it happened against a recount of the rows."""
+    return [
+        Finding(f"kept are {kept.get(key, 0)}, counted {counted.get(key, 0)}", f"tally {what} of {key[1]!r}")
+        for what, (task, name) in TALLIED.items()
+        if (kept := kept_tally(connection, what)) != (counted := recount(connection, task, name))
+        for key in sorted({*kept, *counted})
+        if kept.get(key, 0) != counted.get(key, 0)
+    ]
+
+
+def kept_tally(connection: Connection, what: str) -> dict[tuple[str, str], int]:
+    query = select(tallies).where(tallies.c.what == what, tallies.c.value != 0)
+    return {(row.task_id, row.name): row.value for row in connection.execute(query)}
+
+
+def recount(connection: Connection, task: Any, name: Any) -> dict[tuple[str, str], int]:
+    query = select(task, name, func.count()).where(name.is_not(None)).group_by(task, name)
+    return {(row[0], row[1]): row[2] for row in connection.execute(query)}
 
 
 def unreadable_decisions(connection: Connection) -> list[Finding]:

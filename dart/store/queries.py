@@ -37,6 +37,7 @@ from dart.store.schema import (
     pool_steps,
     rollouts,
     steps,
+    tallies,
     task_statistics,
     trajectories,
     versions,
@@ -92,10 +93,10 @@ EVENTS_SINCE = (
 NEWEST_EVENT = (
     select(events).where(events.c.kind == bindparam("kind")).order_by(events.c.event_id.desc()).limit(1)
 )
-DROPS_BY_TASK = (
-    select(groups.c.task_id, groups.c.drop_reason, func.count().label("dropped"))
-    .where(groups.c.drop_reason.is_not(None))
-    .group_by(groups.c.task_id, groups.c.drop_reason)
+TALLY = (
+    select(tallies)
+    .where(tallies.c.what == bindparam("what"), tallies.c.value > 0)
+    .order_by(tallies.c.task_id, tallies.c.name)
 )
 RECENT_SUCCESS = select(func.avg(trajectories.c.reward)).where(
     trajectories.c.rollout_id.in_(
@@ -185,10 +186,9 @@ def scalar(connection: Connection, query: Any) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def tally(connection: Connection, column: Any) -> dict[str, int]:
-    """How many rows have each value of a column; null is left out."""
-    query = select(column, func.count()).where(column.is_not(None)).group_by(column).order_by(column)
-    return {row[0]: row[1] for row in connection.execute(query)}
+def tally(connection: Connection, what: str) -> dict[str, int]:
+    """How many rows say what, as counted when they began to; `what` as in the table `tallies`."""
+    return {row.name: row.value for row in connection.execute(TALLY, {"what": what})}
 
 
 def newest_version(connection: Connection) -> Version | None:

@@ -32,10 +32,8 @@ from dart.store.records import (
 )
 from dart.store.rows import read_trajectory, unpack_steps
 from dart.store.schema import (
-    attempts,
     evaluations,
     parked,
-    rollouts,
     steps,
     task_statistics,
     trajectories,
@@ -183,9 +181,9 @@ class StoreReader:
     # what to show
 
     def conservation(self) -> Conservation:
-        """The books of invariant one-fate."""
+        """The books of invariant one-fate, from what was counted as it happened; `integrity` recounts."""
         with self._transaction() as connection:
-            return audit.conservation(connection)
+            return audit.books_of(connection, queries.tally(connection, "state"))
 
     def integrity(
         self, staleness_bound: int | None = None, since_version: int = 0
@@ -219,9 +217,9 @@ class StoreReader:
                 steps_per_minute=float(
                     connection.execute(queries.STEPS_SINCE, {"since_unix_s": now - 60.0}).scalar_one()
                 ),
-                outcomes=queries.tally(connection, trajectories.c.outcome),
-                faults=queries.tally(connection, attempts.c.fault_kind),
-                drops=queries.tally(connection, rollouts.c.drop_reason),
+                outcomes=queries.tally(connection, "outcome"),
+                faults=queries.tally(connection, "fault"),
+                drops=queries.tally(connection, "drop"),
                 fenced=audit.counter(connection, "fenced") + audit.counter(connection, "fenced_commits"),
             )
 
@@ -268,14 +266,14 @@ class StoreReader:
         """Groups that were dropped, by task and reason."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
         with self._transaction() as connection:
-            for row in connection.execute(queries.DROPS_BY_TASK):
-                found[row.task_id][row.drop_reason] = row.dropped
+            for row in connection.execute(queries.TALLY, {"what": "group_drop"}):
+                found[row.task_id][row.name] = row.value
         return dict(found)
 
     def parkings(self) -> tuple[int, int]:
         """How often an episode was parked, and how many are parked now."""
         with self._transaction() as connection:
-            ever = queries.scalar(connection, select(func.coalesce(func.sum(rollouts.c.resumes), 0)))
+            ever = queries.tally(connection, "parking").get("", 0)
             return ever, queries.scalar(connection, select(func.count()).select_from(parked))
 
     def finished_by_task(self) -> dict[str, int]:

@@ -118,7 +118,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conservation:
-    """The books of invariant one-fate: issued is a counter of its own, the others count rows."""
+    """The books of invariant one-fate: issued is a counter of its own."""
 
     issued: int = 0
     trained: int = 0

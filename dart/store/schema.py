@@ -197,6 +197,16 @@ decisions = Table(
 )
 Index("decisions_by_task", decisions.c.task_id, decisions.c.kind, decisions.c.decision_id)
 
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("what", String, primary_key=True, comment="state, drop, outcome, fault, group_drop or parking"),
+    Column("task_id", String, primary_key=True, comment="empty where it is not counted by task"),
+    Column("name", String, primary_key=True),
+    Column("value", Integer, nullable=False),
+    comment="rows by what they say, counted by triggers, recounted by the audit",
+)
+
 batches = Table(
     "batches",
     metadata,

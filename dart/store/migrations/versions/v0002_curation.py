@@ -16,6 +16,7 @@ def upgrade() -> None:
     create_pool()
     create_task_statistics()
     create_decisions()
+    create_tallies()
 
 
 def add_columns() -> None:
@@ -118,3 +119,48 @@ def create_decisions() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("decisions_by_task", "decisions", ["task_id", "kind", "decision_id"])
+
+
+ADD = """
+    INSERT INTO tallies (what, task_id, name, value) VALUES ('{what}', {task}, {name}, 1)
+    ON CONFLICT (what, task_id, name) DO UPDATE SET value = value + 1;
+"""
+
+
+def create_tallies() -> None:
+    """Triggers count, so that no writer can forget to."""
+    op.create_table(
+        "tallies",
+        sa.Column("what", sa.String, primary_key=True),
+        sa.Column("task_id", sa.String, primary_key=True),
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("value", sa.Integer, nullable=False),
+    )
+    for what, task, name, table in (
+        ("state", "''", "state", "rollouts"),
+        ("drop", "''", "drop_reason", "rollouts"),
+        ("outcome", "''", "outcome", "trajectories"),
+        ("fault", "''", "fault_kind", "attempts"),
+        ("group_drop", "task_id", "drop_reason", "groups"),
+    ):
+        op.execute(
+            f"INSERT INTO tallies SELECT '{what}', {task}, {name}, count(*) FROM {table} "
+            f"WHERE {name} IS NOT NULL GROUP BY 2, 3"
+        )
+    state = ADD.format(what="state", task="''", name="new.state")
+    left = "UPDATE tallies SET value = value - 1 WHERE what = 'state' AND task_id = '' AND name = old.state;"
+    parking = ADD.format(what="parking", task="''", name="''")
+    drop = ADD.format(what="drop", task="''", name="new.drop_reason")
+    outcome = ADD.format(what="outcome", task="''", name="new.outcome")
+    fault = ADD.format(what="fault", task="''", name="new.fault_kind")
+    group_drop = ADD.format(what="group_drop", task="new.task_id", name="new.drop_reason")
+    for name, event, body in (
+        ("rollout_issued", "INSERT ON rollouts", state),
+        ("rollout_moved", "UPDATE OF state ON rollouts WHEN new.state != old.state", left + state),
+        ("rollout_parked", "UPDATE OF resumes ON rollouts WHEN new.resumes > old.resumes", parking),
+        ("rollout_dropped", "UPDATE OF drop_reason ON rollouts WHEN new.drop_reason IS NOT NULL", drop),
+        ("trajectory_stored", "INSERT ON trajectories", outcome),
+        ("attempt_spent", "INSERT ON attempts", fault),
+        ("group_dropped", "UPDATE OF drop_reason ON groups WHEN new.drop_reason IS NOT NULL", group_drop),
+    ):
+        op.execute(f"CREATE TRIGGER {name} AFTER {event} BEGIN {body} END")
