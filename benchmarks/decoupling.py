@@ -104,7 +104,6 @@ CELLS = (
         base={
             "training.groups_per_update": 4,
             "modelled.steps_sigma": 0.9,
-            "modelled.tokens_median": 30,  # 60 steps of 80 tokens are more than one message carries (64 KiB)
             "curation.step_cap": 60,
             "curation.staleness": 3,
         },

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from actors.codec import message
 from dart.store.records import Evaluation, TaskDecision
-from dart.types import FaultKind, GenerateRequest, Generation, RolloutLease, Step, Trajectory
+from dart.types import FaultKind, GenerateRequest, Generation, RolloutLease, Trajectory
 
 message(RolloutLease)
 message(Generation)
@@ -294,12 +294,23 @@ class ReleaseRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """The steps of an episode, in a file (`dart.store.parcels`): they may be more than mail carries."""
+
+    path: str
+    sha256: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRollout:
     """Answered by Verdict, after it is durable."""
 
     rollout_id: int
     fence: int
     trajectory: Trajectory
+    """Without its steps."""
+    steps: Parcel
 
 
 @message
@@ -309,7 +320,7 @@ class ParkRollout:
 
     rollout_id: int
     fence: int
-    steps: tuple[Step, ...]
+    steps: Parcel
     reason: str
     max_resumes: int
 

@@ -11,6 +11,7 @@ On restart the curator takes the lease of the dead incarnation back and the roll
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ from dart.observe.load import LOAD, LoadMeter
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.client import write
+from dart.store.parcels import discard, send
 from dart.store.reader import StoreReader
 from dart.store.records import Evaluation, Finish, Phase
+from dart.store.room import await_room
 from dart.types import FaultKind, RolloutLease, Step, Trajectory
 
 STORE_PATIENCE_S = 60.0
@@ -64,6 +67,8 @@ class EnvironmentActor(Actor):
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         scratch.mkdir(parents=True)
+        self._parcels = paths.scratch / "parcels"
+        self._parcels.mkdir(exist_ok=True)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
@@ -206,12 +211,17 @@ class EnvironmentActor(Actor):
             instruction=played.instruction,
             outcome=played.outcome,
             reward=played.reward,
-            steps=played.steps,
+            steps=(),
             started_unix_s=played.started_unix_s,
             duration_s=played.duration_s,
         )
-        call = m.FinishRollout(rollout_id=lease.rollout_id, fence=lease.fence, trajectory=trajectory)
-        verdict = await self._write(call)
+        verdict = await self._send(
+            lease,
+            played.steps,
+            lambda steps: m.FinishRollout(
+                rollout_id=lease.rollout_id, fence=lease.fence, trajectory=trajectory, steps=steps
+            ),
+        )
         self.log.info(
             "trajectory_ended",
             task=lease.task_id,
@@ -242,14 +252,17 @@ class EnvironmentActor(Actor):
         if not isinstance(work, RolloutLease):
             self.tell("curator", self._evaluation_failed(work, str(interrupted), is_interrupted=True))
             return
-        call = m.ParkRollout(
-            rollout_id=work.rollout_id,
-            fence=work.fence,
-            steps=interrupted.steps,
-            reason=f"{self.identity.name} stops",
-            max_resumes=self._config.curation.max_resumes,
+        verdict = await self._send(
+            work,
+            interrupted.steps,
+            lambda steps: m.ParkRollout(
+                rollout_id=work.rollout_id,
+                fence=work.fence,
+                steps=steps,
+                reason=f"{self.identity.name} stops",
+                max_resumes=self._config.curation.max_resumes,
+            ),
         )
-        verdict = await self._write(call)
         self.log.info(
             "episode_parked", rollout=work.rollout_id, steps=len(interrupted.steps), verdict=verdict.value
         )
@@ -276,6 +289,16 @@ class EnvironmentActor(Actor):
             detail=detail,
             is_interrupted=is_interrupted,
         )
+
+    async def _send(
+        self, lease: RolloutLease, steps: tuple[Step, ...], call_with: Callable[[m.Parcel], Any]
+    ) -> m.Verdict:
+        """A write that brings steps along; they are on the disk until the store has them."""
+        name = f"{lease.rollout_id}-{lease.fence}"
+        parcel = await await_room(self, "the steps of an episode", lambda: send(self._parcels, name, steps))
+        verdict = await self._write(call_with(parcel))
+        discard(parcel)
+        return verdict
 
     async def _write(self, call: Any) -> m.Verdict:
         """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.

@@ -8,12 +8,14 @@ On restart it opens the database again; nothing else is needed
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
 from dart import messages as m
 from dart.observe.events import PAUSED
+from dart.store import parcels
 from dart.store.errors import StoreBusy, StoreConflict
 from dart.store.store import Store
 from dart.types import RolloutLease
@@ -76,11 +78,11 @@ class StoreActor(Actor):
 
     @receives(m.FinishRollout)
     def finish_rollout(self, call: m.FinishRollout, sender: Sender) -> Any:
-        return self._write(
-            lambda store: m.Verdict(
-                value=store.finish_rollout(call.rollout_id, call.fence, call.trajectory).value
-            )
-        )
+        def write(store: Store) -> m.Verdict:
+            trajectory = replace(call.trajectory, steps=parcels.opened(call.steps))
+            return m.Verdict(value=store.finish_rollout(call.rollout_id, call.fence, trajectory).value)
+
+        return self._write(write)
 
     @receives(m.ParkRollout)
     def park_rollout(self, call: m.ParkRollout, sender: Sender) -> Any:
@@ -89,7 +91,7 @@ class StoreActor(Actor):
                 value=store.park_rollout(
                     call.rollout_id,
                     call.fence,
-                    call.steps,
+                    parcels.opened(call.steps),
                     call.reason,
                     call.max_resumes,
                     self._max_attempts,
