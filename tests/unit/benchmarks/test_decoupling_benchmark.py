@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import decoupling, runs
-from benchmarks.decoupling import CELLS, COUPLED, DECOUPLED, Arm, Cell, Report, Results, goals_of
+from benchmarks import decoupling, decoupling_report, runs
+from benchmarks.decoupling import Results
+from benchmarks.decoupling_cells import CELLS, COUPLED, DECOUPLED, Arm, Cell
+from benchmarks.decoupling_report import Report, goals_of
 from benchmarks.plant import Bound
 
 LATENCIES, APRIL, BROWSERS = CELLS
@@ -25,7 +27,7 @@ BOUND = Bound(
 
 
 def result(arm: str, seed: int, cell: str = "latencies", **figures: float) -> dict[str, Any]:
-    known = dict.fromkeys((name for name, _ in decoupling.SHOWN), 1.0)
+    known = dict.fromkeys((name for name, _ in decoupling_report.SHOWN), 1.0)
     return {"cell": cell, "arm": arm, "seed": seed, "updates": 8, "figures": known | figures}
 
 
@@ -47,7 +49,7 @@ def test_median_and_quartiles(values: list[float], expected: tuple[float, float,
 
 
 def test_ratios_are_taken_seed_by_seed_and_what_failed_is_left_out() -> None:
-    found = decoupling.ratios(results(), "latencies", DECOUPLED, COUPLED, "actions_per_min")
+    found = decoupling_report.ratios(results(), "latencies", DECOUPLED, COUPLED, "actions_per_min")
     assert found == pytest.approx([90 / 30, 90 / 31, 90 / 32])
 
 
@@ -88,7 +90,7 @@ def test_over_provisioning_is_judged_at_its_best_alpha_with_its_bias(
 
 def test_the_table_has_the_bound_beside_a_figure_and_says_what_was_not_measured() -> None:
     goals = goals_of(LATENCIES, results(), BOUND)
-    text = decoupling.table(
+    text = decoupling_report.table(
         Report(cell=LATENCIES, results=results(), bound=BOUND, predictions={}, goals=goals)
     )
     assert "actions/min in updates   bound 100" in text
@@ -99,7 +101,7 @@ def test_the_table_has_the_bound_beside_a_figure_and_says_what_was_not_measured(
 
 def test_a_goal_that_is_missed_says_so() -> None:
     goals = goals_of(LATENCIES, results(decoupled=60.0), BOUND)
-    assert "goal 2.500: MISSED" in decoupling.goal_line(goals[0])
+    assert "goal 2.500: MISSED" in decoupling_report.goal_line(goals[0])
 
 
 def test_every_arm_of_every_cell_is_a_valid_configuration_with_the_same_samples() -> None:
@@ -172,7 +174,7 @@ def test_pictures_are_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
     )
     for found in (results(), []):
         report = Report(cell=cell, results=found, bound=BOUND, predictions={}, goals=[])
-        decoupling.draw(report, tmp_path / "picture.png")
+        decoupling_report.draw(report, tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
