@@ -6,9 +6,11 @@ or signal, the last words and last log lines of the process, and the chain of re
 
 import contextlib
 import json
+import os
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from actors.codec import from_plain
 from actors.errors import MalformedMessage
@@ -71,8 +73,16 @@ def append(run_dir: Path, report: SupervisorReport) -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if path.exists() and path.stat().st_size > MAX_FILE_BYTES:
             path.replace(path.with_suffix(".jsonl.1"))
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(report)) + "\n")
+        with path.open("a+b") as file:
+            file.write(_end_of_a_torn_line(file) + json.dumps(asdict(report)).encode() + b"\n")
+
+
+def _end_of_a_torn_line(file: IO[bytes]) -> bytes:
+    """A disk that was full, or a death while writing, left a line without its end: it takes no other along."""
+    if not file.seek(0, os.SEEK_END):
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def read(run_dir: Path, supervisor: str) -> tuple[SupervisorReport, ...]:

@@ -35,6 +35,16 @@ def test_a_line_that_was_cut_off_or_is_of_another_kind_is_left_out(tmp_path: Pat
     assert [each.context for each in reports.read(tmp_path, "sup")] == ["child_terminated", "shutdown"]
 
 
+def test_a_line_that_was_cut_off_does_not_take_the_next_one_along(tmp_path: Path) -> None:
+    reports.append(tmp_path, report())
+    path = tmp_path / "reports" / "sup.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+
+    reports.append(tmp_path, report("shutdown"))
+
+    assert [each.context for each in reports.read(tmp_path, "sup")] == ["shutdown"]
+
+
 def test_a_file_that_has_grown_is_put_aside_and_still_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
