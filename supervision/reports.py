@@ -78,7 +78,7 @@ def append(run_dir: Path, report: SupervisorReport) -> None:
 
 
 def _end_of_a_torn_line(file: IO[bytes]) -> bytes:
-    """A disk that was full, or a death while writing, left a line without its end: it takes no other along."""
+    """What a full disk or a death while writing left without an end takes no other report along."""
     if not file.seek(0, os.SEEK_END):
         return b""
     file.seek(-1, os.SEEK_END)
