@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import statistics
 import subprocess
 import sys
 import time
@@ -221,12 +222,7 @@ def audit(store: Path, staleness_bound: int | None = None) -> dict[str, Any]:
 
 def median_and_quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """(median, lower, upper quartile), interpolated; one value is all three."""
-    in_order = sorted(values)
-
-    def at(share: float) -> float:
-        place = share * (len(in_order) - 1)
-        low = int(place)
-        high = min(low + 1, len(in_order) - 1)
-        return in_order[low] + (place - low) * (in_order[high] - in_order[low])
-
-    return at(0.5), at(0.25), at(0.75)
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return median, low, high

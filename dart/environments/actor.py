@@ -296,9 +296,10 @@ class EnvironmentActor(Actor):
         """A write that brings steps along; they are on the disk until the store has them."""
         name = f"{lease.rollout_id}-{lease.fence}"
         parcel = await await_room(self, "the steps of an episode", lambda: send(self._parcels, name, steps))
-        verdict = await self._write(call_with(parcel))
-        discard(parcel)
-        return verdict
+        try:
+            return await self._write(call_with(parcel))
+        finally:
+            discard(parcel)
 
     async def _write(self, call: Any) -> m.Verdict:
         """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.

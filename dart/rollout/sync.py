@@ -109,21 +109,16 @@ class Sync:
 
     def down(self, worker: str) -> None:
         """It does not run, or gives no sign of life. Nobody waits for it any more."""
-        known = self._workers.pop(worker, None)
-        self._loading.pop(worker, None)
+        self._not_loading(worker)
+        self._workers.pop(worker, None)
         self._held.pop(worker, None)
-        if known is not None and not known.failures:
-            self._well.remove(known.version)
-            self._raise_required()
+        self._raise_required()
 
     def loaded(self, worker: str, version: int) -> None:
         """It took this version over and proved it, even if nobody waited for that any more."""
-        known = self._workers.get(worker)
-        self._loading.pop(worker, None)
+        known = self._not_loading(worker)
         if known is None:
             return
-        if not known.failures:
-            self._well.remove(known.version)
         known.version, known.failures = version, 0
         self._well.add(version)
         self._wait_idle(worker)
@@ -133,12 +128,9 @@ class Sync:
 
     def failed(self, worker: str, now_s: float) -> None:
         """It could not take the version over and serves what it did; it is tried again later."""
-        known = self._workers.get(worker)
-        self._loading.pop(worker, None)
+        known = self._not_loading(worker)
         if known is None:
             return
-        if not known.failures:
-            self._well.remove(known.version)
         known.failures += 1
         known.ticket = next(self._tickets)
         rest_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures - 1, 10), LONGEST_RETRY_S)
@@ -148,7 +140,7 @@ class Sync:
     # ---- what to do ----
 
     def next_actions(self, now_s: float) -> list[Load | Serve]:
-        """What to do now, in this order; nothing while a sync is in progress."""
+        """What to do now, in this order; nothing while as many load as may."""
         while self._resting and self._resting[0][0] <= now_s:
             self._wake()
         if len(self._loading) >= self._most_at_once:
@@ -179,6 +171,14 @@ class Sync:
     def _most_at_once(self) -> int:
         """How many may be loading before the next one has to wait; a round of all is one whole."""
         return 1 if self._is_all_at_once else max(1, int(self._share * len(self._workers)))
+
+    def _not_loading(self, worker: str) -> _Worker | None:
+        """Its load is over; until it is said what it serves now, it does not count among the well."""
+        self._loading.pop(worker, None)
+        known = self._workers.get(worker)
+        if known is not None and not known.failures:
+            self._well.remove(known.version)
+        return known
 
     def _is_current(self, ticket: int, worker: str) -> bool:
         known = self._workers.get(worker)
