@@ -52,7 +52,7 @@ def plan(minutes: float, seed: int, *, has_small_disk: bool) -> list[Planned]:
     apart_s = max(20.0, end_s / (len(pairs) + 1))
     for number, (kind, victim) in enumerate(pairs, start=1):
         found.append(Planned(number * apart_s, kind, victim))
-    for victim, every_s in (("env-", 40.0), ("rollout-", 150.0)):
+    for victim, every_s in (("env-", 35.0), ("rollout-", 150.0)):
         every_s = max(every_s * min(1.0, minutes / 30.0), every_s / 5)
         for number in range(1, int(end_s / every_s) + 1):
             kind = SIGNALS[number - 1] if number <= 2 else draw.choices(SIGNALS, weights=(2, 1))[0]
