@@ -19,6 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+from dart.store.blobs import NO_ROOM
 
 LINE_EVERY_S = 10.0
 """Time between plain lines: a run of 20 minutes is 120 of them."""
@@ -95,7 +96,13 @@ class PlainLines:
         self._notices = notices
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """A disk that is full, where the output of a run is kept, must not end the run."""
+        try:
+            self._console.file.write(f"{text}\n")
+            self._console.file.flush()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
 
 
 class LiveView:

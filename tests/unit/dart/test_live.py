@@ -1,8 +1,10 @@
 """What a person sees of a run, from one snapshot."""
 
+import errno
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console, RenderableType
 
 from dart.observe import live
@@ -241,6 +243,37 @@ def test_a_notice_is_told_at_once_and_once_and_that_it_is_over() -> None:
     lines = plain_output((0.0, SNAPSHOT), (1.0, starving), (2.0, starving), (3.0, SNAPSHOT))
 
     assert lines[1:] == [f"  {STARVED}", "  nobody starves any more"]
+
+
+class Disk(io.StringIO):
+    """Text on a disk that is full for a while."""
+
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_find_no_room_on_the_disk_are_left_out_and_end_nothing() -> None:
+    disk, times = Disk(), iter([0.0, 10.0, 20.0])
+    view = live.PlainLines(Console(file=disk), clock=lambda: next(times))
+
+    view.show(replace(SNAPSHOT, updates=1))
+    view.show(replace(SNAPSHOT, updates=2))
+    disk.is_full = False
+    view.show(replace(SNAPSHOT, updates=3))
+
+    assert disk.getvalue().splitlines() == [live.line(replace(SNAPSHOT, updates=3))]
+
+
+def test_output_that_fails_for_another_reason_is_told() -> None:
+    closed = io.StringIO()
+    closed.close()
+
+    with pytest.raises(ValueError, match="closed"):
+        live.PlainLines(Console(file=closed)).show(SNAPSHOT)
 
 
 def test_on_a_terminal_the_last_picture_stays() -> None:
