@@ -59,6 +59,9 @@ EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Kept free at the end of the time budget for the last update and the final evaluation."""
 
+ENGINE_MODULES = {"transformers": "dart.rollout.engine", "modelled": "dart.modelled.engine"}
+"""Imported once by the supervisor of the engines, so that the next one after a crash need not import torch."""
+
 NO_TRAINING_MINUTES = 1e-3
 """A budget that is used up before training begins."""
 
@@ -77,7 +80,8 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     told = {**run, "workers": list(rollouts)}
 
     def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
-        return ChildSpec(id=id_, actor=actor, args=told, **limits_of(config.supervision.child(id_)) | spec)
+        limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
+        return ChildSpec(id=id_, actor=actor, args=told, **limits)
 
     def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
         limits = getattr(config.supervision, id_)
@@ -90,11 +94,16 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
         return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
 
     return (
-        worker("store", "dart.store.actor:StoreActor", preload=True),
-        worker("curator", "dart.curation.actor:CuratorActor", preload=True),
-        pool("rollout_pool", rollouts, "dart.rollout.actor:RolloutActor"),
-        worker("weight_sync", "dart.rollout.weight_sync:WeightSyncActor", preload=True),
-        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor", preload=True),
+        worker("store", "dart.store.actor:StoreActor"),
+        worker("curator", "dart.curation.actor:CuratorActor"),
+        pool(
+            "rollout_pool",
+            rollouts,
+            "dart.rollout.actor:RolloutActor",
+            preload=("dart.rollout.actor", ENGINE_MODULES[config.rollout.engine]),
+        ),
+        worker("weight_sync", "dart.rollout.weight_sync:WeightSyncActor"),
+        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
         worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
     )
 

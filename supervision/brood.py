@@ -119,9 +119,9 @@ class Brood:
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
         """Start a process. Raises ActorError or OSError when none can be had, or the board is full."""
         spec = child.spec
-        if spec.preload:
+        for module in spec.preload:
             with contextlib.suppress(ImportError):  # the child will say what cannot be imported
-                importlib.import_module(spec.actor.partition(":")[0])
+                importlib.import_module(module)
         slot = self._row(second_row(spec.id) if is_spare else spec.id)
         self._board.set_state(
             slot,

@@ -139,7 +139,7 @@ class ChildSpec:
     id: str
     """Also the actor's name: unique in the whole tree."""
     actor: str
-    """`module:Class` of the actor; imported in the child process, not here, unless `preload`."""
+    """`module:Class` of the actor; imported in the child process, not here, unless it is in `preload`."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Plain data handed to the actor."""
     type: ChildType = ChildType.WORKER
@@ -154,10 +154,10 @@ class ChildSpec:
     """Without a beat, or busy in one handler for this long, it is hung and is killed; inf for never."""
     probe_every_s: float = 0.0
     """How often `on_probe` says whether it can take work; 0 for ready once started."""
-    preload: bool = False
-    """Import its module in the supervisor: it starts faster and shares memory with its siblings.
+    preload: tuple[str, ...] = ()
+    """Modules its supervisor imports before it forks: it starts faster and shares memory with its siblings.
 
-    Only for modules that start no thread and touch no GPU when imported."""
+    Only such as start no Python thread and touch no GPU when imported."""
     backoff: Backoff = field(default_factory=Backoff)
     budgets: Mapping[Failure, Budget] = field(default_factory=dict)
     """Kinds of failure that are counted for themselves; the others spend the supervisor's budget."""

@@ -339,18 +339,34 @@ class CuratorActor(Actor):
 
     def _look_outside(self) -> None:
         """Show the desk who of those it deals with is there."""
-        rows = {row.name: row for row in self.board.rows() if _lives(row)}
+        everybody = {row.name: row for row in self.board.rows()}
+        rows = {name: row for name, row in everybody.items() if _lives(row)}
         now_s = self.clock.monotonic_s()
         if not any(name in rows and rows[name].ready for name in self._workers):
             self._engineless_until_s = now_s + self._config.curation.lease_s
-        self._living = {name: _lives_since_unix_s(row) for name, row in rows.items()}
-        self._desk.outside(Outside(living=self._living, engines_answer=now_s >= self._engineless_until_s))
+        self._living = {name: row.started_unix_s for name, row in rows.items()}
+        self._supervised_since = {
+            name: everybody[row.parent].started_unix_s
+            for name, row in everybody.items()
+            if row.parent in everybody
+        }
+        self._desk.outside(
+            Outside(
+                living=self._living,
+                supervised_since=self._supervised_since,
+                engines_answer=now_s >= self._engineless_until_s,
+            )
+        )
 
     def _look_at(self, environment: str) -> None:
         """One that asks may be a new one by that name."""
         slot = self.board.find(environment)
-        if slot is not None:
-            self._living[environment] = _lives_since_unix_s(self.board.vitals(slot))
+        if slot is None:
+            return
+        row = self.board.vitals(slot)
+        self._living[environment] = row.started_unix_s
+        if (boss := self.board.find(row.parent)) is not None:
+            self._supervised_since[environment] = self.board.vitals(boss).started_unix_s
 
     async def _take_back_overdue(self) -> None:
         """Nobody is late for as long as a lease lasts after something kept all of them from being told."""
@@ -410,14 +426,6 @@ class CuratorActor(Actor):
 def _lives(row: Vitals) -> bool:
     """Whether an actor runs and gives signs of life."""
     return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= SILENT_S
-
-
-def _lives_since_unix_s(row: Vitals) -> float:
-    """Since when one bears this name; the first one since the run was started counts as always there.
-
-    What others held when the whole run ended is nobody's death.
-    """
-    return row.started_unix_s if row.incarnation > 1 else 0.0
 
 
 def settings_of(config: Config) -> Settings:

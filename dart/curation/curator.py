@@ -94,6 +94,8 @@ class Outside:
 
     living: Mapping[str, float] = field(default_factory=dict)
     """Since when (unix seconds) each environment lives that runs and gives signs of life."""
+    supervised_since: Mapping[str, float] = field(default_factory=dict)
+    """Since when (unix seconds) the supervisor of each environment lives."""
     engines_answer: bool = True
     """Some engine has been there to answer for as long as a lease lasts."""
 
@@ -279,9 +281,15 @@ class Curator:
     # how
 
     def _take_back(self, rollout: RolloutRecord, detail: str) -> TakeBack:
-        """Its holder died or hung with it, or lives and did not get it, or not get on with it."""
-        is_lost = self._is_lost(rollout)
-        is_to_blame = is_lost or self.outside.engines_answer
+        """Its holder died or hung with it, or lives and did not get it, or not get on with it.
+
+        Where all of a pool was started again, or the whole run, the holder's end says nothing of the task.
+        """
+        is_alone = self.outside.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
+            rollout
+        )
+        is_lost = is_alone and self._is_lost(rollout)
+        is_to_blame = is_lost or (is_alone and self.outside.engines_answer)
         kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
         told = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
         return replace(told, environment_lost=is_lost)
@@ -289,8 +297,10 @@ class Curator:
     def _is_lost(self, rollout: RolloutRecord) -> bool:
         """Whether the environment that was given this is gone, or is another one by the same name."""
         alive_since_unix_s = self.outside.living.get(rollout.environment or "")
-        leased_unix_s = rollout.deadline_unix_s - self.settings.lease_s
-        return alive_since_unix_s is None or alive_since_unix_s > leased_unix_s
+        return alive_since_unix_s is None or alive_since_unix_s > self._leased_unix_s(rollout)
+
+    def _leased_unix_s(self, rollout: RolloutRecord) -> float:
+        return rollout.deadline_unix_s - self.settings.lease_s
 
     def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
         """The group whose other rollouts this environment has to wait for."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dart.curation.curator import Curator, Settings
+from dart.curation.curator import Curator, Outside, Settings
 from dart.curation.decisions import (
     DropGroup,
     LeaseAgain,
@@ -141,6 +141,27 @@ def test_no_group_is_opened_that_could_become_stale() -> None:
     decision = book.work_for("env-000", NOW)
     assert isinstance(decision, NoWork)
     assert "4 groups are live; one more could be older than 1 versions" in decision.reason
+
+
+LIVES, BOSS_LIVES, BOSS_IS_NEW = {"env-008": NOW - 10}, {"env-008": NOW - 900}, {"env-008": NOW - 20}
+
+
+@pytest.mark.parametrize(
+    ("supervised_since", "fault_kind", "environment_lost"),
+    [(BOSS_LIVES, FaultKind.INFRASTRUCTURE, True), (BOSS_IS_NEW, FaultKind.SYSTEM, False)],
+    ids=["it died alone", "it was started again along with its supervisor"],
+)
+def test_only_an_environment_that_died_by_itself_speaks_against_its_task(
+    supervised_since: dict[str, float], fault_kind: FaultKind, environment_lost: bool
+) -> None:
+    """Who leased at NOW - 30 was replaced at NOW - 10."""
+    book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
+    book.outside = Outside(living=LIVES, supervised_since=supervised_since)
+
+    decision = book.work_for("env-008", NOW)
+
+    assert isinstance(decision, TakeBack)
+    assert (decision.fault_kind, decision.environment_lost) == (fault_kind, environment_lost)
 
 
 def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:

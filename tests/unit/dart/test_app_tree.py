@@ -5,7 +5,7 @@ import sys
 
 from actors.codec import from_plain
 from dart.app import children, final_reserve_s, root_spec
-from dart.config import load_config
+from dart.config import Config, load_config
 from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
 
 
@@ -49,17 +49,42 @@ def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> 
     assert final_reserve_s(with_it) > final_reserve_s(without) > 0
 
 
-def test_supervisors_preload_nothing_heavy() -> None:
-    """They fork: torch in a supervisor would be torch, and its threads, in every child."""
-    everyone = [*children(load_config(), {})]
-    for spec in everyone:
-        everyone += [from_plain(child, ChildSpec) for child in spec.args.get("children", ())]
-    modules = sorted({spec.actor.partition(":")[0] for spec in everyone if spec.preload})
-    code = (
-        f"import sys, threading, {', '.join(modules)}; "
-        "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules); "
-        "assert threading.active_count() == 1"
-    )
+HEAVY = "{'torch', 'transformers', 'vllm'}"
 
-    assert len(modules) == 4
+
+def preloaded(config: Config) -> dict[str, set[str]]:
+    """By supervisor: what it imports before it forks."""
+    found: dict[str, set[str]] = {}
+    for spec in children(config, {}):
+        found.setdefault("root", set()).update(spec.preload)
+        for child in spec.args.get("children", ()):
+            found.setdefault(spec.id, set()).update(from_plain(child, ChildSpec).preload)
+    return found
+
+
+def test_only_the_supervisor_of_the_engines_holds_a_heavy_library() -> None:
+    """The others would hand it, and its memory, to actors that never use it."""
+    modules = preloaded(load_config())
+    light = sorted(set().union(*(modules[name] for name in modules if name != "rollout_pool")))
+
+    code = f"import sys, {', '.join(light)}; assert not {HEAVY} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "dart.rollout.engine" in modules["rollout_pool"]
+
+
+def test_what_is_preloaded_may_be_forked_afterwards() -> None:
+    modules = sorted(set().union(*preloaded(load_config()).values()))
+
+    code = (
+        f"import threading, torch, {', '.join(modules)}; "
+        "assert threading.active_count() == 1; "
+        "assert not torch.cuda.is_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_engines_that_only_wait_bring_no_heavy_library() -> None:
+    modules = preloaded(load_config(None, ["rollout.engine=modelled"]))["rollout_pool"]
+
+    code = f"import sys, {', '.join(sorted(modules))}; assert not {HEAVY} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
