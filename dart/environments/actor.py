@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor
+from actors.board import ActorState
 from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
@@ -91,7 +92,8 @@ class EnvironmentActor(Actor):
     async def on_stop(self) -> None:
         self._retiring.come()
         shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
-        self.after(FINISH_SHARE * shutdown_s, self._player.interruption.come)
+        patience_s = FINISH_SHARE * shutdown_s if self._store_runs() else 0.0
+        self.after(patience_s, self._player.interruption.come)
         await self._over
         self._record_load()
         await self.in_loop(self._environment.close())
@@ -317,9 +319,15 @@ class EnvironmentActor(Actor):
                 verdict: m.Verdict = await write(self, call, it_spoke)
                 return verdict
             except (AskError, MailboxFull):
-                if self.clock.monotonic_s() - heard_s >= STORE_PATIENCE_S:
+                # Told to stop: a store that died comes back only after everybody who depends on it has ended.
+                is_over = self._retiring.has_come and not self._store_runs()
+                if is_over or self.clock.monotonic_s() - heard_s >= STORE_PATIENCE_S:
                     raise
                 await self.sleep(STORE_RETRY_S)
+
+    def _store_runs(self) -> bool:
+        slot = self.board.find("store")
+        return slot is not None and self.board.state(slot) is ActorState.RUNNING
 
     def _record_load(self) -> None:
         draft = m.EventDraft(kind=LOAD, subject=self.identity.name, data=dict(self._meter.totals()))

@@ -362,6 +362,36 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     assert len(steps) == NUM_STEPS
 
 
+def test_told_to_stop_without_a_store_it_waits_for_nothing_and_gives_the_attempt_up(system: System) -> None:
+    """The store comes back only when everybody who depends on it has ended."""
+    system.give(system.lease())
+    system.engine().delay_s = 2.0
+    system.start()
+    system.let(4.5)
+    system.bench.kill("store")
+    told_s = system.bench.clock.monotonic_s()
+
+    system.stop()
+
+    assert system.bench.clock.monotonic_s() - told_s < 1.0
+    assert [(type(told), told.kind) for told in system.curator.told] == [(m.RolloutFailed, FaultKind.SYSTEM)]
+
+
+def test_a_store_that_dies_while_an_episode_is_parked_is_not_waited_for(system: System) -> None:
+    system.give(system.lease())
+    system.engine().delay_s = 2.0
+    system.start()
+    system.let(4.5)
+    system.bench.tell(ENV, Stop())
+    system.let(1.0)
+    system.bench.kill("store")
+    told_s = system.bench.clock.monotonic_s()
+
+    system.stop()
+
+    assert system.bench.clock.monotonic_s() - told_s < 4.0
+
+
 def test_a_parked_episode_goes_on_with_new_answers_of_the_version_that_serves_now(system: System) -> None:
     lease = system.parked((recorded(0), recorded(1)))
     system.give(lease)
