@@ -91,11 +91,11 @@ class EnvironmentActor(Actor):
 
     async def on_stop(self) -> None:
         self._retiring.come()
-        shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
-        patience_s = FINISH_SHARE * shutdown_s if self._store_runs() else 0.0
-        self.after(patience_s, self._player.interruption.come)
-        await self._over
-        self._record_load()
+        if self._store_runs():  # else there is nobody to give an episode to, however it ends
+            shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
+            self.after(FINISH_SHARE * shutdown_s, self._player.interruption.come)
+            await self._over
+            self._record_load()
         await self.in_loop(self._environment.close())
 
     async def on_probe(self) -> bool:
@@ -113,6 +113,7 @@ class EnvironmentActor(Actor):
                 work = await self._next_work()
             if work is not None:
                 await self._take(work)
+                self.used()
         self._over.succeed(None)
 
     async def _next_work(self) -> Work | None:
@@ -139,8 +140,6 @@ class EnvironmentActor(Actor):
                 raise
         except (AskError, MailboxFull, NoAnswer) as error:  # the store or the engines, not the task
             await self._report(work, FaultKind.SYSTEM, str(error))
-        finally:
-            self.used()
 
     async def _carry_out(self, work: Work) -> None:
         task = self._task_of(work)
