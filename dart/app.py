@@ -60,7 +60,7 @@ LAST_UPDATE_S = 20.0
 """Kept free at the end of the time budget for the last update and the final evaluation."""
 
 ENGINE_MODULES = {"transformers": "dart.rollout.engine", "modelled": "dart.modelled.engine"}
-"""Imported once by the supervisor of the engines, so that the next one after a crash need not import torch."""
+"""Imported once, by the supervisor of the engines: one that crashed is back without importing torch anew."""
 
 NO_TRAINING_MINUTES = 1e-3
 """A budget that is used up before training begins."""
