@@ -51,6 +51,12 @@ def refuse_if_in_use(path: Path) -> None:
         )
 
 
+def still_running(processes: Path, board: Path) -> tuple[Leftover, ...]:
+    """Who of the system in a run directory runs now; nobody is touched."""
+    recorded = (*_recorded(processes), *_on(board))
+    return tuple(Leftover(name, pid) for name, (pid, ticks) in recorded if _is_the_same(pid, ticks))
+
+
 def reap(processes: Path, board: Path) -> tuple[Leftover, ...]:
     """Kill what an earlier system recorded and what still runs; returns who that was.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dart.config_layers import (
     Layer,
@@ -25,6 +25,7 @@ from dart.config_layers import (
     merge,
     near,
     overrides_layer,
+    section_of,
     to_toml,
     without_refused,
 )
@@ -264,6 +265,36 @@ def known_tasks() -> Collection[str]:
         return task_ids()
     except PagesMissing:
         return ()
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors: with the meaning of every key."""
+    schema = Config.model_json_schema()
+    schema["title"] = "dartrl configuration"
+    sections = {model.__name__: model for model in _models(Config)}
+    for table in (schema, *schema["$defs"].values()):
+        model = sections.get(table.get("title", ""), Config)
+        for key, about in table.get("properties", {}).items():
+            if text := describe(model, key):
+                about["description"] = " ".join(text.split())
+    return schema
+
+
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A section and all sections below it."""
+    yield model
+    for name in model.model_fields:
+        below = section_of(model, [name])
+        if below is not None:
+            yield from _models(below)
+
+
+def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Every key whose value is not the same, with both values; None where a side has no such key."""
+    old, new = (dict(dotted(config.model_dump(mode="json"))) for config in (before, after))
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)
 
 
 def field_rows() -> Iterator[tuple[str, str, Any]]:

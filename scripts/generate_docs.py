@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from dart.cli.exit_codes import MEANING
 from dart.cli.main import app
 from dart.config import Config, field_rows
 from dart.config_layers import literal
-from dart.observe.events import KINDS
+from dart.observe.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
+from dart.observe.metrics import METRICS, Metric
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -52,6 +53,27 @@ Generated from `dart/observe/events.py` by `python scripts/generate_docs.py`.
 
 What happens in a run and is worth telling is a row of the table `events` in its `store.db`: `unix_s`, `kind`,
 `subject`, and `data`, a JSON object with the fields below. Times are seconds, as the names say.
+"""
+
+
+REPORTS_HEAD = """
+# Reports of supervisors
+
+`dartrl events` shows them with the events. They are in `reports/<supervisor>.jsonl` of the run, because they
+must be kept while the record is down, too. Each has these fields:
+"""
+
+METRICS_HEAD = """\
+# Metrics
+
+Generated from `dart/observe/metrics.py` by `python scripts/generate_docs.py`.
+
+`dartrl metrics` prints them, `dartrl metrics --listen HOST:PORT` serves them on `/metrics`. They are read
+from the board and the record at each scrape. Units are in the names; a ratio is between 0 and 1. A dashboard
+for Grafana that uses them is `contrib/grafana/dartrl.json`.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
 """
 
 
@@ -123,9 +145,32 @@ def events_page() -> str:
 
 def _event_lines() -> Iterator[str]:
     for kind, event in KINDS.items():
-        yield f"\n## `{kind}`\n{event.about}\n\nSubject: {event.subject}.\n"
-        yield "\n| field | meaning |\n|---|---|\n"
-        yield from (f"| `{name}` | {meaning} |\n" for name, meaning in event.fields.items())
+        yield from _one_event(kind, event)
+    yield REPORTS_HEAD
+    yield from _table_of("field", REPORT_FIELDS)
+    for kind, event in REPORTS.items():
+        yield from _one_event(kind, event)
+
+
+def _one_event(kind: str, event: EventKind) -> Iterator[str]:
+    yield f"\n## `{kind}`\n{event.about}\n\nSubject: {event.subject}.\n"
+    if event.fields:
+        yield from _table_of("field", event.fields)
+
+
+def _table_of(name: str, rows: Mapping[str, str]) -> Iterator[str]:
+    yield f"\n| {name} | meaning |\n|---|---|\n"
+    yield from (f"| `{key}` | {meaning} |\n" for key, meaning in rows.items())
+
+
+def metrics_page() -> str:
+    """Every metric, in the order of its table."""
+    return METRICS_HEAD + "".join(map(_metric_row, METRICS))
+
+
+def _metric_row(metric: Metric) -> str:
+    labels = "; ".join(f"`{label}`: {meaning}" for label, meaning in metric.labels.items())
+    return f"| `{metric.exposed}` | {metric.kind} | {labels} | {metric.about} |\n"
 
 
 def pages() -> dict[Path, str]:
@@ -135,6 +180,7 @@ def pages() -> dict[Path, str]:
         PAGES / "exit-codes.md": exit_codes_page(),
         PAGES / "cli.md": cli_page(),
         PAGES / "events.md": events_page(),
+        PAGES / "metrics.md": metrics_page(),
     }
 
 

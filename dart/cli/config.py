@@ -1,14 +1,17 @@
-"""`dartrl config`: check and show configurations."""
+"""`dartrl config`: check, show and compare configurations."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
 from dart.cli.options import Overrides
+from dart.cli.output import Column, Format, Output, print_list
 
-config_app = typer.Typer(help="Check and show configurations.", no_args_is_help=True)
+config_app = typer.Typer(help="Check, show and compare configurations.", no_args_is_help=True)
 
 
 @config_app.command()
@@ -42,15 +45,75 @@ def check(
 def show(
     file: Annotated[Path | None, typer.Argument(help="TOML file. Default: the built-in values.")] = None,
     overrides: Overrides = None,
+    origin: Annotated[
+        bool,
+        typer.Option(
+            "--origin/--no-origin", help="Say of each value where it comes from: default, a file, or --set."
+        ),
+    ] = True,
 ) -> None:
     """Print the resolved configuration as TOML, each value with its origin.
 
     **Examples**
 
     * `dartrl config show configs/laptop.toml`
-    * `dartrl config show --set environments.count=2 > mine.toml`
+    * `dartrl config show --no-origin --set environments.count=2 > mine.toml`
     """
     from dart.config import resolve
 
     with errors_as_exit_codes():
-        typer.echo(resolve(file, overrides or []).to_toml(), nl=False)
+        resolved = resolve(file, overrides or [])
+        typer.echo(resolved.to_toml() if origin else resolved.config.to_toml(), nl=False)
+
+
+@config_app.command()
+def schema() -> None:
+    """Print the JSON schema of a configuration file, with the meaning of every key, for editors.
+
+    **Examples**
+
+    * `dartrl config schema > dartrl.schema.json`
+    """
+    import json
+
+    from dart.config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@config_app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(help="TOML file, or the directory of a run.")],
+    after: Annotated[Path, typer.Argument(help="TOML file, or the directory of a run.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Show every key whose value differs between two configurations, defaults filled in. Exit code 0: the
+    same, 1: they differ.
+
+    **Examples**
+
+    * `dartrl config diff configs/laptop.toml configs/hard.toml`
+    * `dartrl config diff runs/laptop runs/hard -o json`
+    """
+    with errors_as_exit_codes():
+        _diff(before, after, output)
+
+
+def _diff(before: Path, after: Path, output: Format) -> None:
+    from dart.config import differences, load_config
+    from dart.config_layers import literal
+
+    old, new = (load_config(path / "config.toml" if path.is_dir() else path) for path in (before, after))
+    found = [{"key": key, "before": a, "after": b} for key, a, b in differences(old, new)]
+
+    def value(side: str) -> Callable[[Mapping[str, Any]], str | None]:
+        return lambda row: None if row[side] is None else literal(row[side])
+
+    columns = [
+        Column[Mapping[str, Any]]("key", lambda row: row["key"]),
+        Column[Mapping[str, Any]](str(before), value("before"), width_max=50),
+        Column[Mapping[str, Any]](str(after), value("after"), width_max=50),
+    ]
+    print_list(found, columns, output, empty="they say the same")
+    if found:
+        raise typer.Exit(ExitCode.FAILED)

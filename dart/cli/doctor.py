@@ -1,46 +1,103 @@
-"""`dartrl doctor`: whether what a run has kept is whole."""
+"""`dartrl doctor`: whether this machine has what a run needs, and whether what a run has kept is whole."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import AsJson, RunDir
+from dart.cli.options import RUNS, AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
 from dart.cli.record import recorded
+
+if TYPE_CHECKING:
+    from dart.observe.checkup import Checked, Patient
 
 
 def doctor(
     data: Annotated[
         bool,
-        typer.Option(
-            "--data", help="Check the record, the screenshots and the checkpoints: so far all it can check."
-        ),
+        typer.Option("--data", help="Check only what a run has kept: record, screenshots and checkpoints."),
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="With --data: read every screenshot and checkpoint.")
     ] = False,
+    port: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=65535, help="See whether this port on loopback is free; may be repeated."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="TOML file to check the machine for. Default: the run's, or the built-in."
+        ),
+    ] = None,
     run_dir: RunDir = None,
+    output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Check a run: its books, its record against itself, and the files it names. It only reads.
+    """Check Python and its packages, GPU, browser, policy, disk, ports; and of a run, if there is one, its
+    books, its record and processes that were left over. It only reads; each finding says what to do.
 
-    Works on a running run, too. Exit code 0: sound, 1: something was found, 3: there is no such run.
+    Works on a running run, too. Exit code 0: sound, 1: something is wrong, 3: there is no such run.
 
     **Examples**
 
-    * `dartrl doctor --data`
+    * `dartrl doctor`
+    * `dartrl doctor --config configs/laptop.toml --port 9109`
     * `dartrl doctor --data --full --run-dir runs/laptop`
     """
+    shape = format_of(output, as_json=as_json)
     with errors_as_exit_codes():
-        if not data:
-            raise typer.BadParameter("name what to check: `dartrl doctor --data` checks what a run has kept")
-        _check_data(run_dir, full=full, as_json=as_json)
+        if data:
+            _check_data(run_dir, full=full, output=shape)
+        else:
+            _check_all(_patient(run_dir, config, port or []), shape)
 
 
-def _check_data(run_dir: Path | None, *, full: bool, as_json: bool) -> None:
+def _patient(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Patient":
+    """The run that was named, or the newest in runs/ if there is one."""
+    from dart.config import load_config
+    from dart.observe.checkup import Patient
+
+    paths = recorded(run_dir) if run_dir or any(RUNS.glob("*/lock")) else None
+    config = load_config(file or (paths.config if paths else None))
+    folder = paths.root if paths else config.run.dir.absolute()
+    return Patient(config=config, folder=folder, paths=paths, ports=tuple(ports))
+
+
+def _check_all(patient: "Patient", output: Format) -> None:
+    from dart.observe.checkup import Verdict, examine
+
+    checked = examine(patient)
+    print_list(checked, columns(), output)
+    wrong = sum(one.verdict is Verdict.WRONG for one in checked)
+    if not output.is_data:
+        typer.echo(_count(wrong) if wrong else "nothing is wrong")
+    if wrong:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def columns() -> "list[Column[Checked]]":
+    """Of the list of what was looked at."""
+    from rich.text import Text
+
+    from dart.observe.checkup import Verdict
+
+    styles = {Verdict.FINE: "green", Verdict.NOTE: "yellow", Verdict.WRONG: "bold red"}
+
+    def told(one: "Checked") -> str:
+        return f"{one.found}\n  what to do: {one.remedy}" if one.remedy else one.found
+
+    return [
+        Column("", lambda one: Text(one.verdict.value, style=styles[one.verdict])),
+        Column("topic", lambda one: one.topic),
+        Column("found", told, folds=True),
+    ]
+
+
+def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
     from dataclasses import asdict
 
     from dart.config import load_config
@@ -51,18 +108,16 @@ def _check_data(run_dir: Path | None, *, full: bool, as_json: bool) -> None:
     with StoreReader(paths.store) as store:
         books = store.conservation()
     found = check(paths, load_config(paths.config), full=full)
-    if as_json:
-        typer.echo(json.dumps({"books": asdict(books), "findings": [asdict(one) for one in found]}))
+    if output.is_data:
+        print_data({"books": asdict(books), "findings": found}, output)
     else:
         typer.echo(books)
         for finding in found:
             typer.echo(f"{finding}\n  what to do: {finding.remedy}")
-        typer.echo(_verdict(len(found)))
+        typer.echo(_count(len(found)) if found else "the data is sound")
     if found:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _verdict(findings: int) -> str:
-    if not findings:
-        return "the data is sound"
+def _count(findings: int) -> str:
     return "1 finding" if findings == 1 else f"{findings} findings"

@@ -1,22 +1,26 @@
-"""`dartrl status` and `dartrl tree`: a run seen from outside, even while everything in it hangs."""
+"""`dartrl status`, `tree` and `top`: a run seen from outside, even while everything in it hangs."""
 
-import json
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
-from dart.cli.record import chosen
+from dart.cli.output import Format, Output, format_of, print_data
+from dart.cli.record import chosen, shown
 
 if TYPE_CHECKING:
     from dart.observe.snapshot import RunSnapshot
 
+TOP_EVERY_S = 1.0
+
 
 def status(
     run_dir: RunDir = None,
+    output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Show how a run is doing. Exit code 0: healthy, 1: degraded, 3: not running, 4: cannot tell.
@@ -24,25 +28,48 @@ def status(
     **Examples**
 
     * `dartrl status`
-    * `dartrl status --run-dir runs/laptop --json | jq .success_rate`
+    * `dartrl status --run-dir runs/laptop -o json | jq .success_rate`
     """
     with errors_as_exit_codes():
-        _status(chosen(run_dir), as_json=as_json)
+        _status(chosen(run_dir), format_of(output, as_json=as_json))
 
 
-def tree(run_dir: RunDir = None) -> None:
-    """Show who supervises whom, who was restarted and why.
+def tree(
+    run_dir: RunDir = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show who supervises whom: state, restarts in the window of the budget and in all, last reason, what
+    each does now and for how long.
 
     **Examples**
 
     * `dartrl tree`
     * `watch -n 1 dartrl tree --run-dir runs/laptop`
+    * `dartrl tree -o json | jq -r '.[] | select(.process == "suspended") | .name'`
     """
     with errors_as_exit_codes():
-        _tree(chosen(run_dir))
+        _tree(chosen(run_dir), output)
 
 
-def _status(run_dir: Path, *, as_json: bool) -> None:
+def top(
+    run_dir: RunDir = None,
+    every_s: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two looks.")
+    ] = TOP_EVERY_S,
+) -> None:
+    """Watch a run: the unwell first, then who uses the processors most. q or Ctrl-C ends the watching, not
+    the run. Where there is no terminal, one look is printed.
+
+    **Examples**
+
+    * `dartrl top`
+    * `dartrl top --run-dir runs/laptop --every 5`
+    """
+    with errors_as_exit_codes():
+        _top(chosen(run_dir), every_s)
+
+
+def _status(run_dir: Path, output: Format) -> None:
     from dataclasses import asdict
 
     from rich.console import Console
@@ -51,9 +78,9 @@ def _status(run_dir: Path, *, as_json: bool) -> None:
     from dart.rundir import holder
 
     pid = holder(run_dir)
-    snapshot = _snapshot(run_dir, pid)
-    if as_json:
-        typer.echo(json.dumps({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}))
+    snapshot = _snapshot(run_dir)
+    if output.is_data:
+        print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
     else:
         Console().print(live.status(snapshot, pid=pid))
     raise typer.Exit(verdict(snapshot, pid))
@@ -66,30 +93,44 @@ def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
     return ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED
 
 
-def _tree(run_dir: Path) -> None:
+def _tree(run_dir: Path, output: Format) -> None:
     from rich.console import Console
 
     from dart.observe import live
+    from dart.observe.actors import read_actors
     from dart.rundir import holder
 
     pid = holder(run_dir)
     if pid is None:
         end(f"the run in {run_dir} is not running; nobody is alive", ExitCode.NOT_RUNNING)
-    Console().print(live.tree(_snapshot(run_dir, pid).actors))
+    actors = read_actors(shown(run_dir).root)
+    if output.is_data:
+        print_data(actors, output)
+    else:
+        Console(soft_wrap=output is Format.WIDE).print(live.tree(actors))
 
 
-def _snapshot(run_dir: Path, pid: int | None) -> "RunSnapshot":
+def _top(run_dir: Path, every_s: float) -> None:
+    from rich.console import Console
+
+    from dart.config import load_config
+    from dart.observe import top as view
+    from dart.observe.reading import SnapshotReader
+    from dart.rundir import holder
+
+    paths, console, pid = shown(run_dir), Console(), holder(run_dir)
+    with SnapshotReader(paths, load_config(paths.config)) as reader:
+        if pid is None or not console.is_terminal:
+            snapshot = reader.read()
+            console.print(view.screen(snapshot, {}, rows_max=len(snapshot.actors)))
+        else:
+            with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
+                view.watch(reader.read, console, wait, every_s)
+    if pid is None:
+        end(f"the run in {run_dir} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)
+
+
+def _snapshot(run_dir: Path) -> "RunSnapshot":
     from dart.observe.reading import read_snapshot
-    from dart.rundir import RunPaths
 
-    paths = RunPaths(run_dir)
-    missing = next((path for path in (paths.config, paths.store, paths.board) if not path.exists()), None)
-    if missing and pid is None:
-        end(f"the run in {run_dir} is not running and left nothing to show", ExitCode.NOT_RUNNING)
-    if missing:
-        end(
-            f"the run in {run_dir} is running as process {pid} and does not show its state yet "
-            f"({missing.name} is missing); ask again in a moment",
-            ExitCode.UNKNOWN,
-        )
-    return read_snapshot(run_dir)
+    return read_snapshot(shown(run_dir).root)

@@ -9,14 +9,18 @@ from typing import Annotated
 import typer
 
 from dart import __version__
+from dart.cli.actors import actors_app
 from dart.cli.config import config_app
 from dart.cli.doctor import doctor
 from dart.cli.evaluate import evaluate
-from dart.cli.inspect import status, tree
+from dart.cli.events import events, why
+from dart.cli.inspect import status, top, tree
+from dart.cli.metrics import metrics
 from dart.cli.pool import pool_app
 from dart.cli.pretrain import pretrain
 from dart.cli.tasks import tasks_app
 from dart.cli.train import train
+from dart.cli.versions import checkpoints_app, policy_app
 from dart.import_guard import require_own_supervision
 
 app = typer.Typer(
@@ -48,9 +52,16 @@ app.command("eval")(evaluate)
 app.command()(pretrain)
 app.command()(status)
 app.command()(tree)
+app.command()(top)
+app.add_typer(actors_app, name="actors")
+app.command()(events)
+app.command()(why)
+app.command()(metrics)
 app.command()(doctor)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(pool_app, name="pool")
+app.add_typer(policy_app, name="policy")
+app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(config_app, name="config")
 
 

@@ -17,7 +17,7 @@ RunDir = Annotated[
     ),
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print every value as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 
 RUNS = Path("runs")
 """Where a run is looked for when none is named."""

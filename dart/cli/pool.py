@@ -1,6 +1,5 @@
 """`dartrl pool`: the experience pool of a run."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dart.cli import complete
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
     from dart.rundir import RunPaths
+    from dart.store.records import DemonstrationSummary
     from dart.store.store import Store
 
 pool_app = typer.Typer(
@@ -46,7 +48,10 @@ def import_folder(
 @pool_app.command("list")
 def list_pool(
     run_dir: RunDir = None,
-    task: Annotated[str | None, typer.Option(help="Only those of one task.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Only those of one task.", autocompletion=complete.tasks)
+    ] = None,
+    output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Show every demonstration: its task, who played it, its steps, and how many groups it was added to.
@@ -57,20 +62,22 @@ def list_pool(
     * `dartrl pool list --task click-tab --run-dir runs/hard`
     """
     with errors_as_exit_codes():
-        _list(run_dir, task, as_json=as_json)
+        _list(run_dir, task, format_of(output, as_json=as_json))
 
 
 @pool_app.command()
-def show(pool_id: PoolId, run_dir: RunDir = None, as_json: AsJson = False) -> None:
+def show(
+    pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False
+) -> None:
     """Show one demonstration step by step.
 
     **Examples**
 
     * `dartrl pool show 3`
-    * `dartrl pool show 3 --json | jq -r '.steps[].screenshot_sha256'`
+    * `dartrl pool show 3 -o json | jq -r '.steps[].screenshot_sha256'`
     """
     with errors_as_exit_codes():
-        _show(pool_id, run_dir, as_json=as_json)
+        _show(pool_id, run_dir, format_of(output, as_json=as_json))
 
 
 @pool_app.command()
@@ -101,11 +108,20 @@ def _import(folder: Path, run_dir: Path | None) -> None:
         typer.echo("the run does not use its pool: set curation.experience_pool.enabled when it goes on")
 
 
-def _list(run_dir: Path | None, task: str | None, *, as_json: bool) -> None:
-    from dataclasses import asdict
+def columns() -> "list[Column[DemonstrationSummary]]":
+    """Of the list of demonstrations."""
+    return [
+        Column("id", lambda one: str(one.pool_id)),
+        Column("seed", lambda one: one.seed, is_number=True),
+        Column("steps", lambda one: one.num_steps, is_number=True),
+        Column("uses", lambda one: one.uses, is_number=True),
+        Column("task", lambda one: one.task_id),
+        Column("origin", lambda one: one.origin),
+        Column("", lambda one: "dropped" if one.dropped else ""),
+    ]
 
-    from rich.console import Console
 
+def _list(run_dir: Path | None, task: str | None, output: Format) -> None:
     from dart.config import load_config
     from dart.observe import tasks
     from dart.store.reader import StoreReader
@@ -117,25 +133,18 @@ def _list(run_dir: Path | None, task: str | None, *, as_json: bool) -> None:
         known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
         task_id = tasks.find_task(task, list(known))
         held = tuple(one for one in held if one.task_id == task_id)
-    if as_json:
-        typer.echo(json.dumps([asdict(one) for one in held]))
-    elif held:
-        Console().print(tasks.pool_list(held))
-    else:
-        typer.echo("the pool is empty: `dartrl pool import FOLDER` adds to it")
+    print_list(held, columns(), output, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
 
 
-def _show(pool_id: int, run_dir: Path | None, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
+def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
     from dart.observe.tasks import check_demonstration
     from dart.store.reader import StoreReader
 
     with StoreReader(recorded(run_dir).store) as store:
         check_demonstration(pool_id, store.demonstrations())
         found = store.demonstration(pool_id)
-    if as_json:
-        typer.echo(json.dumps(asdict(found)))
+    if output.is_data:
+        print_data(found, output)
         return
     typer.echo(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
     for number, step in enumerate(found.steps, start=1):

@@ -20,17 +20,31 @@ def chosen(run_dir: Path | None) -> Path:
 
 def recorded(run_dir: Path | None) -> "RunPaths":
     """The run a command is about, which has a record to look at; it may be running or have ended."""
-    from dart.rundir import RunPaths, holder
+    from dart.rundir import RunPaths
 
     paths = RunPaths(chosen(run_dir))
+    _refuse_missing(paths, paths.config, paths.store)
+    return paths
+
+
+def shown(run_dir: Path | None) -> "RunPaths":
+    """The same with everything that a snapshot is made of."""
+    paths = recorded(run_dir)
+    _refuse_missing(paths, paths.board, paths.root / "session.json")
+    return paths
+
+
+def _refuse_missing(paths: "RunPaths", *needed: Path) -> None:
+    """Say why there is nothing to show, where that is so."""
+    from dart.rundir import holder
+
     pid = holder(paths.root)
-    missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
+    missing = next((path for path in needed if not path.exists()), None)
     if missing and pid is None:
         end(f"the run in {paths.root} is not running and left nothing to show", ExitCode.NOT_RUNNING)
     if missing:
         end(
-            f"the run in {paths.root} is running as process {pid} and has no record yet "
+            f"the run in {paths.root} is running as process {pid} and does not show its state yet "
             f"({missing.name} is missing); ask again in a moment",
             ExitCode.UNKNOWN,
         )
-    return paths

@@ -1,14 +1,19 @@
 """`dartrl tasks`: what the curator knows of each task, what it decided and why."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
 from dart.cli.record import recorded
+
+if TYPE_CHECKING:
+    from dart.observe.tasks import TaskReport
 
 tasks_app = typer.Typer(
     help="What is known of each task, what was decided about it and why.", no_args_is_help=True
@@ -16,7 +21,7 @@ tasks_app = typer.Typer(
 
 
 @tasks_app.command("list")
-def list_tasks(run_dir: RunDir = None, as_json: AsJson = False) -> None:
+def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False) -> None:
     """Show every task: success, N and step cap of its next group, pool, quarantine, drops by reason.
 
     Works on a running run and on one that has ended.
@@ -24,16 +29,22 @@ def list_tasks(run_dir: RunDir = None, as_json: AsJson = False) -> None:
     **Examples**
 
     * `dartrl tasks list`
-    * `dartrl tasks list --run-dir runs/hard --json | jq '.[] | select(.success_rate == 0)'`
+    * `dartrl tasks list --run-dir runs/hard -o json | jq '.[] | select(.success_rate == 0)'`
     """
     with errors_as_exit_codes():
-        _list(run_dir, as_json=as_json)
+        _list(run_dir, format_of(output, as_json=as_json))
 
 
 @tasks_app.command()
 def show(
-    task: Annotated[str, typer.Argument(help="Id of a task; the last part will do where it is unique.")],
+    task: Annotated[
+        str,
+        typer.Argument(
+            help="Id of a task; the last part will do where it is unique.", autocompletion=complete.tasks
+        ),
+    ],
     run_dir: RunDir = None,
+    output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
     """Show one task and the history of what was decided about it, each with its reason.
@@ -44,14 +55,32 @@ def show(
     * `dartrl tasks show click-tab --run-dir runs/hard`
     """
     with errors_as_exit_codes():
-        _show(task, run_dir, as_json=as_json)
+        _show(task, run_dir, format_of(output, as_json=as_json))
 
 
-def _list(run_dir: Path | None, *, as_json: bool) -> None:
-    from dataclasses import asdict
+def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
+    """Of the list of tasks; what all of them have before the slash is said once."""
+    from dart.observe.live import in_words, percent
+    from dart.observe.report import family_of
 
-    from rich.console import Console
+    family = family_of(one.task_id for one in reports)
+    return [
+        Column(f"{family} task".strip(), lambda one: one.task_id.removeprefix(f"{family}/")),
+        Column("success", lambda one: percent(one.success_rate), is_number=True),
+        Column("of", lambda one: one.recent, is_number=True, is_wide=True),
+        Column("N", lambda one: one.rollouts, is_number=True),
+        Column("cap", lambda one: one.step_cap, is_number=True),
+        Column("longest", lambda one: one.longest_success_steps, is_number=True),
+        Column("pool", lambda one: one.demonstrations, is_number=True),
+        Column("uses", lambda one: one.uses, is_number=True),
+        Column("groups", lambda one: one.groups, is_number=True),
+        Column("finished", lambda one: one.finished, is_number=True, is_wide=True),
+        Column("dropped", lambda one: in_words(one.drops)),
+        Column("state", lambda one: "active" if one.resting_until_unix_s is None else "resting"),
+    ]
 
+
+def _list(run_dir: Path | None, output: Format) -> None:
     from dart.config import load_config
     from dart.observe import tasks
     from dart.store.reader import StoreReader
@@ -59,15 +88,13 @@ def _list(run_dir: Path | None, *, as_json: bool) -> None:
     paths = recorded(run_dir)
     with StoreReader(paths.store) as store:
         reports = tasks.task_reports(store, load_config(paths.config))
-    if as_json:
-        typer.echo(json.dumps([asdict(report) for report in reports]))
-    else:
-        Console().print(tasks.task_list(reports))
+    print_list(reports, columns(reports), output)
+    if not output.is_data:
         for line in tasks.rests(reports):
             typer.echo(line)
 
 
-def _show(name: str, run_dir: Path | None, *, as_json: bool) -> None:
+def _show(name: str, run_dir: Path | None, output: Format) -> None:
     from dataclasses import asdict
 
     from dart.config import load_config
@@ -80,8 +107,8 @@ def _show(name: str, run_dir: Path | None, *, as_json: bool) -> None:
     with StoreReader(paths.store) as store:
         (report,) = (one for one in tasks.task_reports(store, config) if one.task_id == task_id)
         decisions = store.decisions(task_id, limit=tasks.DECISIONS_MAX)
-    if as_json:
-        typer.echo(json.dumps({**asdict(report), "decisions": [asdict(one) for one in decisions]}))
+    if output.is_data:
+        print_data({**asdict(report), "decisions": decisions}, output)
         return
     lines = tasks.history(decisions) or ["nothing was decided: it runs as configured"]
     typer.echo("\n".join([*tasks.about(report), "", *lines]))

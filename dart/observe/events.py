@@ -114,3 +114,43 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
 }
+
+
+REPORTS: Mapping[str, EventKind] = {
+    "child_terminated": EventKind(
+        about="An actor failed; it is started again as long as its supervisor's budget holds.",
+        subject="the actor",
+        fields={},
+    ),
+    "start_error": EventKind(
+        about="An actor, or its replacement, could not be started.", subject="the actor", fields={}
+    ),
+    "shutdown_error": EventKind(
+        about="An actor that was told to stop ended otherwise.", subject="the actor", fields={}
+    ),
+    "quarantined": EventKind(
+        about="An actor failed too often and is left alone for a while.", subject="the actor", fields={}
+    ),
+    "retired": EventKind(
+        about="An actor is replaced by a fresh one: it is old, or was used often.",
+        subject="the actor",
+        fields={},
+    ),
+    "shutdown": EventKind(
+        about="A supervisor gave up: the actor failed once more than its budget allows.",
+        subject="the actor",
+        fields={},
+    ),
+}
+"""What supervisors write down (`supervision.reports`), told with the events and kept in `reports/`."""
+
+REPORT_FIELDS: Mapping[str, str] = {
+    "supervisor": "who reported it",
+    "reason": "why",
+    "incarnation": "which incarnation of the actor",
+    "pid": "its process",
+    "exit_code": "how the process ended; null when a signal ended it",
+    "signal": "the signal that ended it; null when none did",
+    "chain": "for a supervisor: the reasons below that led to this one, nearest first",
+}
+"""Of every report."""

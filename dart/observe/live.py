@@ -5,7 +5,7 @@ Everything here turns a `RunSnapshot` into text. Nothing reads the run or decide
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -26,6 +26,9 @@ LINE_EVERY_S = 10.0
 
 ROWS_MAX = 24
 """Actors in the live view; the unwell ones come first, the rest is counted."""
+
+SILENT_S = 20.0
+"""Actors beat every 15 s at least; one whose last beat is older says nothing any more."""
 
 STATE_STYLES = {
     "running": "green",
@@ -137,10 +140,11 @@ def line(snapshot: RunSnapshot) -> str:
 def screen(snapshot: RunSnapshot) -> RenderableType:
     """One run on one screen."""
     tables = [task_table(snapshot.tasks), actor_table(snapshot.actors)]
-    return Group(_head(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
+    return Group(head(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
 
 
-def _head(snapshot: RunSnapshot) -> RenderableType:
+def head(snapshot: RunSnapshot) -> RenderableType:
+    """What the run is at, its figures, and what is wrong."""
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(f"{_phase(snapshot)}", style="bold"), _progress(snapshot), Text(_clock_text(snapshot)))
     lines = [Text("  ".join(figures)) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
@@ -271,17 +275,30 @@ def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Tabl
 
 
 def state_text(actor: ActorRow) -> Text:
-    """The state in its colour; one that runs and is not ready says so."""
+    """The state in its colour; one that runs and cannot work says so."""
+    if actor.state == "running" and actor.process != "alive":
+        return Text(f"running, {actor.process}", style="bold red")
     waiting = actor.state == "running" and not actor.ready
     text = "running, not ready" if waiting else actor.state
     return Text(text, style="yellow" if waiting else STATE_STYLES.get(actor.state, ""))
 
 
 def doing(actor: ActorRow) -> str:
-    """What it is busy with; for one that is not up, why."""
+    """What it is busy with and for how long; for one that is not up, why."""
     if actor.state not in ("running", "starting", "stopping"):
         return actor.last_reason
-    return f"{actor.handler} {actor.busy_s:.1f} s" if actor.handler else ""
+    if actor.process == "gone":
+        return ""
+    if actor.beat_age_s > SILENT_S:
+        return f"no beat for {age(actor.beat_age_s)}" + (f", in {actor.handler}" if actor.handler else "")
+    if actor.handler:
+        return f"{actor.handler} {actor.busy_s:.1f} s"
+    return f"{actor.work} {actor.work_s:.1f} s" if actor.work else ""
+
+
+def restarts(actor: ActorRow) -> str:
+    """`2/7`: in the window of its supervisor's budget, and in all; empty when there were none."""
+    return f"{actor.restarts_in_window}/{actor.restarts}" if actor.restarts else ""
 
 
 def tree(actors: Iterable[ActorRow]) -> Tree:
@@ -303,13 +320,39 @@ def _grow(branch: Tree, actor: ActorRow, rows: list[ActorRow]) -> None:
 
 
 def _tree_line(actor: ActorRow) -> Text:
-    text = Text.assemble(f"{actor.name}  ", state_text(actor), f"  pid {actor.pid}")
-    if actor.restarts:
-        text.append(f"  restarts {actor.restarts}")
+    text = Text.assemble(f"{actor.name}  ", state_text(actor), *(f"  {part}" for part in _vitals(actor)))
     if actor.last_reason:
         text.append(f"  last: {actor.last_reason}", style="dim")
-    busy = doing(actor) if actor.is_well else ""
+    busy = doing(actor) if actor.state == "running" else ""
     return text.append(f"  {busy}") if busy else text
+
+
+def _vitals(actor: ActorRow) -> Iterator[str]:
+    if actor.retry_in_s is not None:
+        yield f"again in {actor.retry_in_s:.0f} s"
+    elif actor.pid:
+        yield f"pid {actor.pid}"
+    if actor.age_s is not None:
+        yield f"for {age(actor.age_s)}"
+    if actor.restarts:
+        window = f"{actor.restarts_in_window} in {actor.window_s:.0f} s, " if actor.window_s else ""
+        yield f"restarts {window}{actor.restarts} in all"
+
+
+def vitals(actor: ActorRow) -> list[str]:
+    """One actor in a few lines."""
+    last = age(actor.beat_age_s)
+    lines = [
+        "  ".join([actor.name, state_text(actor).plain, *_vitals(actor)]),
+        f"supervisor {actor.parent or 'none: it is the root'}, incarnation {actor.incarnation}",
+        f"now {doing(actor) or 'idle'}; last beat {last} ago; {actor.messages} messages handled, "
+        f"{actor.refused} refused, {actor.unsent} could not be sent",
+    ]
+    if actor.rss_bytes:
+        lines.append(f"memory {actor.rss_bytes / 2**20:.0f} MiB, processor time {actor.cpu_s:.1f} s")
+    if actor.last_reason:
+        lines.append(f"last ended: {actor.last_reason}")
+    return lines
 
 
 def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
@@ -323,6 +366,17 @@ def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
 def percent(rate: float | None) -> str:
     """A rate for people; a dash when there is none."""
     return "–" if rate is None else f"{100 * rate:.0f} %"
+
+
+def age(seconds: float | None) -> str:
+    """`12s`, `3m12s`, `2h04m`, `3d07h`; a dash when there is none."""
+    if seconds is None:
+        return "–"
+    whole = int(seconds)
+    for unit_s, unit, below_s, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit_s:
+            return f"{whole // unit_s}{unit}{whole % unit_s // below_s:02d}{below}"
+    return f"{whole}s"
 
 
 def duration(seconds: float) -> str:

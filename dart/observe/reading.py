@@ -16,13 +16,15 @@ from dart.config import Config, load_config
 from dart.curation.actor import plan_of
 from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.starvation import Stage
+from dart.observe.actors import actor_rows, is_shown, windows_s
 from dart.observe.curve import Episode
 from dart.observe.events import STARVED
 from dart.observe.report import Report
 from dart.observe.session import Session
-from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
-from dart.observe.tasks import SUCCESS, TaskReport, clock, state, task_reports
+from dart.observe.tasks import SUCCESS, TaskReport, state, task_reports
+from dart.observe.words import clock
 from dart.rollout import health
 from dart.rundir import RunPaths
 from dart.store import records
@@ -48,6 +50,7 @@ class SnapshotReader:
         self.paths = paths
         self.store = StoreReader(paths.store)
         self._config = config
+        self._windows_s = windows_s(config.model_dump(mode="json"))
         self._board = board if board is not None else Board(paths.board)
         self._resources = ExitStack()
         self._resources.callback(self.store.close)
@@ -87,6 +90,9 @@ class SnapshotReader:
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
             trajectories=totals.trajectories,
+            steps=totals.steps,
+            outcomes=totals.outcomes,
+            update=metrics,
             actions_per_minute=totals.steps_per_minute,
             staleness_mean=metrics.get("staleness_mean"),
             staleness_p50=metrics.get("staleness_p50"),
@@ -108,7 +114,7 @@ class SnapshotReader:
             evaluation_done=done,
             evaluation_total=total,
             tasks=tuple(_task_row(report, base.get(report.task_id)) for report in reports),
-            actors=tuple(_actor_row(row) for row in vitals if _is_shown(row)),
+            actors=actor_rows(self.paths.root, vitals, self._windows_s),
         )
 
     def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[Phase, int, int]:
@@ -166,7 +172,7 @@ def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
     return tuple(
         _engine_row(row, required, newest)
         for row in vitals
-        if row.name.startswith("rollout-") and _is_shown(row)
+        if row.name.startswith("rollout-") and is_shown(row)
     )
 
 
@@ -220,26 +226,3 @@ def training_episodes(store: StoreReader, session: Session) -> list[Episode]:
 def _session(paths: RunPaths) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((paths.root / "session.json").read_text())
     return found
-
-
-def _is_shown(row: Vitals) -> bool:
-    """Not the launcher itself, nor who was forgotten; a child's second row while a process is in it."""
-    is_second = row.name.endswith("~")
-    return row.state is not ActorState.FREE and not (is_second and row.state is ActorState.STOPPED)
-
-
-def _actor_row(row: Vitals) -> ActorRow:
-    return ActorRow(
-        name=row.name,
-        parent="" if row.parent == "launcher" else row.parent,
-        state=row.state.value,
-        pid=row.pid,
-        incarnation=row.incarnation,
-        ready=row.ready,
-        beat_age_s=row.beat_age_s or 0.0,
-        busy_s=row.busy_s or 0.0,
-        handler=row.handler if row.busy_s else "",
-        messages=row.messages,
-        restarts=row.restarts,
-        last_reason=row.last_reason,
-    )

@@ -39,13 +39,37 @@ class ActorRow:
     """What it is doing; empty when idle."""
     messages: int
     restarts: int
+    """In all."""
     last_reason: str
     """Why it ended the last time; empty if it never did."""
+    restarts_in_window: int = 0
+    """Failures in the last `window_s`."""
+    window_s: float = 0.0
+    """The window of its supervisor's restart budget; 0 for the root, which nobody restarts."""
+    age_s: float | None = None
+    """Since its process was started; None while there is none."""
+    retry_in_s: float | None = None
+    """Until it is started again, in backoff and in quarantine."""
+    work: str = ""
+    """What it does beside its handlers, such as loading a version; empty when nothing."""
+    work_s: float = 0.0
+    unsent: int = 0
+    """Messages it could not send: a full mailbox, or nobody of that name."""
+    refused: int = 0
+    """Messages it refused to take."""
+    last_error: str = ""
+    """Last line of what an incarnation said when it crashed."""
+    process: str = "alive"
+    """What the kernel says: alive, suspended (by SIGSTOP) or gone; its supervisor may not know yet."""
+    rss_bytes: int = 0
+    """Memory its process holds."""
+    cpu_s: float = 0.0
+    """Processor time its process has used."""
 
     @property
     def is_well(self) -> bool:
-        """Up and ready for work."""
-        return self.state == "running" and self.ready
+        """Up and ready for work, and the kernel lets it."""
+        return self.state == "running" and self.ready and self.process == "alive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +127,12 @@ class RunSnapshot:
     recent: int = 0
     """How many trajectories that is."""
     trajectories: int = 0
+    steps: int = 0
+    """Environment steps of all trajectories ever stored."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Trajectories by how they ended."""
+    update: Mapping[str, float] = field(default_factory=dict)
+    """The figures of the newest update; empty before the first."""
     actions_per_minute: float = 0.0
     """Environment steps over the last minute."""
     staleness_mean: float | None = None

@@ -3,20 +3,16 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dart.config import Config
 from dart.config_layers import did_you_mean, near
 from dart.curation.actor import settings_of
 from dart.curation.tasks import Task, Tasks
 from dart.errors import UsageError
-from dart.observe.live import in_words
-from dart.observe.report import family_of
+from dart.observe.live import in_words, percent
+from dart.observe.words import clock
 from dart.store.reader import StoreReader
 from dart.store.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 RECENT_PER_TASK = 40
 """Trajectories behind a task's success rate."""
@@ -134,39 +130,6 @@ def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> N
 # ---- in words ----
 
 
-def task_list(reports: Sequence[TaskReport]) -> "Table":
-    """One row per task; what all of them have before the slash is said once."""
-    family = family_of(report.task_id for report in reports)
-    numbers = ("success", "N", "cap", "longest", "pool", "uses", "groups")
-    table = _table(f"{family} task".strip(), numbers, ("dropped", "state"))
-    for report in reports:
-        table.add_row(
-            report.task_id.removeprefix(f"{family}/"),
-            _percent(report.success_rate),
-            str(report.rollouts),
-            str(report.step_cap),
-            _or_dash(report.longest_success_steps),
-            str(report.demonstrations),
-            str(report.uses),
-            str(report.groups),
-            in_words(report.drops),
-            "active" if report.resting_until_unix_s is None else "resting",
-        )
-    return table
-
-
-def _table(first: str, numbers: Sequence[str], words: Sequence[str]) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in words:
-        table.add_column(name)
-    return table
-
-
 def rests(reports: Iterable[TaskReport]) -> list[str]:
     """A line for each task in quarantine, with the reason."""
     return [f"{one.task_id} is {state(one)}" for one in reports if one.resting_until_unix_s is not None]
@@ -183,7 +146,7 @@ def about(report: TaskReport) -> list[str]:
     """A few lines on one task."""
     lines = [
         f"{report.task_id}  {state(report)}",
-        f"success {_percent(report.success_rate)} over the newest {report.recent}"
+        f"success {percent(report.success_rate)} over the newest {report.recent}"
         if report.recent
         else "no episode of it was finished yet",
         f"next group: {report.rollouts} rollouts of at most {report.step_cap} steps "
@@ -215,33 +178,6 @@ def _change(decision: TaskDecision) -> str:
     if not decision.after:
         return "released"
     return f"in quarantine until {clock(float(decision.after))}"
-
-
-def pool_list(demonstrations: Iterable[DemonstrationSummary]) -> "Table":
-    """One row per demonstration."""
-    table = _table("id", ("seed", "steps", "uses"), ("task", "origin", ""))
-    for one in demonstrations:
-        table.add_row(
-            str(one.pool_id),
-            str(one.seed),
-            str(one.num_steps),
-            str(one.uses),
-            one.task_id,
-            one.origin,
-            "dropped" if one.dropped else "",
-        )
-    return table
-
-
-def clock(unix_s: float) -> str:
-    """Local time of day; with the date when it is not today's."""
-    moment = time.localtime(unix_s)
-    is_today = moment[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", moment)
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.0f} %"
 
 
 def _or_dash(number: int | None) -> str:

@@ -90,6 +90,12 @@ EVENTS_SINCE = (
     .order_by(events.c.event_id)
     .limit(bindparam("limit"))
 )
+EVENTS_NEWEST_FIRST = (
+    select(events)
+    .where(events.c.unix_s >= bindparam("since_unix_s"))
+    .order_by(events.c.event_id.desc())
+    .limit(bindparam("limit"))
+)
 NEWEST_EVENT = (
     select(events).where(events.c.kind == bindparam("kind")).order_by(events.c.event_id.desc()).limit(1)
 )

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from dart.store.records import (
 from dart.store.rows import read_trajectory, unpack_steps
 from dart.store.schema import (
     evaluations,
+    events,
     parked,
     steps,
     task_statistics,
@@ -255,6 +256,30 @@ class StoreReader:
         with self._transaction() as connection:
             rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
             return tuple(queries.read_event(row) for row in rows)
+
+    def find_events(
+        self,
+        *,
+        since_unix_s: float = 0.0,
+        subject: str | None = None,
+        kinds: Collection[str] | None = None,
+        without: Collection[str] = (),
+        limit: int = 1000,
+    ) -> tuple[Event, ...]:
+        """The newest events that fit, oldest first.
+
+        kinds     only these; None for all of them
+        without   none of these
+        """
+        columns = events.c
+        query = queries.EVENTS_NEWEST_FIRST.where(columns.kind.not_in(without))
+        if subject is not None:
+            query = query.where(columns.subject == subject)
+        if kinds is not None:
+            query = query.where(columns.kind.in_(kinds))
+        with self._transaction() as connection:
+            rows = connection.execute(query, {"since_unix_s": since_unix_s, "limit": limit}).all()
+            return tuple(queries.read_event(row) for row in reversed(rows))
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from actors.board import ActorState, Board
 from dart import __version__
 from dart.config import load_config
 from dart.rundir import claimed
@@ -19,6 +20,8 @@ from dart.store.records import DecisionKind, TaskDecision
 from dart.store.store import Store
 from dart.store.testing import step_at
 from dart.types import Demonstration
+from supervision import reports
+from supervision.reports import Offender, SupervisorReport
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -50,30 +53,29 @@ def test_help_lists_every_command() -> None:
     ended = dartrl("--help")
 
     assert ended.returncode == 0
-    for command in ("train", "eval", "pretrain", "status", "tree", "doctor", "tasks", "pool", "config"):
-        assert f"│ {command} " in ended.stdout
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
+    for command in (
         "train",
         "eval",
         "pretrain",
         "status",
         "tree",
+        "top",
+        "actors",
+        "events",
+        "why",
+        "metrics",
         "doctor",
-        "tasks list",
-        "tasks show",
-        "pool import",
-        "pool list",
-        "pool show",
-        "pool drop",
-        "config check",
-        "config show",
-    ],
-)
-def test_every_command_explains_itself_with_examples(command: str) -> None:
+        "tasks",
+        "pool",
+        "policy",
+        "checkpoints",
+        "config",
+    ):
+        assert f"│ {command} " in ended.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "actors logs"])
+def test_a_command_explains_itself_with_examples(command: str) -> None:
     ended = dartrl(*command.split(), "--help")
 
     assert ended.returncode == 0
@@ -278,6 +280,46 @@ def test_the_doctor_of_a_sound_run_says_so_while_it_is_running_too(ended_run: Pa
         ended = dartrl("doctor", "--data", "--run-dir", ended_run)
 
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "the data is sound")
+
+
+def test_an_actor_is_looked_into_after_its_run_has_ended(ended_run: Path) -> None:
+    board = Board.create(ended_run / "board")
+    for name, parent in (("root", "launcher"), ("environment_pool", "root"), ("env-000", "environment_pool")):
+        board.set_state(board.claim(name, parent), ActorState.STOPPED, incarnation=2)
+    board.close()
+    reports.append(ended_run, DEATH)
+    log = ended_run / "logs" / "env-000.jsonl"
+    for number, minute in ((1, 58), (2, 59)):
+        ready = {"event": "actor_ready", "level": "info", "incarnation": number}
+        ready["timestamp"] = f"2026-01-01T11:{minute}:00Z"
+        with log.open("a") as file:
+            file.write(json.dumps(ready) + "\n")
+
+    listed = dartrl("actors", "list", "--under", "environment_pool", "-o", "jsonl", "--run-dir", ended_run)
+    told = dartrl("why", "env-000", "--run-dir", ended_run, "-o", "json")
+    before = dartrl("actors", "logs", "env-000", "--previous", "--run-dir", ended_run, "-o", "jsonl")
+    happened = dartrl("events", "--for", "env-000", "--run-dir", ended_run, "-o", "jsonl")
+    nobody = dartrl("actors", "stack", "env-000", "--run-dir", ended_run)
+
+    assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == [
+        "environment_pool",
+        "env-000",
+    ]
+    assert [one["report"]["last_words"] for one in json.loads(told.stdout)["ends"]] == [["ValueError: 7"]]
+    assert [json.loads(line)["incarnation"] for line in before.stdout.splitlines()] == [1]
+    assert [json.loads(line)["kind"] for line in happened.stdout.splitlines()] == ["child_terminated"]
+    assert (nobody.returncode, nobody.stdout) == (3, "")
+
+
+DEATH = SupervisorReport(
+    unix_s=1767268790.0,
+    supervisor="environment_pool",
+    context="child_terminated",
+    reason="exit code 70: ValueError: 7",
+    offender=Offender(id="env-000", incarnation=1, pid=7),
+    exit_code=70,
+    last_words=("ValueError: 7",),
+)
 
 
 def test_the_doctor_without_a_run_ends_with_3(tmp_path: Path) -> None:

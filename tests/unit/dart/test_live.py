@@ -31,7 +31,15 @@ def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
 
 
 KILLED = actor(
-    "env-001", "environment_pool", state="backoff", ready=False, restarts=3, last_reason="killed by SIGKILL"
+    "env-001",
+    "environment_pool",
+    state="backoff",
+    ready=False,
+    restarts=3,
+    restarts_in_window=1,
+    window_s=60.0,
+    retry_in_s=12.0,
+    last_reason="killed by SIGKILL",
 )
 ACTORS = (
     actor("root", ""),
@@ -198,7 +206,28 @@ def test_the_tree_has_every_actor_below_its_supervisor() -> None:
 
     assert lines[0].startswith("root")
     assert lines[2].startswith("└── environment_pool")
-    assert lines[4].startswith("    └── env-001  backoff  pid 100  restarts 3  last: killed by SIGKILL")
+    assert lines[4].startswith(
+        "    └── env-001  backoff  again in 12 s  restarts 1 in 60 s, 3 in all  last: killed"
+    )
+
+
+def test_the_tree_says_how_long_what_each_does_and_what_the_kernel_says() -> None:
+    rows = [
+        actor("root", "", age_s=60.0),
+        actor("store", handler="append", busy_s=0.03, age_s=59.0),
+        actor("env-000", process="suspended", beat_age_s=25.0, handler="Step"),
+        actor("rollout-0", work="load", work_s=2.0),
+        actor("trainer", process="gone"),
+    ]
+
+    lines = [line.split(maxsplit=1)[-1] for line in printed(live.tree(rows)).splitlines()]
+
+    assert lines[1:] == [
+        "store  running  pid 100  for 59s  append 0.0 s",
+        "env-000  running, suspended  pid 100  no beat for 25s, in Step",
+        "rollout-0  running  pid 100  load 2.0 s",
+        "trainer  running, gone  pid 100",
+    ]
 
 
 def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dart.cli.output import table
+from dart.cli.tasks import columns
 from dart.config import Config
 from dart.errors import UsageError
 from dart.observe import tasks
@@ -69,7 +71,7 @@ def played(store: Store, task_id: str, *rewards: float) -> int:
 
 def printed(reports: list[tasks.TaskReport]) -> list[str]:
     console = Console(file=io.StringIO(), width=100, record=True)
-    console.print(tasks.task_list(reports))
+    console.print(table(reports, columns(reports)))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 

@@ -1,0 +1,229 @@
+"""`dartrl actors`: each actor of a run, its log and its stack, without asking it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli import complete
+from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.follow import follow_up, line_by_line
+from dart.cli.options import RunDir
+from dart.cli.output import Column, Format, Output, print_data, print_list
+from dart.cli.record import chosen
+
+if TYPE_CHECKING:
+    from dart.observe.logs import LogLine
+    from dart.observe.snapshot import ActorRow
+
+actors_app = typer.Typer(
+    help="Each actor of a run: its vitals, its log, its stack; also while it hangs.", no_args_is_help=True
+)
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of an actor.", autocompletion=complete.actors)
+]
+
+SHOWN_EVENTS = 10
+SHOWN_ENDS = 3
+
+
+@actors_app.command("list")
+def list_actors(
+    run_dir: RunDir = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those in this state: starting, running, backoff, quarantined, stopping, stopped, "
+            "failed; or unwell: all that cannot work now, the suspended included."
+        ),
+    ] = None,
+    under: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SUPERVISOR", help="Only this one and all below it.", autocompletion=complete.actors
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show every actor: state, restarts (in the window of the budget / in all), age, what it does, and why it
+    ended the last time.
+
+    **Examples**
+
+    * `dartrl actors list --state unwell`
+    * `dartrl actors list --under environment_pool -o wide`
+    * `dartrl actors list -o jsonl | jq -r 'select(.restarts > 3) | .name'`
+    """
+    with errors_as_exit_codes():
+        _list(chosen(run_dir), state, under, output)
+
+
+@actors_app.command()
+def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
+    """Show one actor: its vitals, its last events, and why it ended the last times.
+
+    **Examples**
+
+    * `dartrl actors show env-003`
+    * `dartrl actors show trainer -o json | jq .vitals.rss_bytes`
+    """
+    with errors_as_exit_codes():
+        _show(name, chosen(run_dir), output)
+
+
+@actors_app.command()
+def logs(
+    name: Name,
+    run_dir: RunDir = None,
+    previous: Annotated[
+        bool,
+        typer.Option(
+            "--previous", "-p", help="Of the incarnation before, with its last words if it crashed."
+        ),
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many lines, the newest; 0: all.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what an actor said. All incarnations of a name share a log; each line knows its own.
+
+    **Examples**
+
+    * `dartrl actors logs env-003 --previous`
+    * `dartrl actors logs trainer --follow`
+    * `dartrl actors logs env-003 -n 0 -o jsonl | jq 'select(.level == "error")'`
+    """
+    with errors_as_exit_codes():
+        if previous and follow:
+            raise typer.BadParameter("the incarnation before says nothing new: --previous or --follow")
+        _logs(name, chosen(run_dir), previous=previous, lines=lines, follow=follow, output=output)
+
+
+@actors_app.command()
+def stack(
+    name: Name,
+    run_dir: RunDir = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="With the frames of compiled code, where py-spy can see them.")
+    ] = False,
+) -> None:
+    """Show where in its code an actor is, as py-spy reads it out of the process: it need not answer.
+
+    Needs py-spy (`pip install py-spy`), and the right to trace the process: the same user where the kernel
+    allows it (`kernel.yama.ptrace_scope` 0), else root.
+
+    **Examples**
+
+    * `dartrl actors stack env-003`
+    """
+    with errors_as_exit_codes():
+        _stack(name, chosen(run_dir), native=native)
+
+
+def columns() -> "list[Column[ActorRow]]":
+    """Of the list of actors."""
+    from dart.observe import live
+
+    return [
+        Column("actor", lambda row: row.name),
+        Column("state", live.state_text),
+        Column("restarts", live.restarts, is_number=True),
+        Column("age", lambda row: live.age(row.age_s), is_number=True),
+        Column("pid", lambda row: row.pid or None, is_number=True, is_wide=True),
+        Column("incarnation", lambda row: row.incarnation, is_number=True, is_wide=True),
+        Column("memory MiB", lambda row: row.rss_bytes // 2**20 or None, is_number=True, is_wide=True),
+        Column("cpu s", lambda row: f"{row.cpu_s:.1f}", is_number=True, is_wide=True),
+        Column("messages", lambda row: row.messages, is_number=True, is_wide=True),
+        Column("unsent", lambda row: row.unsent, is_number=True, is_wide=True),
+        Column("refused", lambda row: row.refused, is_number=True, is_wide=True),
+        Column("last beat", lambda row: live.age(row.beat_age_s), is_number=True, is_wide=True),
+        Column("supervisor", lambda row: row.parent or None, is_wide=True),
+        Column("doing", lambda row: live.doing(row) if row.state == "running" else "", width_max=30),
+        Column("last reason", lambda row: row.last_reason, width_max=60),
+    ]
+
+
+def _list(run_dir: Path, state: str | None, under: str | None, output: Format) -> None:
+    from dart.observe import actors
+
+    rows = list(actors.read_actors(run_dir))
+    if under is not None:
+        rows = actors.under(rows, actors.find_actor(under, rows).name)
+    if state is not None:
+        rows = actors.in_state(rows, state)
+    print_list(rows, columns(), output, empty="no actor is like that")
+
+
+def _show(name: str, run_dir: Path, output: Format) -> None:
+    from dataclasses import asdict
+
+    from dart.observe import actors, history, live, why
+    from dart.rundir import RunPaths
+
+    rows = actors.read_actors(run_dir)
+    row = actors.find_actor(name, rows)
+    ends = why.ends_of(RunPaths(run_dir), row, rows)
+    events = history.read_events(RunPaths(run_dir), history.Wanted(subject=name), limit=SHOWN_EVENTS)
+    if output.is_data:
+        print_data({"vitals": asdict(row), "ends": ends, "events": events}, output)
+        return
+    typer.echo("\n".join(live.vitals(row)))
+    typer.echo("\nlast events" if events else "\nno events")
+    typer.echo("\n".join(f"  {history.in_words(event)}" for event in events))
+    if ends:
+        typer.echo("\nwhy it ended (dartrl why tells more)")
+        typer.echo("\n".join(f"  {why.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]))
+
+
+def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool, output: Format) -> None:
+    from dart.observe import actors, logs
+    from dart.rundir import RunPaths
+
+    paths = RunPaths(run_dir)
+    row = actors.find_actor(name, actors.read_actors(run_dir))
+    kept = logs.read_log(paths, name)
+    if previous:
+        number = logs.previous_incarnation(kept, row.incarnation)
+        if number is None:
+            end(
+                f"the log of {name!r} has no incarnation before the present one ({row.incarnation})",
+                ExitCode.USAGE,
+            )
+        kept = [line for line in kept if line.incarnation == number]
+        _print_lines(kept[-lines:], output)
+        if (words := logs.last_words(paths, name, number)) and not output.is_data:
+            typer.echo(words)
+        return
+    _print_lines(kept[-lines:], output)
+    if follow:
+        with logs.Tail(paths, name) as tail:
+            follow_up(tail.new, lambda new: _print_lines(new, line_by_line(output)))
+
+
+def _print_lines(lines: "Iterable[LogLine]", output: Format) -> None:
+    from dart.observe.logs import in_words
+    from dart.observe.words import clock
+
+    if output.is_data:
+        print_data(list(lines), output)
+        return
+    for line in lines:
+        typer.echo(f"{clock(line.unix_s)}  #{line.incarnation}  {line.level:7}  {in_words(line)}")
+
+
+def _stack(name: str, run_dir: Path, *, native: bool) -> None:
+    from dart.observe import actors
+    from dart.observe.stacks import read_stack
+
+    row = actors.find_actor(name, actors.read_actors(run_dir))
+    if row.process == "gone":
+        end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
+    is_suspended = row.process == "suspended"
+    typer.echo(read_stack(row.name, row.pid, stands_still=is_suspended, native=native))

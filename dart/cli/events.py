@@ -1,0 +1,133 @@
+"""`dartrl events` and `dartrl why`: what happened, and why actors were restarted."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli import complete
+from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.follow import follow_up, line_by_line
+from dart.cli.options import RunDir
+from dart.cli.output import Format, Output, print_data
+from dart.cli.record import chosen, recorded
+
+if TYPE_CHECKING:
+    from dart.observe.history import Happening
+
+
+def events(
+    about: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="NAME",
+            help="Only those about this actor, task or other subject.",
+            autocompletion=complete.actors,
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this kind; may be repeated. Default: all but `load`.", show_default=False),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only newer ones: 90s, 10m, 1h30m, 2d ago.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="How many, the newest.")
+    ] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones until Ctrl-C.")] = False,
+    run_dir: RunDir = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what happened: the events of the record and the deaths that supervisors reported, oldest first.
+
+    Their kinds and fields: docs/reference/events.md.
+
+    **Examples**
+
+    * `dartrl events --since 10m`
+    * `dartrl events --for env-003 --follow`
+    * `dartrl events --kind child_terminated --kind quarantined -o jsonl | jq -r .data.reason`
+    """
+    with errors_as_exit_codes():
+        _events(run_dir, about=about, kinds=kind, since=since, lines=lines, follow=follow, output=output)
+
+
+def why(
+    actor: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of an actor.", autocompletion=complete.actors)
+    ],
+    run_dir: RunDir = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, metavar="N", help="How many ends, the newest.")
+    ] = 5,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show why an actor ended the last times: how its process ended, what it said last, and whose failure
+    took it along where it did not fail itself.
+
+    Read from the supervisors' reports and the actor's log: works while it hangs, and after the run.
+
+    **Examples**
+
+    * `dartrl why env-003`
+    * `dartrl why trainer --run-dir runs/laptop -o json | jq '.ends[-1].report.last_words'`
+    """
+    with errors_as_exit_codes():
+        _why(actor, chosen(run_dir), lines, output)
+
+
+def _events(
+    run_dir: Path | None,
+    *,
+    about: str | None,
+    kinds: list[str] | None,
+    since: str | None,
+    lines: int,
+    follow: bool,
+    output: Format,
+) -> None:
+    from dart.observe import history
+    from dart.observe.words import seconds_of
+
+    paths = recorded(run_dir)
+    history.refuse_unknown(kinds or ())
+    since_s = time.time() - seconds_of(since) if since else 0.0
+
+    def read(since_unix_s: float, limit: int = history.LIMIT) -> "list[Happening]":
+        wanted = history.Wanted(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
+        return history.read_events(paths, wanted, limit)
+
+    found = read(since_s, lines)
+    if not follow:
+        _print(found, output)
+        return
+    show = partial(_print, output=line_by_line(output))
+    show(found)
+    follow_up(history.Follower(read, found).new, show)
+
+
+def _print(found: "Sequence[Happening]", output: Format) -> None:
+    from dart.observe.history import in_words
+
+    if output.is_data:
+        print_data(found, output)
+        return
+    for one in found:
+        typer.echo(in_words(one))
+
+
+def _why(name: str, run_dir: Path, lines: int, output: Format) -> None:
+    from dart.observe import why as causes
+
+    row, ends = causes.read_why(run_dir, name)
+    if output.is_data:
+        print_data({"vitals": row, "ends": ends}, Format.JSON)
+        return
+    typer.echo(causes.heading(row, ends))
+    for one in ends[-lines:]:
+        typer.echo("\n".join(causes.in_full(name, one)))

@@ -1,0 +1,134 @@
+"""Why actors ended: what supervisors wrote down in `reports/` of the run, found again and put in a chain.
+
+Supervisors write one line of JSON for each death (`supervision.reports`); nothing here is kept a second time.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.codec import from_plain
+from actors.errors import MalformedMessage
+from supervision.reports import SupervisorReport
+
+RESTARTED = "child_terminated"
+"""Context of the reports of children that failed and were, or would have been, started again."""
+
+_DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
+"""Other contexts say what was decided after a death: quarantined, shutdown; or that a child was replaced."""
+
+
+def reports_since(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> list[SupervisorReport]:
+    """The reports of one supervisor from a moment on, oldest first; nothing older is parsed."""
+    found = []
+    for line in _newest_first(run_dir, supervisor):
+        with suppress(json.JSONDecodeError, MalformedMessage):
+            report = from_plain(json.loads(line), SupervisorReport)
+            if report.unix_s < since_unix_s:
+                break
+            found.append(report)
+    return found[::-1]
+
+
+def _newest_first(run_dir: Path, supervisor: str) -> Iterator[bytes]:
+    newest = run_dir / "reports" / f"{supervisor}.jsonl"
+    for path in (newest, newest.with_name(f"{newest.name}.1")):
+        with suppress(FileNotFoundError):
+            yield from reversed(path.read_bytes().splitlines())
+
+
+def restarts_by_child(run_dir: Path, supervisor: str, since_unix_s: float) -> Counter[str]:
+    """How often each child of a supervisor failed since a moment."""
+    since = reports_since(run_dir, supervisor, since_unix_s)
+    return Counter(report.offender.id for report in since if report.context == RESTARTED)
+
+
+def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorReport]:
+    """Of every supervisor of the run, oldest first."""
+    folder = run_dir / "reports"
+    names = {path.name.partition(".jsonl")[0] for path in folder.glob("*.jsonl*")}
+    found = [report for name in names for report in reports_since(run_dir, name, since_unix_s)]
+    return sorted(found, key=lambda report: report.unix_s)
+
+
+# ---- the chain of causes ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One incarnation of an actor that got ready, as its own log says."""
+
+    incarnation: int
+    unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """One incarnation of an actor that ended, and why."""
+
+    incarnation: int
+    started_unix_s: float | None
+    """When it got ready; None when its log no longer says, or it never did."""
+    report: SupervisorReport | None
+    """Its own death, or the one that took it along; None when no supervisor reported any: it was told to
+    stop, or the whole run ended."""
+    is_own: bool
+    """It failed itself."""
+
+
+def ends(
+    name: str, parents: Mapping[str, str], starts: Sequence[Start], reports: Iterable[SupervisorReport]
+) -> list[End]:
+    """Why each incarnation but the present one ended, oldest first.
+
+    parents   every actor to its supervisor, in start order; empty for the root's
+    starts    what the actor's log says, oldest first
+    An actor that did not fail itself was taken along by the last death before its next start that could.
+    """
+    deaths = sorted((one for one in reports if one.context in _DEATHS), key=lambda one: one.unix_s)
+    own = {one.offender.incarnation: one for one in deaths if one.offender.id == name}
+    others = [one for one in deaths if _takes_along(one, name, parents)]
+    ready = {start.incarnation: start.unix_s for start in starts}
+    ended = sorted({*own, *list(ready)[:-1]})
+    return [_end(number, ready, own.get(number), others) for number in ended]
+
+
+def _end(
+    incarnation: int,
+    ready: Mapping[int, float],
+    own: SupervisorReport | None,
+    others: Sequence[SupervisorReport],
+) -> End:
+    since_s = ready.get(incarnation)
+    next_s = min((at_s for number, at_s in ready.items() if number > incarnation), default=float("inf"))
+    meanwhile = [one for one in others if (since_s or 0.0) <= one.unix_s <= next_s]
+    return End(
+        incarnation=incarnation,
+        started_unix_s=since_s,
+        report=own or next(reversed(meanwhile), None),
+        is_own=own is not None,
+    )
+
+
+def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:
+    """Whether a death ended this actor, too: its supervisor's own, or, below the root, that of somebody who
+    was started before its branch (the root's strategy is rest_for_one)."""
+    above = ancestors_of(name, parents)
+    if report.offender.id in above:
+        return True
+    if not above or report.supervisor != above[-1]:
+        return False
+    order = list(parents)
+    branch = [name, *above][-2]
+    return report.offender.id in order and order.index(report.offender.id) < order.index(branch)
+
+
+def ancestors_of(name: str, parents: Mapping[str, str]) -> list[str]:
+    """The supervisors above an actor, nearest first; a board that changes meanwhile may show a circle."""
+    found: list[str] = []
+    while (name := parents.get(name, "")) and name not in found:
+        found.append(name)
+    return found

@@ -1,0 +1,133 @@
+"""The log of one actor, line by line, with the incarnation that wrote each.
+
+An actor's incarnations share a file (`actors.log`): what an earlier one said stays until the file is full,
+and then for one more file. What one that crashed said last is in `crash/` besides.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from dart.observe.deaths import Start
+from dart.rundir import RunPaths
+
+READY = "actor_ready"
+"""The event with which an incarnation begins its work."""
+
+_OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
+"""Shown otherwise than as a key with its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of an actor's log."""
+
+    unix_s: float
+    incarnation: int
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+    """Everything else that was said."""
+
+
+def read_log(paths: RunPaths, name: str) -> list[LogLine]:
+    """Every line that is kept of an actor, oldest first; half a line of a full disk is left out."""
+    newest = paths.logs / f"{name}.jsonl"
+    return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[LogLine]:
+    with suppress(FileNotFoundError):
+        for text in path.read_bytes().splitlines():
+            if (line := parse(text)) is not None:
+                yield line
+
+
+class Tail:
+    """What is added to an actor's log from now on, also when a full file makes place for a new one."""
+
+    def __init__(self, paths: RunPaths, name: str) -> None:
+        self._path = paths.logs / f"{name}.jsonl"
+        self._file = self._path.open("rb") if self._path.exists() else None
+        self._half = b""
+        if self._file is not None:
+            self._file.seek(0, os.SEEK_END)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def new(self) -> list[LogLine]:
+        """The lines since the last call; half a line waits for its end."""
+        text = self._rest()
+        if self._is_another_file():
+            self._file = self._path.open("rb")
+            text += self._rest()
+        *whole, self._half = (self._half + text).split(b"\n")
+        return [line for one in whole if (line := parse(one)) is not None]
+
+    def _rest(self) -> bytes:
+        return b"" if self._file is None else self._file.read()
+
+    def _is_another_file(self) -> bool:
+        if not self._path.exists():
+            return False
+        if self._file is None:
+            return True
+        if self._path.stat().st_ino == os.fstat(self._file.fileno()).st_ino:
+            return False
+        self._file.close()
+        return True
+
+
+def parse(text: bytes) -> LogLine | None:
+    """One line of JSON as structlog wrote it; None when it is not one."""
+    try:
+        said = json.loads(text)
+        moment = datetime.fromisoformat(said["timestamp"]).replace(tzinfo=UTC)
+        return LogLine(
+            unix_s=moment.timestamp(),
+            incarnation=int(said.get("incarnation", 0)),
+            level=said["level"],
+            event=said["event"],
+            fields={key: value for key, value in said.items() if key not in _OWN_KEYS},
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def starts(lines: Iterable[LogLine]) -> list[Start]:
+    """The incarnations that got ready, oldest first."""
+    return [Start(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY]
+
+
+def previous_incarnation(lines: Iterable[LogLine], current: int) -> int | None:
+    """The newest one that said something before the current one; None when the log knows none."""
+    return max((line.incarnation for line in lines if line.incarnation < current), default=None)
+
+
+def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
+    """The traceback, or the kernel's complaint, that an incarnation left when it crashed; empty when none."""
+    for suffix in ("txt", "fault"):
+        with suppress(FileNotFoundError):
+            text = (paths.crash / f"{name}.{incarnation}.{suffix}").read_text(errors="replace").strip()
+            if text:
+                return text
+    return ""
+
+
+def in_words(line: LogLine) -> str:
+    """The event and what it says, in one line."""
+    return "  ".join([line.event, *(f"{key}={_value(value)}" for key, value in line.fields.items())])
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,60 @@
+"""Processes as the kernel sees them, whatever they say of themselves."""
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# Places in /proc/pid/stat behind the name (proc_pid_stat(5), field 3 is 0 here).
+_STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
+
+
+class ProcessState(StrEnum):
+    """What a supervisor may not know yet."""
+
+    ALIVE = "alive"
+    SUSPENDED = "suspended"
+    """Stopped by a signal (SIGSTOP): it does nothing until it is told to go on."""
+    GONE = "gone"
+    """It has ended, or its number belongs to another process by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process at one moment."""
+
+    state: ProcessState
+    rss_bytes: int = 0
+    """Memory it holds."""
+    cpu_s: float = 0.0
+    """Processor time it has used."""
+
+
+GONE = Process(ProcessState.GONE)
+
+
+def look(pid: int, start_ticks: int) -> Process:
+    """The process of this number that was started then.
+
+    start_ticks   field 22 of its /proc/pid/stat, where it is known; 0 where it is not
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return GONE
+    return parse(stat, start_ticks)
+
+
+def parse(stat: bytes, start_ticks: int) -> Process:
+    """What one line of /proc/pid/stat says; the name in it may hold anything, brackets too."""
+    fields = stat.rpartition(b")")[2].split()
+    if fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
+        return GONE
+    return Process(
+        state=ProcessState.SUSPENDED if fields[_STATE] == b"T" else ProcessState.ALIVE,
+        rss_bytes=int(fields[_RESIDENT]) * PAGE_BYTES,
+        cpu_s=(int(fields[_USER]) + int(fields[_SYSTEM])) / TICKS_PER_S,
+    )

@@ -1,0 +1,175 @@
+"""What a scraper and a health check get: plain functions from a run to text, and a small server for them.
+
+    /metrics   every metric of `dart.observe.metrics`, 200; 503 when the record cannot be read now
+    /livez     200 while the run's process holds its lock and its root supervisor beats, else 503
+    /readyz    200 while the store takes writes, an engine serves a policy and an environment is up, else 503
+
+A web application mounts the three functions; `dartrl metrics --listen` serves them by itself. They only read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar
+
+from dart.errors import DartError, UnavailableError
+from dart.observe.actors import read_actors
+from dart.observe.snapshot import ActorRow, RunSnapshot
+from dart.rundir import RunPaths, holder
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+
+ROOT_SILENT_S = 20.0
+"""The root beats four times a second; after this long without a beat the run is given up (`dart.app`)."""
+
+REQUEST_DEADLINE_S = 5.0
+"""A client that is slower than this loses its connection."""
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an HTTP request is answered with."""
+
+    status: HTTPStatus
+    text: bytes
+    content_type: str = PLAIN
+
+
+class _Scraped:
+    """One snapshot in the shape the client library wants: something that collects."""
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> "Iterator[Family]":
+        from dart.observe.metrics import families
+
+        return families(self._snapshot)
+
+
+def exposition(snapshot: RunSnapshot, accept: str = "") -> Reply:
+    """The metrics of a snapshot as text.
+
+    accept   the request's Accept header: OpenMetrics where it is asked for, else Prometheus's own format
+    """
+    from prometheus_client.exposition import choose_encoder
+
+    encode, content_type = choose_encoder(accept)
+    return Reply(HTTPStatus.OK, encode(_Scraped(snapshot)), content_type)
+
+
+def metrics(read: Callable[[], RunSnapshot], accept: str = "") -> Reply:
+    """The answer to `/metrics`; what cannot be read now is said."""
+    try:
+        return exposition(read(), accept)
+    except DartError as error:
+        return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
+
+
+def livez(paths: RunPaths) -> Reply:
+    """The answer to `/livez`: whether a restart of the run would mend something."""
+    return _verdict(_problems(paths, _not_alive))
+
+
+def readyz(paths: RunPaths) -> Reply:
+    """The answer to `/readyz`: whether episodes can be played and kept now."""
+    return _verdict(_problems(paths, _not_ready))
+
+
+def _problems(paths: RunPaths, find: Callable[[Sequence[ActorRow]], Iterator[str]]) -> list[str]:
+    try:
+        if holder(paths.root) is None:
+            return ["the run is not running"]
+        return list(find(read_actors(paths.root)))
+    except DartError as error:
+        return [str(error)]
+
+
+def _verdict(problems: Sequence[str]) -> Reply:
+    if not problems:
+        return Reply(HTTPStatus.OK, b"ok\n")
+    return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{one}\n" for one in problems).encode())
+
+
+def _not_alive(actors: Sequence[ActorRow]) -> Iterator[str]:
+    root = next((one for one in actors if not one.parent), None)
+    if root is None:
+        yield "there is no root supervisor yet"
+    elif root.process != "alive":
+        yield f"the root supervisor is {root.process}"
+    elif root.beat_age_s > ROOT_SILENT_S:
+        yield f"the root supervisor gave no sign of life for {root.beat_age_s:.0f} s"
+
+
+def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:
+    yield from _not_alive(actors)
+    well = [one.name for one in actors if one.is_well]
+    if "store" not in well:
+        yield "the store takes no writes"
+    if not any(name.startswith("rollout-") for name in well):
+        yield "no engine serves a policy"
+    if not any(name.startswith("env-") for name in well):
+        yield "no environment is up"
+
+
+# ---- served ----
+
+
+class Server(ThreadingHTTPServer):
+    """The three pages, each read anew for every request."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], paths: RunPaths, read: Callable[[], RunSnapshot]) -> None:
+        """Raises UnavailableError when the address cannot be had."""
+        self.paths = paths
+        self._read = read
+        self._one_at_a_time = Lock()
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            host, port = address
+            raise UnavailableError(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen HOST:PORT"
+            ) from None
+
+    def read(self) -> RunSnapshot:
+        """A connection to the record is for one thread at a time."""
+        with self._one_at_a_time:
+            return self._read()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    timeout = REQUEST_DEADLINE_S
+    server_version = "dartrl"
+    sys_version = ""
+
+    PAGES: ClassVar = ("/metrics", "/livez", "/readyz")
+
+    def do_GET(self) -> None:
+        reply = self._reply()
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.text)))
+        self.end_headers()
+        self.wfile.write(reply.text)
+
+    def _reply(self) -> Reply:
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                return metrics(self.server.read, self.headers.get("Accept", ""))
+            case "/livez":
+                return livez(self.server.paths)
+            case "/readyz":
+                return readyz(self.server.paths)
+        return Reply(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.PAGES)}\n".encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are no news."""

@@ -1,0 +1,118 @@
+"""What the doctor finds, each with its remedy."""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from actors.board import ActorState, Board
+from actors.process import start_ticks
+from dart.config import Config, load_config
+from dart.observe import checkup
+from dart.observe.checkup import Checked, Patient, Verdict
+from dart.rundir import RunPaths, claimed
+from dart.store.store import Store
+
+CONFIG: Config = load_config()
+
+
+def patient(folder: Path, **fields: object) -> Patient:
+    return Patient(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
+
+
+def verdicts(found: list[Checked]) -> list[tuple[str, Verdict]]:
+    return [(one.topic, one.verdict) for one in found]
+
+
+def test_every_finding_that_is_wrong_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "PYTHONS", ((4, 0), (4, 1)))
+    monkeypatch.setattr(checkup, "missing_packages", lambda _: iter(["not installed: x; run 'make setup'"]))
+    monkeypatch.setattr(checkup, "missing_browser", lambda _: iter(["no browser at /x; name another"]))
+    monkeypatch.setattr(checkup, "missing_policy", lambda _: iter(["no policy checkpoint in /x: make one"]))
+    monkeypatch.setattr(checkup, "complaint", lambda *_: "'import supervision' finds /x. Remove it")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(checkup, "FILES_LOW", 2**70)
+
+    found = checkup.examine(patient(tmp_path / "new"))
+
+    wrong = [one for one in found if one.verdict is Verdict.WRONG]
+    assert {"python", "packages", "browser", "policy", "imports", "disk"} <= {one.topic for one in wrong}
+    assert all(one.remedy for one in wrong)
+    assert next(one for one in wrong if one.topic == "packages").remedy == "run 'make setup'"
+
+
+def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for free in (2**40, 2**30, 2**20):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        found += checkup.disk(patient(tmp_path))
+
+    assert [one.verdict for one in found] == [Verdict.FINE, Verdict.NOTE, Verdict.WRONG]
+
+
+def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (found,) = checkup.ports(patient(tmp_path, ports=(port,)))
+
+    assert found.verdict is Verdict.WRONG
+    assert f"port {port}" in found.found
+    assert "ss -ltnp" in found.remedy
+
+
+def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "browser"
+    broken.write_text("#!/bin/sh\necho libnss3.so is missing >&2\nexit 127\n")
+    broken.chmod(0o755)
+
+    found = checkup._browser_that_starts(str(broken))
+
+    assert found.verdict is Verdict.WRONG
+    assert found.found.endswith("cannot be started: libnss3.so is missing")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        Board.create(held.paths.board).close()
+        with Store(held.paths.store) as store:
+            store.add_version("checkpoints/0")
+    return RunPaths(tmp_path / "run")
+
+
+def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
+    found = checkup.examine(patient(paths.root, paths=paths), (checkup.run_state, checkup.record))
+
+    assert verdicts(found) == [
+        ("run", Verdict.FINE),
+        ("processes", Verdict.FINE),
+        ("books", Verdict.FINE),
+        ("record", Verdict.FINE),
+    ]
+
+
+def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPaths) -> None:
+    board = Board.create(paths.board)
+    for name, ticks in (("env-000", start_ticks(os.getpid())), ("env-001", 1)):
+        slot = board.claim(name, "environment_pool")
+        board.set_state(slot, ActorState.RUNNING, pid=os.getpid(), pid_start_ticks=ticks)
+    board.close()
+
+    found = [one for one in checkup.run_state(patient(paths.root, paths=paths)) if one.topic == "processes"]
+
+    assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
+    assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
+
+
+def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:
+    paths.store.write_bytes(b"no database" * 100)
+
+    (found,) = checkup.record(patient(paths.root, paths=paths))
+
+    assert found.verdict is Verdict.WRONG
+    assert found.remedy

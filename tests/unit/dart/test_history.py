@@ -1,0 +1,100 @@
+"""Events and reports as one story."""
+
+from pathlib import Path
+
+import pytest
+
+from dart.errors import UsageError
+from dart.observe import history, words
+from dart.observe.history import Follower, Happening, Wanted
+from dart.rundir import RunPaths
+from dart.store.store import Store
+from supervision import reports
+from supervision.reports import Offender, SupervisorReport
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """Events at 10, 11, 12 s, a death at 11.5 s."""
+    moments = iter([10.0, 11.0, 12.0])
+    with Store(tmp_path / "store.db", clock=lambda: next(moments)) as store:
+        for kind, subject in (("load", "env-000"), ("paused", "store"), ("starved", "trainer")):
+            store.record_event(kind, subject, {"reason": "full"})
+    report = SupervisorReport(
+        unix_s=11.5,
+        supervisor="environment_pool",
+        context="child_terminated",
+        reason="SIGKILL",
+        offender=Offender(id="env-000", incarnation=2, pid=7),
+        signal="SIGKILL",
+    )
+    reports.append(tmp_path, report)
+    return RunPaths(tmp_path)
+
+
+def kinds(paths: RunPaths, limit: int = 100, **wanted: object) -> list[str]:
+    return [one.kind for one in history.read_events(paths, Wanted(**wanted), limit)]  # type: ignore[arg-type]
+
+
+def test_events_and_deaths_stand_in_order_and_measurements_only_where_asked_for(paths: RunPaths) -> None:
+    assert kinds(paths) == ["paused", "child_terminated", "starved"]
+    assert kinds(paths, kinds=["load"]) == ["load"]
+
+
+def test_they_are_chosen_by_subject_kind_and_time(paths: RunPaths) -> None:
+    assert kinds(paths, subject="env-000") == ["child_terminated"]
+    assert kinds(paths, kinds=["paused", "child_terminated"]) == ["paused", "child_terminated"]
+    assert kinds(paths, since_unix_s=11.4) == ["child_terminated", "starved"]
+
+
+def test_of_too_many_the_newest_are_shown(paths: RunPaths) -> None:
+    assert kinds(paths, limit=2) == ["child_terminated", "starved"]
+
+
+def test_a_line_says_who_and_why(paths: RunPaths) -> None:
+    (death,) = history.read_events(paths, Wanted(subject="env-000"))
+
+    assert history.in_words(death).split() == [
+        words.clock(11.5).split()[0],
+        *words.clock(11.5).split()[1:],
+        "child_terminated",
+        "env-000",
+        "incarnation=2",
+        "reason=SIGKILL",
+    ]
+
+
+def test_a_kind_that_is_none_is_refused_with_what_looks_like_it() -> None:
+    with pytest.raises(UsageError, match="no events of kind 'starve'; did you mean starved or"):
+        history.refuse_unknown(["starve"])
+
+
+def happening(unix_s: float, subject: str = "a") -> Happening:
+    return Happening(unix_s=unix_s, kind="paused", subject=subject, data={})
+
+
+def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
+    written = [happening(100.0)]
+    follower = Follower(lambda since: [one for one in written if one.unix_s >= since], written[:])
+
+    first = follower.new()
+    written += [happening(99.0, "late"), happening(101.0)]
+    second = follower.new()
+
+    assert first == []
+    assert [one.subject for one in second] == ["late", "a"]
+    assert follower.new() == []
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"),
+    [("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("2d", 172800.0), ("0.5h", 1800.0)],
+)
+def test_a_span_of_time_is_read_in_its_units(span: str, seconds: float) -> None:
+    assert words.seconds_of(span) == seconds
+
+
+@pytest.mark.parametrize("span", ["", "10", "10 m", "m", "-5m", "5y"])
+def test_what_is_no_span_is_refused_with_an_example(span: str) -> None:
+    with pytest.raises(UsageError, match="expected a time such as 90s, 10m"):
+        words.seconds_of(span)

@@ -1,0 +1,85 @@
+"""One record is printed the same way by every command."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pytest
+
+from dart.cli.output import Column, Format, format_of, print_data, print_list
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Inner:
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+    colour: Colour
+    inner: Inner | None = None
+
+
+THINGS = [Thing("[red]a", Colour.RED, Inner(3)), Thing("b" * 30, Colour.RED)]
+COLUMNS: list[Column[Thing]] = [
+    Column("name", lambda thing: thing.name, width_max=10),
+    Column("bytes", lambda thing: thing.inner and thing.inner.size_bytes, is_number=True),
+    Column("colour", lambda thing: thing.colour, is_wide=True),
+]
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_table_cuts_what_is_long_and_takes_no_name_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_list(THINGS, COLUMNS, Format.TABLE)
+
+    assert lines(capsys) == ["name        bytes", "[red]a          3", "bbbbbbbbb…      –"]
+
+
+def test_a_wide_table_has_every_column_and_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_list(THINGS, COLUMNS, Format.WIDE)
+
+    assert lines(capsys)[2].split() == ["b" * 30, "–", "red"]
+
+
+def test_json_is_one_list_with_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    print_list(THINGS, COLUMNS, Format.JSON)
+
+    (line,) = lines(capsys)
+    assert json.loads(line)[0] == {"name": "[red]a", "colour": "red", "inner": {"size_bytes": 3}}
+
+
+def test_jsonl_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_list(THINGS, COLUMNS, Format.JSONL)
+
+    assert [json.loads(line)["name"] for line in lines(capsys)] == ["[red]a", "b" * 30]
+
+
+def test_no_rows_are_said_to_a_person_and_an_empty_list_to_a_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_list([], COLUMNS, Format.TABLE, empty="there is nothing")
+    print_list([], COLUMNS, Format.JSON, empty="there is nothing")
+
+    assert lines(capsys) == ["there is nothing", "[]"]
+
+
+def test_one_value_is_one_line_in_both_kinds_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for output in (Format.JSON, Format.JSONL):
+        print_data({"thing": THINGS[0]}, output)
+
+    first, second = lines(capsys)
+    assert first == second
+    assert json.loads(first)["thing"]["inner"] == {"size_bytes": 3}
+
+
+def test_the_old_option_is_a_synonym() -> None:
+    assert format_of(Format.WIDE, as_json=True) is Format.JSON
+    assert format_of(Format.WIDE, as_json=False) is Format.WIDE
