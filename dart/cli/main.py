@@ -20,7 +20,9 @@ from dart.cli.pool import pool_app
 from dart.cli.pretrain import pretrain
 from dart.cli.tasks import tasks_app
 from dart.cli.train import train
+from dart.cli.trajectories import trajectories_app
 from dart.cli.versions import checkpoints_app, policy_app
+from dart.cli.web import web
 from dart.import_guard import require_own_supervision
 
 app = typer.Typer(
@@ -58,7 +60,9 @@ app.command()(events)
 app.command()(why)
 app.command()(metrics)
 app.command()(doctor)
+app.command()(web)
 app.add_typer(tasks_app, name="tasks")
+app.add_typer(trajectories_app, name="trajectories")
 app.add_typer(pool_app, name="pool")
 app.add_typer(policy_app, name="policy")
 app.add_typer(checkpoints_app, name="checkpoints")

@@ -120,33 +120,46 @@ class Utilisation:
     """Mean steps of the trajectories stored in the window, trained or not."""
 
 
-def spent(points: Iterable[LoadPoint], window: Window) -> dict[str, dict[str, float]]:
-    """What each actor counted within the window: actor to name to amount, over all its incarnations."""
-    found: dict[str, dict[str, float]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """What one actor counted from one moment to the next."""
+
+    actor: str
+    begins_unix_s: float
+    ends_unix_s: float
+    amounts: Mapping[str, float]
+
+
+def intervals(points: Iterable[LoadPoint]) -> Iterator[Interval]:
+    """From each of an actor's points to its next, and from its start to the first, in every incarnation."""
     in_order = sorted(points, key=lambda point: (point.actor, point.unix_s))
     for actor, own in groupby(in_order, key=lambda point: point.actor):
-        amounts: defaultdict[str, float] = defaultdict(float)
         before: LoadPoint | None = None
         for point in own:
             earlier = before if before is not None and _is_same_life(before, point) else None
-            _add_interval(amounts, earlier, point, window)
+            counted = {} if earlier is None else earlier.totals
+            yield Interval(
+                actor=actor,
+                begins_unix_s=point.started_unix_s if earlier is None else earlier.unix_s,
+                ends_unix_s=point.unix_s,
+                amounts={name: total - counted.get(name, 0.0) for name, total in point.totals.items()},
+            )
             before = point
-        found[actor] = dict(amounts)
-    return found
+
+
+def spent(points: Iterable[LoadPoint], window: Window) -> dict[str, dict[str, float]]:
+    """What each actor counted within the window: actor to name to amount, over all its incarnations."""
+    found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for interval in intervals(points):
+        share = window.share(interval.begins_unix_s, interval.ends_unix_s)
+        for name, amount in interval.amounts.items():
+            found[interval.actor][name] += share * amount
+    return {actor: dict(amounts) for actor, amounts in found.items()}
 
 
 def _is_same_life(before: LoadPoint, point: LoadPoint) -> bool:
     """A new incarnation counts from zero, and started after the last word of the one before."""
     return point.totals["wall_s"] >= before.totals["wall_s"] and point.started_unix_s < before.unix_s
-
-
-def _add_interval(
-    amounts: defaultdict[str, float], earlier: LoadPoint | None, point: LoadPoint, window: Window
-) -> None:
-    begins = point.started_unix_s if earlier is None else earlier.unix_s
-    share = window.share(begins, point.unix_s)
-    for name, total in point.totals.items():
-        amounts[name] += share * (total - (0.0 if earlier is None else earlier.totals.get(name, 0.0)))
 
 
 def utilisation(

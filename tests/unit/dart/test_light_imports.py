@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "vllm", "matplotlib", "plotext", "sqlalchemy", "thespian", "zmq", "numpy")
+HEAVY = (
+    *("torch", "transformers", "vllm", "matplotlib", "plotext", "sqlalchemy", "thespian", "zmq", "numpy"),
+    *("starlette", "uvicorn", "jinja2"),
+)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""`dartrl trajectories`: what was played, step by step."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.options import AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
+from dart.cli.record import recorded
+
+if TYPE_CHECKING:
+    from dart.store.browsing import TrajectorySummary
+
+trajectories_app = typer.Typer(
+    help="What was played: list it, look at one step by step, export it.", no_args_is_help=True
+)
+
+RolloutId = Annotated[
+    int, typer.Argument(metavar="ID", help="Number of a rollout, from `trajectories list`.")
+]
+
+
+@trajectories_app.command("list")
+def list_trajectories(
+    run_dir: RunDir = None,
+    task: Annotated[str | None, typer.Option(help="Only those of one task.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Only those that ended so, such as parse_error.")
+    ] = None,
+    result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
+    before: Annotated[
+        int | None, typer.Option(help="Only rollouts below this number: the next page.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 20,
+    output: Output = Format.TABLE,
+    as_json: AsJson = False,
+) -> None:
+    """Show finished episodes, newest first: outcome, reward, steps, policy version, and what became of them.
+
+    **Examples**
+
+    * `dartrl trajectories list --task click-tab --result failure`
+    * `dartrl trajectories list --limit 1000 -o jsonl | jq .reward`
+    """
+    asked = {"task": task, "outcome": outcome, "result": result, "before": before}
+    with errors_as_exit_codes():
+        given = {name: str(value) for name, value in asked.items() if value}
+        _list(run_dir, given, limit, format_of(output, as_json=as_json))
+
+
+@trajectories_app.command()
+def show(
+    rollout_id: RolloutId,
+    run_dir: RunDir = None,
+    output: Output = Format.TABLE,
+    as_json: AsJson = False,
+) -> None:
+    """Show one episode: what was answered at each step, by which policy version and how surely, and its end.
+
+    A rollout that was not played to an end shows why, and what was kept of it.
+
+    **Examples**
+
+    * `dartrl trajectories show 12`
+    * `dartrl trajectories show 12 -o json | jq '.trajectory.steps[].answer'`
+    """
+    with errors_as_exit_codes():
+        _show(run_dir, rollout_id, format_of(output, as_json=as_json))
+
+
+@trajectories_app.command()
+def export(
+    rollout_id: RolloutId,
+    html: Annotated[Path, typer.Option("--html", help="File to write; it holds its screenshots.")],
+    run_dir: RunDir = None,
+) -> None:
+    """Write one episode as a page that needs no other file: screenshots with actions, answers, reward.
+
+    **Examples**
+
+    * `dartrl trajectories export 12 --html rollout-12.html`
+    """
+    from dart.web.export import write_trajectory
+
+    with errors_as_exit_codes(html):
+        write_trajectory(recorded(run_dir), rollout_id, html)
+        typer.echo(f"{html}: {html.stat().st_size} bytes")
+
+
+def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Format) -> None:
+    from dart.observe.words import clock
+    from dart.web.run import Run
+    from dart.web.viewer import wanted
+
+    columns: list[Column[TrajectorySummary]] = [
+        Column("id", lambda row: row.rollout_id, is_number=True),
+        Column("task", lambda row: row.task_id),
+        Column("outcome", lambda row: row.outcome),
+        Column("reward", lambda row: f"{row.reward:.2f}", is_number=True),
+        Column("steps", lambda row: row.num_steps, is_number=True),
+        Column("version", lambda row: row.oldest_version, is_number=True),
+        Column("stored", lambda row: clock(row.stored_unix_s)),
+        Column("fate", lambda row: f"{row.state}, {row.drop_reason}" if row.drop_reason else row.state),
+        Column("environment", lambda row: row.environment, is_wide=True),
+        Column("group", lambda row: row.group_id, is_number=True, is_wide=True),
+        Column("seed", lambda row: row.seed, is_number=True, is_wide=True),
+        Column("s", lambda row: f"{row.duration_s:.1f}", is_number=True, is_wide=True),
+    ]
+    with Run(recorded(run_dir)) as run:
+        rows = run.store.trajectory_page(wanted(asked, tuple(run.config.tasks.train)), limit)
+    print_list(rows, columns, output, empty="no episode was finished that fits")
+
+
+def _show(run_dir: Path | None, rollout_id: int, output: Format) -> None:
+    from dart.web.run import Run
+    from dart.web.viewer import Episode
+
+    with Run(recorded(run_dir)) as run:
+        episode = Episode(run, rollout_id)
+    if output.is_data:
+        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
+    else:
+        typer.echo("\n".join(episode.lines()))

@@ -1,0 +1,67 @@
+"""`dartrl web`: a run in the browser."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.options import RunDir
+from dart.cli.record import chosen
+
+PORT = 8700
+
+
+def web(
+    run_dir: RunDir = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine it needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[
+        int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
+    ] = PORT,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that is asked for (mode 0600); made where there is none."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name the page may be asked under, such as a proxy's; may be repeated."),
+    ] = None,
+) -> None:
+    """Show a run in the browser: curves, the supervision tree, tasks, and every trajectory step by step.
+
+    Works on a running run and on one that has ended, and only shows. Ctrl-C ends the page, never the run.
+
+    **Examples**
+
+    * `dartrl web`
+    * `dartrl web --run-dir runs/laptop --port 0`
+    * `dartrl web --host 0.0.0.0 --token-file ~/.dartrl-token`
+    """
+    with errors_as_exit_codes():
+        _web(chosen(run_dir), host, port, token_file, allow_host or [])
+
+
+def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: list[str]) -> None:
+    import socket
+
+    from dart.rundir import RunPaths, holder
+    from dart.web.access import access_for, is_loopback
+    from dart.web.server import serve, token_of
+
+    holder(run_dir)  # says so when there is no run at all
+    token = None
+    if token_file is not None:
+        token, is_new = token_of(token_file.expanduser())
+        typer.echo(f"the token is in {token_file}" + (", made just now" if is_new else ""), err=True)
+    own = [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
+    access = access_for(host, token, [*names, *own])
+
+    def ready(address: str) -> None:
+        typer.echo(f"{address} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
+
+    try:
+        serve(RunPaths(run_dir.resolve()), access, host, port, on_ready=ready)
+    except KeyboardInterrupt:
+        return

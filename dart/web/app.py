@@ -1,0 +1,275 @@
+"""The page of a run as an ASGI application: addresses to pages. It only shows, nothing here changes a run.
+
+/             overview            /trajectories   list, newest first
+/tree         supervision tree    /trajectory     one, step by step
+/actor        one actor           /compare        two beside one another
+/tasks        all tasks           /export         one, as a file
+/task         one task            /blobs/…        screenshots, by their sha256
+/stream       what changes on a page, as server-sent events
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import TypeVar
+from urllib.parse import parse_qs, urlencode
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from dart.errors import (
+    DartError,
+    DiskError,
+    NotRunningError,
+    RunDirectoryError,
+    TemporaryError,
+    UsageError,
+)
+from dart.rundir import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.errors import BlobDamage, StoreError
+from dart.web import access as rules
+from dart.web import export, viewer
+from dart.web.access import Access
+from dart.web.desk import Desk
+from dart.web.guard import Guard
+from dart.web.parts import Page, Part, page_of
+from dart.web.render import STATIC, render, static
+from dart.web.run import Run
+
+T = TypeVar("T")
+
+STREAMS_MOST = 32
+"""Open pages that follow the run at a time."""
+
+STREAM_S = 600.0
+"""Then a page has to ask again, and its session is looked at again."""
+
+LOOK_EVERY_S = 0.5
+KEEP_ALIVE_S = 15.0
+LOGIN_BYTES = 4096
+FOREVER = "private, max-age=31536000, immutable"
+BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+class Site:
+    """The handlers, and the run and desk they share."""
+
+    def __init__(self, paths: RunPaths, access: Access) -> None:
+        self._paths = paths
+        self._access = access
+        self._desk = Desk()
+        self._streams = 0
+
+    def close(self) -> None:
+        self._desk.close()
+
+    # pages
+
+    async def following(self, request: Request, name: str) -> Response:
+        """A page that follows the run."""
+        values = dict(request.query_params)
+        page = page_of(name, values)
+        parts = {part.name: await told(self._html(name, values, part)) for part in page.parts}
+        return _page(page, parts, stream=f"/stream?{urlencode({**values, 'page': name})}")
+
+    async def _html(self, name: str, values: Mapping[str, str], part: Part) -> str:
+        """A part of a page; made once for everybody who looks at it."""
+        key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
+        return await self._desk.shared(key, part.every_s, lambda: self._opened(part.render))
+
+    def _opened(self, job: Callable[[Run], T]) -> T:
+        with Run(self._paths) as run:
+            return job(run)
+
+    async def _still(self, title: str, body: Callable[[Run], str]) -> Response:
+        """A page of what does not change any more; only its head follows the run."""
+        head = page_of("head", {})
+        parts = {"head": await told(self._html("head", {}, head.parts[0]))}
+        html = await self._desk.run(title, lambda: self._opened(body))
+        return _page(Page(title, "trajectories", head.parts), parts, stream="/stream?page=head", body=html)
+
+    async def trajectories(self, request: Request) -> Response:
+        values = dict(request.query_params)
+        return await self._still("Trajectories", lambda run: viewer.trajectories(run, values))
+
+    async def trajectory(self, request: Request) -> Response:
+        rollout_id = viewer.number(request.query_params, "id")
+        return await self._still(f"Rollout {rollout_id}", lambda run: viewer.trajectory(run, rollout_id))
+
+    async def compare(self, request: Request) -> Response:
+        first, second = (viewer.number(request.query_params, name) for name in ("a", "b"))
+        title = f"Rollouts {first} and {second}"
+        return await self._still(title, lambda run: viewer.compare(run, first, second))
+
+    # files
+
+    async def export(self, request: Request) -> Response:
+        rollout_id = viewer.number(request.query_params, "id")
+        html = await self._desk.run(
+            f"export of {rollout_id}",
+            lambda: self._opened(lambda run: export.trajectory_html(run, rollout_id)),
+        )
+        disposition = f'attachment; filename="rollout-{rollout_id}.html"'
+        return HTMLResponse(html, headers={"content-disposition": disposition})
+
+    async def blob(self, request: Request) -> Response:
+        """A screenshot. Its address is its sha256 and nothing else, so no address leads out of the blobs."""
+        sha256 = request.path_params["sha256"]
+        if not BLOB.fullmatch(sha256):
+            raise UsageError("a screenshot is named by its sha256: 64 digits and letters a to f")
+        blobs = BlobStore(self._paths.blobs, read_only=True)
+        content = await self._desk.run("screenshot", lambda: blobs.read(sha256))
+        return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise UsageError("there is no such file")
+        return Response(static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
+
+    # following
+
+    async def stream(self, request: Request) -> Response:
+        values = dict(request.query_params)
+        name = values.pop("page", "")
+        page = page_of(name, values)
+        if self._streams >= STREAMS_MOST:
+            raise TemporaryError(f"{STREAMS_MOST} pages follow the run already; close one")
+        return StreamingResponse(
+            self._counted(changes(page, partial(self._html, name, values))), media_type="text/event-stream"
+        )
+
+    async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            async for event in events:
+                yield event
+        finally:
+            self._streams -= 1
+
+    # access
+
+    async def login(self, request: Request) -> Response:
+        if self._access.token is None:
+            return RedirectResponse("/", status_code=303)
+        if request.method != "POST":
+            return HTMLResponse(render("login.html", is_wrong=False))
+        given = parse_qs(await _body(request)).get("token", [""])[0].strip()
+        if not rules.is_token(self._access.token, given):
+            return HTMLResponse(render("login.html", is_wrong=True), status_code=403)
+        answer = RedirectResponse("/", status_code=303)
+        answer.set_cookie(
+            rules.COOKIE,
+            rules.new_session(self._access.token, time.time()),
+            max_age=int(rules.SESSION_S),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        answer = RedirectResponse("/login", status_code=303)
+        answer.delete_cookie(rules.COOKIE)
+        return answer
+
+
+def web_app(paths: RunPaths, access: Access) -> Guard:
+    """The page of a run, for any ASGI server."""
+    site = Site(paths, access)
+
+    def following(name: str) -> Callable[[Request], Awaitable[Response]]:
+        return partial(site.following, name=name)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        site.close()
+
+    routes = [
+        Route("/", following("overview")),
+        *(Route(f"/{name}", following(name)) for name in ("tree", "actor", "tasks", "task")),
+        Route("/trajectories", site.trajectories),
+        Route("/trajectory", site.trajectory),
+        Route("/compare", site.compare),
+        Route("/export", site.export),
+        Route("/blobs/{sha256}.png", site.blob),
+        Route("/static/{name}", site.static),
+        Route("/stream", site.stream),
+        Route("/login", site.login, methods=["GET", "POST"]),
+        Route("/logout", site.logout, methods=["POST"]),
+    ]
+    handlers = {DartError: _on_error, StoreError: _on_error, HTTPException: _on_error}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), access)
+
+
+async def changes(
+    page: Page,
+    html: Callable[[Part], Awaitable[str]],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    now_s: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[str]:
+    """The parts of a page as server-sent events: each when it is there, and again when it is another.
+
+    It ends after `STREAM_S`; browsers then ask again by themselves.
+    """
+    sent: dict[str, str] = {}
+    due_s = dict.fromkeys((part.name for part in page.parts), now_s())
+    ends_s, spoke_s = now_s() + STREAM_S, now_s()
+    yield "retry: 2000\n\n"
+    while now_s() < ends_s:
+        for part in page.parts:
+            if due_s[part.name] > now_s():
+                continue
+            due_s[part.name] = now_s() + part.every_s
+            text = await told(html(part))
+            if sent.get(part.name) != text:
+                sent[part.name], spoke_s = text, now_s()
+                yield f"data: {json.dumps({'name': part.name, 'html': text})}\n\n"
+        if now_s() - spoke_s > KEEP_ALIVE_S:
+            spoke_s = now_s()
+            yield ": nothing new\n\n"
+        await sleep(LOOK_EVERY_S)
+
+
+async def told(html: Awaitable[str]) -> str:
+    """A part of a page, or why it cannot be shown now: the other parts of the page are."""
+    try:
+        return await html
+    except (TemporaryError, DiskError, RunDirectoryError, NotRunningError) as error:
+        return render("_trouble.html", text=str(error))
+
+
+def _page(page: Page, parts: Mapping[str, str], *, stream: str, body: str = "") -> HTMLResponse:
+    return HTMLResponse(render("page.html", page=page, parts=parts, stream=stream, body=body))
+
+
+async def _body(request: Request) -> str:
+    """The body of a form; what is larger than a form has to be is refused."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LOGIN_BYTES:
+            raise HTTPException(413, "the form is too large")
+    return body.decode("utf-8", "replace")
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return 404 if isinstance(error, UsageError | BlobDamage) else 503
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    text = error.detail if isinstance(error, HTTPException) else str(error)
+    return HTMLResponse(render("error.html", status=status_of(error), text=text), status_of(error))

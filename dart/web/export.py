@@ -1,0 +1,56 @@
+"""A trajectory as one HTML file that needs nothing else: to keep, or to send to somebody. It blocks."""
+
+import base64
+import hashlib
+from functools import partial
+from pathlib import Path
+
+from dart.errors import DiskError
+from dart.rundir import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.errors import BlobDamage
+from dart.web.render import render, static
+from dart.web.run import Run
+from dart.web.viewer import Episode
+
+
+def trajectory_html(run: Run, rollout_id: int) -> str:
+    """The viewer's page of a rollout with its pictures, style and script inside.
+
+    The file may load nothing and run nothing but what it was made with: its policy names their hashes.
+    raises   UsageError when there is no such rollout
+    """
+    style, script = (static(name).decode() for name in ("style.css", "app.js"))
+    blobs = BlobStore(run.paths.blobs, read_only=True)
+    return render(
+        "export.html",
+        episode=Episode(run, rollout_id),
+        run_name=run.paths.root.name,
+        screenshot=partial(_as_data, blobs),
+        style=style,
+        script=script,
+        policy=f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'",
+    )
+
+
+def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
+    """Write a rollout of the run into a file. Raises UsageError, and DiskError when it cannot be written."""
+    with Run(paths) as run:
+        html = trajectory_html(run, rollout_id)
+    try:
+        file.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise DiskError(f"{file} cannot be written: {error.strerror}; name another with --html") from error
+
+
+def _as_data(blobs: BlobStore, sha256: str) -> str:
+    """A screenshot as an address that holds it; an empty picture for one that is lost or damaged."""
+    try:
+        content = blobs.read(sha256)
+    except BlobDamage:
+        return "data:,"
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,199 @@
+"""An action as marks on the screenshot it answers: where it points, in pixels of the picture. Pure.
+
+A click is a cross, a drag an arrow, a scroll an arrow in its direction; what has no place there (text, a
+key) is a label at the lower edge. Sizes grow with the picture, so that the marks look the same on a
+page of 160 pixels and on a desktop.
+"""
+
+import math
+from dataclasses import dataclass
+
+from dart.environments.actions import (
+    Action,
+    ActionParseError,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+    parse_action,
+)
+
+ARM = 0.03
+"""Half the width of a cross, as a share of the picture's longer side."""
+
+SCROLL_ARMS = 3.0
+LETTER_ARMS = 1.5
+"""Height of a letter."""
+
+LETTER_WIDTH = 0.6
+"""Of a monospaced letter, as a share of its height."""
+
+_TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """From one pixel to another."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    kind: str = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A circle around a pixel."""
+
+    x: float
+    y: float
+    radius: float
+    kind: str = "ring"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an arrow: three corners."""
+
+    corners: tuple[tuple[float, float], ...]
+    kind: str = "head"
+
+    @property
+    def points(self) -> str:
+        return " ".join(f"{x:g},{y:g}" for x, y in self.corners)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text on a plate at the lower edge."""
+
+    text: str
+    x: float
+    y: float
+    """Of the text's base line."""
+    letter: float
+    """Height of its letters."""
+    kind: str = "label"
+
+    @property
+    def plate(self) -> tuple[float, float, float, float]:
+        """x, y, width and height of what it is written on."""
+        width = (len(self.text) + 1) * self.letter * LETTER_WIDTH
+        return self.x - 0.3 * self.letter, self.y - 1.05 * self.letter, width, 1.4 * self.letter
+
+
+Mark = Line | Ring | Head | Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """What is drawn on a picture of `width` by `height` pixels, and the same in words."""
+
+    width: int
+    height: int
+    marks: tuple[Mark, ...]
+    caption: str
+    is_action: bool = True
+    """False for an answer that is no action of the grammar."""
+
+
+def overlay(answer: str, width: int, height: int) -> Overlay:
+    """The marks of a policy's answer. Never raises: an answer that is no action says so."""
+    try:
+        action = parse_action(answer)
+    except ActionParseError as error:
+        problem = str(error).partition(", got:")[0]
+        return Overlay(width=width, height=height, marks=(), caption=f"no action: {problem}", is_action=False)
+    marks = marks_of(action, width, height)
+    caption = in_words(action)
+    if not _is_inside(action, width, height):
+        caption += ", outside of the picture"
+    return Overlay(width=width, height=height, marks=marks, caption=caption)
+
+
+def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
+    """Where an action points on a picture; a point outside is drawn at the edge."""
+    arm = ARM * max(width, height)
+
+    def inside(x: int, y: int) -> tuple[float, float]:
+        return float(min(x, width - 1)), float(min(y, height - 1))
+
+    match action:
+        case Click(x, y):
+            return _cross(*inside(x, y), arm)
+        case LeftDouble(x, y):
+            return (*_cross(*inside(x, y), arm), Ring(*inside(x, y), arm), Ring(*inside(x, y), 1.6 * arm))
+        case RightSingle(x, y):
+            return (*_cross(*inside(x, y), arm), Ring(*inside(x, y), arm))
+        case Drag(x, y, end_x, end_y):
+            return (Ring(*inside(x, y), 0.5 * arm), *_arrow(*inside(x, y), *inside(end_x, end_y), arm))
+        case Scroll(x, y, direction):
+            at, (dx, dy) = inside(x, y), _TOWARDS[direction]
+            reach = SCROLL_ARMS * arm
+            return (Ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
+        case Type() | Hotkey():
+            return (_label(in_words(action), width, height, LETTER_ARMS * arm),)
+        case Wait() | Finished() | CallUser():
+            return ()
+
+
+def in_words(action: Action) -> str:
+    """What an action does, for a person."""
+    match action:
+        case Click(x, y):
+            return f"click at {x}, {y}"
+        case LeftDouble(x, y):
+            return f"double click at {x}, {y}"
+        case RightSingle(x, y):
+            return f"right click at {x}, {y}"
+        case Drag(x, y, end_x, end_y):
+            return f"drag from {x}, {y} to {end_x}, {end_y}"
+        case Scroll(x, y, direction):
+            return f"scroll {direction} at {x}, {y}"
+        case Type(content):
+            return f"type “{content.replace(chr(10), '⏎')}”"
+        case Hotkey(keys):
+            return f"press {' + '.join(keys)}"
+        case Wait():
+            return "wait"
+        case Finished():
+            return "says that it is done"
+        case CallUser():
+            return "says that it cannot be done"
+
+
+def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
+    return Line(x - arm, y, x + arm, y), Line(x, y - arm, x, y + arm)
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
+    """A line that ends in a head; a point where both ends are one."""
+    length = math.hypot(x2 - x1, y2 - y1)
+    if length == 0:
+        return ()
+    ux, uy = (x2 - x1) / length, (y2 - y1) / length
+    back, half = min(1.2 * arm, length), 0.6 * arm
+    base_x, base_y = x2 - back * ux, y2 - back * uy
+    corners = ((x2, y2), (base_x - half * uy, base_y + half * ux), (base_x + half * uy, base_y - half * ux))
+    return Line(x1, y1, base_x, base_y), Head(tuple((round(x, 2), round(y, 2)) for x, y in corners))
+
+
+def _label(text: str, width: int, height: int, letter: float) -> Label:
+    """As much of the text as fits beside one another."""
+    fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
+    shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
+    return Label(shown, x=letter, y=height - letter, letter=letter)
+
+
+def _is_inside(action: Action, width: int, height: int) -> bool:
+    points = [(getattr(action, "x", 0), getattr(action, "y", 0))]
+    if isinstance(action, Drag):
+        points.append((action.end_x, action.end_y))
+    return all(x < width and y < height for x, y in points)

@@ -1,0 +1,61 @@
+"""Templates to text. Every value is escaped; a name that is not there is an error, not an empty place."""
+
+import math
+import time
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dart.observe.live import age, duration, percent
+from dart.observe.words import clock
+
+STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
+"""Every file that is served as it is, with its media type."""
+
+
+@cache
+def static(name: str) -> bytes:
+    """The content of a file of `STATIC`."""
+    return (files("dart.web") / "static" / name).read_bytes()
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("dart.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(
+        percent=percent,
+        duration=duration,
+        age=age,
+        clock=clock,
+        ago=ago,
+        figure=figure,
+        share=lambda thousandths: f"{thousandths / 10:g}%",
+        short=lambda name: str(name).rpartition("/")[2],
+    )
+    return templates
+
+
+def render(template: str, **values: object) -> str:
+    """One template as text."""
+    return _templates().get_template(template).render(**values)
+
+
+def ago(unix_s: float, now_unix_s: float | None = None) -> str:
+    """`12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
+    seconds = max(0.0, (time.time() if now_unix_s is None else now_unix_s) - unix_s)
+    for size_s, unit, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48), (86400, "d", math.inf)):
+        if seconds / size_s < most:
+            return f"{seconds / size_s:.0f} {unit} ago"
+    raise AssertionError("days have no end")
+
+
+def figure(value: float | None, digits: int = 1) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,118 @@
+"""What is counted over a run as shares and rates over time, in bins of equal length. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dart.observe.statistics import Score
+from dart.observe.utilisation import Interval, LoadPoint, intervals
+
+Points = tuple[tuple[float, float | None], ...]
+
+MINUTE_S = 60.0
+EPISODES_PER_POINT = 100
+"""Behind each point of the success curve where there are as many; its 95 % interval is about ±10 %."""
+
+POINTS_MIN = 4
+"""A short run gets points of fewer episodes, so that there are this many that do not overlap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bins:
+    """A stretch of time, cut into equal parts."""
+
+    begins_unix_s: float
+    ends_unix_s: float
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.ends_unix_s <= self.begins_unix_s:
+            raise ValueError(f"expected at least one bin of some length, got {self}")
+
+    @property
+    def width_s(self) -> float:
+        return (self.ends_unix_s - self.begins_unix_s) / self.count
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The moment at which each part ends: where its figure is drawn."""
+        return tuple(self.begins_unix_s + (index + 1) * self.width_s for index in range(self.count))
+
+    def index(self, unix_s: float) -> int:
+        """The part a moment lies in; the nearest one for a moment outside."""
+        return min(self.count - 1, max(0, int((unix_s - self.begins_unix_s) / self.width_s)))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Episodes that were stored within one bin."""
+
+    episodes: int
+    successes: int
+    steps: int
+
+
+NOTHING = Played(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A kind of actors, and how many of them there are to be used."""
+
+    prefix: str
+    activity: str
+    count: int
+
+
+def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots) -> Points:
+    """Which share of its slots' time was spent in an activity, in each bin; None where nothing was told."""
+    spent_s: defaultdict[int, float] = defaultdict(float)
+    for interval in intervals(point for point in points if point.actor.startswith(slots.prefix)):
+        for index, share in _shares(interval, bins):
+            spent_s[index] += share * interval.amounts.get(slots.activity, 0.0)
+    whole_s = slots.count * bins.width_s
+    return tuple(
+        (end, min(1.0, spent_s[index] / whole_s) if index in spent_s and whole_s else None)
+        for index, end in enumerate(bins.ends)
+    )
+
+
+def _shares(interval: Interval, bins: Bins) -> Iterable[tuple[int, float]]:
+    """The bins an interval overlaps, and which share of it lies in each."""
+    begins, ends = interval.begins_unix_s, interval.ends_unix_s
+    if ends <= begins or ends <= bins.begins_unix_s or begins >= bins.ends_unix_s:
+        return
+    for index in range(bins.index(begins), bins.index(ends) + 1):
+        low = bins.begins_unix_s + index * bins.width_s
+        overlap = min(ends, low + bins.width_s) - max(begins, low)
+        if overlap > 0:
+            yield index, overlap / (ends - begins)
+
+
+def success_over_time(
+    played: Mapping[int, Played], bins: Bins, *, episodes: int = EPISODES_PER_POINT
+) -> list[tuple[float, Score]]:
+    """The success of the newest episodes at the end of each bin in which one ended.
+
+    episodes   behind each point, at least; fewer where the whole stretch has few
+    """
+    total = sum(one.episodes for one in played.values())
+    wanted = max(1, min(episodes, total // POINTS_MIN))
+    found, window = [], list[Played]()
+    for index, end in enumerate(bins.ends):
+        if index not in played or not played[index].episodes:
+            continue
+        window.append(played[index])
+        while sum(one.episodes for one in window[1:]) >= wanted:
+            window.pop(0)
+        behind = sum(one.episodes for one in window)
+        if behind >= wanted:
+            found.append((end, Score(sum(one.successes for one in window), behind)))
+    return found
+
+
+def per_minute(counts: Mapping[int, float], bins: Bins) -> Points:
+    """Counts of bins as rates; nothing counted is a rate of 0."""
+    return tuple(
+        (end, MINUTE_S * counts.get(index, 0.0) / bins.width_s) for index, end in enumerate(bins.ends)
+    )

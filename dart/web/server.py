@@ -1,0 +1,97 @@
+"""The page of a run on a port: the socket, uvicorn, and the file with the token."""
+
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from dart.errors import DiskError, UnavailableError, UsageError
+from dart.rundir import RunPaths
+from dart.web.access import Access
+from dart.web.app import web_app
+
+TOKEN_BYTES = 32
+CONNECTIONS_MOST = 128
+REQUEST_HEAD_BYTES = 16 << 10
+END_S = 1
+"""Pages that follow the run hold their connections for ever; at the end they are given this long."""
+
+
+def serve(
+    paths: RunPaths, access: Access, host: str, port: int, on_ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    port       0 takes a free one
+    on_ready   told the address once it can be reached
+    raises     UnavailableError when the port cannot be had
+    """
+    listener = listen(host, port)
+    on_ready(address(host, listener.getsockname()[1]))
+    config = uvicorn.Config(
+        web_app(paths, access),
+        log_level="warning",
+        access_log=False,  # what is asked for is nobody's business, and a log that grows with every look
+        proxy_headers=False,  # what a proxy says of others is believed by nobody here
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MOST,
+        h11_max_incomplete_event_size=REQUEST_HEAD_BYTES,
+        timeout_graceful_shutdown=END_S,
+        http="h11",
+        ws="none",
+        lifespan="on",
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at an address. Raises UnavailableError."""
+    try:
+        (family, *_, place), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        return socket.create_server(place[:2], family=family, backlog=CONNECTIONS_MOST)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen at {address(host, port)}: {error.strerror or error}; "
+            "choose another --port (0 takes a free one) or --host"
+        ) from error
+
+
+def address(host: str, port: int) -> str:
+    """The page's address for a browser."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def token_of(path: Path) -> tuple[str, bool]:
+    """The token in a file, and whether it was made just now because there was no file.
+
+    raises   UsageError for a file that others can read or that holds none, DiskError
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read(path), False
+    except OSError as error:
+        raise DiskError(f"token file {path} cannot be made: {error.strerror}") from error
+    with os.fdopen(fd, "w") as file:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        file.write(f"{token}\n")
+    return token, True
+
+
+def _read(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise DiskError(f"token file {path} cannot be read: {error}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(
+            f"token file {path} can be read by others: chmod 600 {path}, or delete it for a new one"
+        )
+    return token

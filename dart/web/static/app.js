@@ -1,0 +1,118 @@
+"use strict";
+// What the page does beyond showing: it follows the run, goes from step to step, and reads charts at the pointer.
+
+// ---- following the run: parts of the page come as server-sent events ----
+
+function follow() {
+  const address = document.body.dataset.stream;
+  const light = document.querySelector("[data-link]");
+  if (!address || !light) return;
+  const shows = (state, title) => {
+    light.classList.toggle("open", state === "open");
+    light.classList.toggle("lost", state === "lost");
+    light.title = title;
+  };
+  const source = new EventSource(address);
+  source.onopen = () => shows("open", "This page follows the run");
+  source.onerror = () => shows("lost", "The connection to the page's server is lost; it is tried again");
+  source.onmessage = (event) => replace(JSON.parse(event.data));
+  addEventListener("pagehide", () => source.close());
+}
+
+function replace({ name, html }) {
+  const place = document.getElementById(`part-${name}`);
+  if (!place || place.contains(document.activeElement) && document.activeElement.matches("select, input")) return;
+  const opened = [...place.querySelectorAll("details")].map((details) => details.open);
+  const logs = [...place.querySelectorAll("[data-keep-end]")].map(scrolled);
+  place.innerHTML = html;
+  place.querySelectorAll("details").forEach((details, index) => { details.open = opened[index] ?? false; });
+  place.querySelectorAll("[data-keep-end]").forEach((log, index) => { log.scrollTop = logs[index] ?? log.scrollHeight; });
+}
+
+// Where somebody reads in a log; at its end it goes on with the end.
+function scrolled(log) {
+  return log.scrollTop + log.clientHeight < log.scrollHeight - 8 ? log.scrollTop : undefined;
+}
+
+// ---- trajectories: one step at a time, all players of the page together ----
+
+function play() {
+  const players = [...document.querySelectorAll("[data-player]")];
+  if (!players.length) return;
+  const counts = players.map((player) => player.querySelectorAll("[data-step]").length);
+  const last = Math.max(...counts);
+  let current = 0;
+  const show = (wanted) => {
+    current = Math.min(last, Math.max(1, wanted));
+    players.forEach((player, index) => showStep(player, Math.min(current, counts[index]), counts[index], current, last));
+  };
+  const go = (wanted) => {
+    show(wanted);
+    history.replaceState(null, "", `#${current}`);
+  };
+  players.forEach((player) => {
+    player.classList.add("playing");
+    player.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button?.dataset.go) go(current + Number(button.dataset.go));
+      if (button?.dataset.to) go(Number(button.dataset.to));
+    });
+  });
+  const keys = { ArrowLeft: () => current - 1, ArrowRight: () => current + 1, Home: () => 1, End: () => last };
+  addEventListener("keydown", (event) => {
+    if (!keys[event.key] || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.target.matches?.("input, select, textarea")) return;
+    event.preventDefault();
+    go(keys[event.key]());
+  });
+  addEventListener("hashchange", () => show(Number(location.hash.slice(1)) || 1));
+  show(Number(location.hash.slice(1)) || 1);
+}
+
+function showStep(player, number, count, current, last) {
+  player.querySelectorAll("[data-step]").forEach((step) => step.classList.toggle("current", Number(step.dataset.step) === number));
+  player.querySelectorAll("[data-to]").forEach((button) => button.classList.toggle("current", Number(button.dataset.to) === number));
+  player.querySelector("[data-where]").textContent = `step ${number} of ${count}`;
+  player.querySelector("[data-go='-1']").disabled = current <= 1;
+  player.querySelector("[data-go='1']").disabled = current >= last;
+}
+
+// ---- charts: the figures at the pointer ----
+
+const readouts = new WeakMap();
+
+function readChart(event) {
+  const plot = event.target.closest?.(".plot");
+  if (!plot) return;
+  const chart = plot.closest("[data-readout]");
+  if (!readouts.has(chart)) readouts.set(chart, JSON.parse(chart.dataset.readout));
+  const { rows } = readouts.get(chart);
+  if (!rows.length) return;
+  const box = plot.getBoundingClientRect();
+  const at = 1000 * (event.clientX - box.left) / box.width;
+  const [x, moment, figures] = rows.reduce((best, row) => Math.abs(row[0] - at) < Math.abs(best[0] - at) ? row : best);
+  const pointer = plot.querySelector(".pointer");
+  pointer.setAttribute("x1", `${x / 10}%`);
+  pointer.setAttribute("x2", `${x / 10}%`);
+  pointer.setAttribute("visibility", "visible");
+  chart.querySelector("[data-moment]").textContent = moment;
+  chart.querySelectorAll("[data-value]").forEach((place, index) => {
+    place.dataset.last ??= place.textContent;
+    place.textContent = figures[index] ?? "–";
+  });
+}
+
+function leaveChart(event) {
+  const chart = event.target.closest?.("[data-readout]");
+  if (!chart || chart.contains(event.relatedTarget)) return;
+  chart.querySelector(".pointer")?.setAttribute("visibility", "hidden");
+  chart.querySelector("[data-moment]").textContent = "";
+  chart.querySelectorAll("[data-value]").forEach((place) => { place.textContent = place.dataset.last ?? place.textContent; });
+}
+
+document.addEventListener("pointermove", readChart);
+document.addEventListener("pointerout", leaveChart);
+document.addEventListener("change", (event) => event.target.closest("[data-submit-on-change]")?.requestSubmit());
+document.querySelectorAll("[data-keep-end]").forEach((log) => { log.scrollTop = log.scrollHeight; });
+play();
+follow();

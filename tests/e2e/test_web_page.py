@@ -1,0 +1,142 @@
+"""The page of a recorded run in a real browser: every page, no word on the console, keys and charts work."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dart.environments.cdp import Browser, Session
+from dart.environments.miniwob import CHROMIUM
+from dart.rundir import RunPaths
+from dart.web.export import write_trajectory
+from tests.recorded_run import record_run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = (
+    "",
+    "tree",
+    "actor?name=env-001",
+    "tasks",
+    "task?id=miniwob/click-test-2",
+    "trajectories",
+    "trajectory?id=2",
+    "trajectory?id=3",
+    "trajectory?id=8",
+    "compare?a=1&b=2",
+)
+FOLLOWS = "document.querySelector('[data-link]').classList.contains('open')"
+STATUS = "performance.getEntriesByType('navigation')[0].responseStatus"
+PICTURES = (
+    "performance.getEntriesByType('resource')"
+    ".filter(one => one.name.includes('/blobs/')).map(one => one.responseStatus)"
+)
+CURRENT = "document.querySelector('.step.current').dataset.step"
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    return record_run(tmp_path_factory.mktemp("web") / "run")
+
+
+@pytest.fixture(scope="module")
+def address(recorded: RunPaths) -> Iterator[str]:
+    """Where `dartrl web` says that the page is."""
+    command = [sys.executable, "-m", "dart", "web", "--run-dir", str(recorded.root), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
+        assert served.stdout is not None
+        said = re.match(r"(http://127\.0\.0\.1:\d+/) shows", served.stdout.readline())
+        assert said is not None
+        yield said[1]
+        served.send_signal(signal.SIGINT)
+        assert served.wait(timeout=20) == 0
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[tuple[Session, list[str]]]:
+    """A page, and everything its console was told."""
+    browser = await Browser.launch(CHROMIUM, tmp_path / "profile")
+    session = await browser.open_page()
+    told: list[str] = []
+    heard = session.on_event
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+            told.append(str(params))
+        heard(method, params)
+
+    session.on_event = hear  # type: ignore[method-assign]
+    await session.post("Log.enable")
+    yield session, told
+    await browser.close()
+
+
+async def until(session: Session, condition: str) -> None:
+    """Wait in the page for a condition, at most 20 s."""
+    await session.evaluate(
+        f"""new Promise((keep, give_up) => {{
+            const look = (left) => ({condition}) ? keep() : left ? setTimeout(look, 50, left - 1) : give_up();
+            look(400);
+        }})"""
+    )
+
+
+async def opened(session: Session, address: str) -> None:
+    await session.post("Page.navigate", {"url": address})
+    await until(session, f"location.href.startsWith({address!r}) && document.readyState === 'complete'")
+
+
+async def press(session: Session, key: str) -> None:
+    await session.post("Input.dispatchKeyEvent", {"type": "keyDown", "key": key})
+
+
+async def test_every_page_opens_and_follows_the_run_without_a_word_on_the_console(
+    address: str, page: tuple[Session, list[str]]
+) -> None:
+    session, told = page
+    for place in PAGES:
+        await opened(session, address + place)
+        await until(session, FOLLOWS)
+        assert await session.evaluate(STATUS) == 200
+        assert "alert(1)" not in await session.evaluate("[...document.scripts].map(s => s.text).join()")
+    assert told == []
+
+
+async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
+    address: str, recorded: RunPaths, page: tuple[Session, list[str]], tmp_path: Path
+) -> None:
+    session, told = page
+    write_trajectory(recorded, 2, tmp_path / "two.html")
+    await opened(session, f"{address}trajectory?id=2")
+    assert await session.evaluate(PICTURES) == [200, 200, 200]
+    for place in (f"{address}trajectory?id=2", (tmp_path / "two.html").as_uri()):
+        await opened(session, place)
+        steps = [await session.evaluate(CURRENT)]
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Home"):
+            await press(session, key)
+            steps.append(await session.evaluate(CURRENT))
+        assert steps == ["1", "2", "3", "3", "2", "1"]
+    assert told == []
+
+
+async def test_a_chart_says_its_figures_at_the_pointer(address: str, page: tuple[Session, list[str]]) -> None:
+    session, told = page
+    await opened(session, address)
+    box = await session.evaluate(
+        "(b => [b.x, b.y, b.width, b.height])(document.querySelector('.plot').getBoundingClientRect())"
+    )
+
+    await session.post(
+        "Input.dispatchMouseEvent", {"type": "mouseMoved", "x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2}
+    )
+    await until(session, "document.querySelector('[data-moment]').textContent !== ''")
+
+    assert told == []

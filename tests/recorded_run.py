@@ -1,0 +1,185 @@
+"""A small run that was never run: made by the store's own API, a board and a few files, in milliseconds."""
+
+import hashlib
+import json
+import struct
+import time
+import zlib
+from pathlib import Path
+
+from actors.board import ActorState, Board
+from dart.config import load_config
+from dart.observe.load import LOAD
+from dart.rundir import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.store.store import Store
+from dart.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
+from supervision import reports
+
+TASKS = ("miniwob/click-test-2", "miniwob/enter-text")
+ANSWERS = ("click(start_box='(80,60)')", "type(content='<b>\"quoted\" & long</b>')", "finished()")
+ACTORS = ("store", "curator", "rollout-0", "weight_sync", "env-000", "env-001", "trainer")
+HOSTILE = "</script><script>alert(1)</script>"
+"""An instruction as a page could have it."""
+
+
+def record_run(root: Path) -> RunPaths:
+    """Two tasks, four groups, one update, faults, decisions, a demonstration, a board and logs."""
+    paths = RunPaths(root)
+    for folder in paths.folders:
+        folder.mkdir(parents=True)
+    config = load_config(None, [f"run.dir='{root}'", f"tasks.train={json.dumps(TASKS)}"])
+    paths.config.write_text(config.to_toml())
+    paths.lock.write_text("1\n")
+    now_s = time.time()
+    session = {"elapsed_s": 90.0, "budget_s": 600.0, "started_unix_s": now_s - 90.0, "used_before_s": 0.0}
+    (root / "session.json").write_text(json.dumps({**session, "training_ends_unix_s": now_s + 500.0}))
+    _record(paths)
+    _board(paths, now_s)
+    return paths
+
+
+def _record(paths: RunPaths) -> None:
+    blobs = BlobStore(paths.blobs)
+    with Store(paths.store) as store:
+        store.add_version("checkpoints/v000000")
+        for task_id in TASKS:
+            for reward in (0.0, 1.0):
+                store.record_evaluation(
+                    Evaluation(
+                        phase=Phase.BEFORE, policy_version=0, task_id=task_id, seed=int(reward), reward=reward
+                    )
+                )
+        groups = [store.open_group(TASKS[index % 2], 100 + index, 2, 4, 0) for index in range(4)]
+        for group_id in groups:
+            for member in range(2):
+                lease = store.lease_rollout(group_id, f"env-00{member}", now_plus(60.0))
+                if lease.rollout_id == 3:
+                    store.release_rollout(3, 1, FaultKind.INFRASTRUCTURE, "the browser died", 5)
+                    again = store.relet_rollout(3, "env-001", now_plus(60.0))
+                    assert isinstance(again, RolloutLease)
+                    lease = again
+                if lease.rollout_id == 8:
+                    continue  # still played
+                played = _trajectory(lease, blobs, reward=float(member))
+                store.finish_rollout(lease.rollout_id, lease.fence, played)
+        batch = store.lease_batch(groups[:2], now_plus(60.0))
+        figures = {"staleness_mean": 0.5, "staleness_p95": 1.0, "staleness_max": 1.0, "staleness_bound": 4.0}
+        store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/v000001", figures)
+        store.drop_group(groups[2], "no_spread")
+        store.add_demonstrations([_demonstration(blobs)])
+        store.record_decisions([_decision()])
+        for actor in ("env-000", "rollout-0", "trainer"):
+            for wall_s in (5.0, 10.0):
+                busy = {"in_episode_s": 0.5, "busy_s": 0.3, "update_s": 0.2}
+                store.record_event(LOAD, actor, {"wall_s": wall_s} | {k: v * wall_s for k, v in busy.items()})
+        store.record_event("worker_state", "rollout-0", {"state": "suspect", "reason": HOSTILE})
+
+
+def now_plus(seconds: float) -> float:
+    return time.time() + seconds
+
+
+def _trajectory(lease: RolloutLease, blobs: BlobStore, reward: float) -> Trajectory:
+    return Trajectory(
+        rollout_id=lease.rollout_id,
+        group_id=lease.group_id,
+        task_id=lease.task_id,
+        seed=lease.seed,
+        environment="env-000",
+        instruction=f'Enter "x" {HOSTILE}',
+        outcome=Outcome.FINISHED if reward else Outcome.STEP_CAP,
+        reward=reward,
+        steps=tuple(_step(blobs, lease.rollout_id, index) for index in range(len(ANSWERS))),
+        started_unix_s=time.time() - 3.0,
+        duration_s=2.5,
+    )
+
+
+def _step(blobs: BlobStore, rollout_id: int, index: int) -> Step:
+    return Step(
+        screenshot_sha256=blobs.put(png(160, 210, 40 * index + rollout_id)),
+        prompt_ids=tuple(range(12)),
+        token_ids=(4, 30, 80, 1),
+        logprobs=(-0.01, -0.7, -2.0, 0.0),
+        entropies=(0.1, 0.9, 1.4, 0.0),
+        answer=ANSWERS[index],
+        policy_version=0,
+        observe_ms=12.0,
+        generate_ms=30.5,
+        act_ms=4.0,
+    )
+
+
+def _demonstration(blobs: BlobStore) -> Demonstration:
+    return Demonstration(
+        pool_id=0,
+        task_id=TASKS[0],
+        seed=7,
+        origin="oracle",
+        instruction="click",
+        reward=1.0,
+        steps=(_step(blobs, 99, 0),),
+    )
+
+
+def _decision() -> TaskDecision:
+    return TaskDecision(
+        task_id=TASKS[0],
+        kind=DecisionKind.ROLLOUTS,
+        before="8",
+        after="4",
+        reason=f"success 0.80 {HOSTILE}",
+        policy_version=1,
+        unix_s=time.time(),
+    )
+
+
+def _board(paths: RunPaths, now_s: float) -> None:
+    board = Board.create(paths.board)
+    for name in ("root", *ACTORS):
+        parent = "launcher" if name == "root" else "environment_pool" if name.startswith("env-") else "root"
+        slot = board.claim(name, parent)
+        fields = {"ready": 1, "beat_ns": board.now_ns(), "pid": 4321, "started_unix_s": now_s - 60.0}
+        board.set_state(slot, ActorState.RUNNING, **fields)
+    slot = board.claim("environment_pool", "root")
+    board.set_state(slot, ActorState.RUNNING, ready=1, beat_ns=board.now_ns(), started_unix_s=now_s - 60.0)
+    ill = board.find("env-001")
+    assert ill is not None
+    board.set_state(ill, ActorState.BACKOFF, restarts=3, last_reason="signal 9", retry_unix_s=now_s + 5.0)
+    board.close()
+    offender = reports.Offender(id="env-001", incarnation=2, pid=4321)
+    reports.append(
+        paths.root,
+        reports.SupervisorReport(
+            unix_s=now_s,
+            supervisor="environment_pool",
+            context="child_terminated",
+            reason="signal 9",
+            offender=offender,
+            last_words=("Traceback", HOSTILE),
+        ),
+    )
+    line = {"event": "actor_ready", "level": "info", "timestamp": "2026-11-21T13:45:13.948685Z", "pid": 4321}
+    (paths.logs / "env-001.jsonl").write_text(f"{json.dumps(line)}\nno json {HOSTILE}\n")
+
+
+def png(width: int, height: int, shade: int) -> bytes:
+    """A picture of one grey."""
+    rows = b"".join(b"\0" + bytes([shade % 256]) * width for _ in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, chunks))
+
+
+def _chunk(named: tuple[bytes, bytes]) -> bytes:
+    name, content = named
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def a_screenshot(paths: RunPaths) -> str:
+    """The sha256 of one of its screenshots."""
+    found = next(paths.blobs.glob("*/*.png"))
+    assert hashlib.sha256(found.read_bytes()).hexdigest() == found.stem
+    return found.stem

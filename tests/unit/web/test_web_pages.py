@@ -1,0 +1,210 @@
+"""Every page over a recorded run, without sockets."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dart.rundir import RunPaths
+from dart.store.errors import StoreBusy
+from dart.web.app import STREAM_S, changes, told
+from dart.web.export import trajectory_html, write_trajectory
+from dart.web.parts import Page, Part
+from dart.web.run import Run
+from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot
+from tests.unit.web.conftest import TOKEN
+
+PAGES = {
+    "/": ["Success while training", "Utilisation", "Staleness", "issued 8 = trained 4", "the browser died"],
+    "/?window=15m": ["Throughput"],
+    "/tree": [*ACTORS, "backoff", "signal 9"],
+    "/actor?name=env-001": ["environment_pool", "signal 9", "actor_ready", "incarnation 2"],
+    "/actor?name=rollout-0": ["worker_state", "suspect", "busy_s"],
+    "/tasks": ["click-test-2", "enter-text", "no_spread 1"],
+    f"/task?id={TASKS[0]}": ["N 8 -&gt; 4", "oracle", "step_cap"],
+    "/trajectories": ["/trajectory?id=7", "no_spread", "finished"],
+    "/trajectories?task=enter-text&result=success&outcome=finished": ["/trajectory?id=4"],
+    "/trajectory?id=2": ["type “", "click at 80, 60", "made version 1", "says that it is done", "/blobs/"],
+    "/trajectory?id=3": ["Failed attempts", "the browser died"],
+    "/trajectory?id=8": ["not played to an end"],
+    "/compare?a=1&b=2": ["They differ from step 1 on"],
+}
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_shows_what_was_recorded_and_nothing_its_policy_forbids(
+    client: TestClient, address: str
+) -> None:
+    answer = client.get(address)
+
+    assert answer.status_code == 200
+    assert [text for text in PAGES[address] if text not in answer.text] == []
+    assert HOSTILE not in answer.text
+    assert (
+        re.findall(r"<script(?! src=\"/static/app.js\" defer>)|\sstyle=|<style|\son\w+=", answer.text) == []
+    )
+    assert re.findall(r"(?:src|href|action)=\"(?!/|#)[^\"]*\"", answer.text) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/actor?name=nobody", 404),
+        ("/actor", 404),
+        ("/actor?name=../../etc/passwd", 404),
+        ("/task?id=miniwob/none", 404),
+        ("/trajectory?id=99999", 404),
+        ("/trajectory?id=-1", 404),
+        ("/trajectory?id=1e3", 404),
+        ("/trajectory?id=" + "9" * 40, 404),
+        ("/trajectory", 404),
+        ("/compare?a=1&b=3", 404),
+        ("/compare?a=1", 404),
+        ("/trajectories?outcome=great", 404),
+        ("/trajectories?task=none", 404),
+        ("/trajectories?before=x", 404),
+        ("/?window=1y", 404),
+        ("/stream?page=nothing", 404),
+        ("/blobs/../store.db.png", 404),
+        ("/blobs/%2e%2e%2fstore.png", 404),
+        ("/blobs/" + "0" * 64 + ".png", 404),
+        ("/blobs/" + "A" * 64 + ".png", 404),
+        ("/static/page.html", 404),
+        ("/static/..%2fapp.py", 404),
+        ("/nothing", 404),
+    ],
+)
+def test_what_is_not_there_is_not_found(client: TestClient, address: str, status: int) -> None:
+    assert client.get(address).status_code == status
+
+
+def test_what_was_asked_for_is_escaped_where_it_is_repeated(client: TestClient) -> None:
+    answer = client.get("/actor", params={"name": HOSTILE})
+
+    assert HOSTILE not in answer.text
+    assert "&lt;script&gt;" in answer.text
+
+
+def test_a_screenshot_is_served_by_its_hash_and_may_be_kept(client: TestClient, recorded: RunPaths) -> None:
+    answer = client.get(f"/blobs/{a_screenshot(recorded)}.png")
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    assert answer.content.startswith(b"\x89PNG")
+    assert "immutable" in answer.headers["cache-control"]
+
+
+def test_every_answer_bears_the_policy(client: TestClient) -> None:
+    for address in ("/", "/nothing", "/static/app.js", "/login"):
+        headers = client.get(address, headers={"host": "localhost"}).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+    assert client.get("/", headers={"host": "evil.example"}).headers["x-frame-options"] == "DENY"
+
+
+def test_a_stranger_is_led_to_the_login_and_shown_nothing(guarded: TestClient) -> None:
+    assert guarded.get("/").status_code == 401
+    led = guarded.get("/", headers={"sec-fetch-mode": "navigate"})
+
+    assert (led.status_code, led.headers["location"]) == (303, "/login")
+    assert guarded.get("/login").status_code == 200
+    assert guarded.get("/?token=" + TOKEN).status_code == 401
+
+
+def test_who_gave_the_token_gets_a_cookie_without_it(guarded: TestClient) -> None:
+    wrong = guarded.post("/login", data={"token": "no"})
+    right = guarded.post("/login", data={"token": f" {TOKEN}\n"})
+
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
+    assert right.status_code == 303
+    cookie = right.headers["set-cookie"]
+    assert TOKEN not in cookie
+    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
+    assert guarded.get("/tree").status_code == 200
+    guarded.post("/logout")
+    assert guarded.get("/tree").status_code == 401
+
+
+def test_a_program_sends_the_token_in_a_header(guarded: TestClient) -> None:
+    assert guarded.get("/tree", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_a_form_as_large_as_a_film_is_refused(guarded: TestClient) -> None:
+    assert guarded.post("/login", content=b"x" * 5000).status_code == 413
+
+
+def test_before_the_run_has_a_record_the_page_says_so(empty: TestClient) -> None:
+    answer = empty.get("/")
+
+    assert answer.status_code == 200
+    assert "has no config.toml yet" in answer.text
+
+
+def test_an_export_holds_all_it_needs(recorded: RunPaths, tmp_path: Path) -> None:
+    file = tmp_path / "two.html"
+
+    write_trajectory(recorded, 2, file)
+    text = file.read_text()
+
+    assert text.count('href="data:image/png;base64,') == 3
+    assert HOSTILE not in text
+    assert "default-src &#39;none&#39;" in text
+    assert re.findall(r"(?:src|href|action)=\"(?!data:)[^\"]*\"", text) == []
+
+
+def test_a_lost_screenshot_is_said_and_the_rest_is_shown(recorded: RunPaths, tmp_path: Path) -> None:
+    copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
+    with Run(copy) as run:
+        played = run.store.trajectory(2)
+        assert played is not None
+        lost = played.steps[0].screenshot_sha256
+        (copy.blobs / lost[:2] / f"{lost}.png").unlink()
+        text = trajectory_html(run, 2)
+
+    assert f"{lost[:12]} is missing or damaged" in text
+    assert text.count("data:image/png") == 2
+
+
+async def test_a_stream_tells_a_part_when_it_changes() -> None:
+    clock, texts = [0.0], iter(["a", "a", "b"])
+    page = Page("t", "", (Part("x", 1.0, lambda _: ""),))
+
+    async def html(part: Part) -> str:
+        return next(texts)
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += 1.0
+
+    stream = changes(page, html, sleep=sleep, now_s=lambda: clock[0])
+    told_now = [await anext(stream) for _ in range(3)]
+
+    assert told_now == [
+        "retry: 2000\n\n",
+        'data: {"name": "x", "html": "a"}\n\n',
+        'data: {"name": "x", "html": "b"}\n\n',
+    ]
+    assert clock[0] == 2.0
+
+
+async def test_a_stream_ends_so_that_its_session_is_looked_at_again() -> None:
+    clock = [0.0]
+
+    async def html(part: Part) -> str:
+        return "a"
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += 60.0
+
+    page = Page("t", "", (Part("x", 1.0, lambda _: ""),))
+    events = [event async for event in changes(page, html, sleep=sleep, now_s=lambda: clock[0])]
+
+    assert clock[0] >= STREAM_S
+    assert events[-1].startswith(": ")
+
+
+async def test_a_part_that_cannot_be_read_says_why() -> None:
+    async def locked() -> str:
+        raise StoreBusy("the record is <locked>")
+
+    assert "the record is &lt;locked&gt;" in await told(locked())

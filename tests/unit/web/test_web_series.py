@@ -1,0 +1,77 @@
+"""What is counted over a run, as shares and rates over time."""
+
+import pytest
+
+from dart.observe.utilisation import LoadPoint
+from dart.web.series import Bins, Played, Slots, per_minute, success_over_time, utilisation_over_time
+
+BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
+ENVIRONMENTS = Slots("env-", "in_episode_s", 2)
+
+
+def load(actor: str, unix_s: float, wall_s: float, busy_s: float) -> LoadPoint:
+    return LoadPoint(actor=actor, unix_s=unix_s, totals={"wall_s": wall_s, "in_episode_s": busy_s})
+
+
+def shares(*points: LoadPoint) -> list[float | None]:
+    return [share for _, share in utilisation_over_time(points, BINS, ENVIRONMENTS)]
+
+
+def test_a_slot_is_used_as_much_as_its_actors_counted() -> None:
+    one = [load("env-000", 1000.0, 10.0, 5.0), load("env-000", 1010.0, 20.0, 10.0)]
+    other = [load("env-001", 1000.0, 10.0, 5.0), load("env-001", 1010.0, 20.0, 15.0)]
+
+    assert shares(*one, *other)[0] == pytest.approx((5.0 + 10.0) / 20.0)
+
+
+def test_what_was_counted_between_two_words_is_spread_over_their_bins() -> None:
+    points = [load("env-000", 1005.0, 5.0, 0.0), load("env-000", 1025.0, 25.0, 10.0)]
+
+    found = shares(*points)
+
+    assert found == [pytest.approx(2.5 / 20), pytest.approx(5 / 20), pytest.approx(2.5 / 20), None]
+
+
+def test_a_new_incarnation_counts_from_zero() -> None:
+    points = [load("env-000", 1010.0, 10.0, 10.0), load("env-000", 1020.0, 4.0, 4.0)]
+
+    assert shares(*points)[:2] == [pytest.approx(10 / 20), pytest.approx(4 / 20)]
+
+
+def test_nobody_of_another_kind_is_counted() -> None:
+    assert shares(load("rollout-0", 1010.0, 10.0, 10.0)) == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("unix_s", "index"), [(0.0, 0), (1000.0, 0), (1009.9, 0), (1010.0, 1), (1040.0, 3), (9e9, 3)]
+)
+def test_every_moment_has_a_bin(unix_s: float, index: int) -> None:
+    assert BINS.index(unix_s) == index
+
+
+def test_bins_have_a_length() -> None:
+    with pytest.raises(ValueError, match="at least one bin"):
+        Bins(begins_unix_s=5.0, ends_unix_s=5.0, count=4)
+
+
+def test_a_point_of_the_success_curve_has_enough_episodes_behind_it() -> None:
+    played = {0: Played(50, 0, 50), 1: Played(50, 50, 50), 3: Played(100, 100, 100)}
+
+    found = success_over_time(played, BINS, episodes=50)
+
+    assert [(end, score.rate, score.episodes) for end, score in found] == [
+        (1010.0, 0.0, 50),
+        (1020.0, 1.0, 50),
+        (1040.0, 1.0, 100),
+    ]
+
+
+def test_a_short_run_has_a_curve_too() -> None:
+    played = {index: Played(1, index % 2, 1) for index in range(4)}
+
+    assert [score.rate for _, score in success_over_time(played, BINS)] == [0.0, 1.0, 0.0, 1.0]
+    assert success_over_time({}, BINS) == []
+
+
+def test_counts_become_rates() -> None:
+    assert [rate for _, rate in per_minute({1: 5.0}, BINS)] == [0.0, 30.0, 0.0, 0.0]
