@@ -68,10 +68,20 @@ class Client:
 
     board      of the system; the client claims a row named `name` on it
     mail_dir   where the system's mail goes, key what it is signed with
+    actor      what takes the client's mail while it serves, with `args` as they are: nothing is packed here
     Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
     """
 
-    def __init__(self, board: Board, mail_dir: Path, key: bytes, *, name: str = LAUNCHER) -> None:
+    def __init__(
+        self,
+        board: Board,
+        mail_dir: Path,
+        key: bytes,
+        *,
+        name: str = LAUNCHER,
+        actor: type[Actor] = Actor,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
         self._board = board
         self._thread = threading.get_ident()
         self._slot = board.claim(name, "")
@@ -88,8 +98,8 @@ class Client:
             run_dir=board.path.parent,
             mail_dir=mail_dir,
         )
-        self._actor = Actor(
-            identity, {}, board=board, mail=self._mail, clock=SystemClock(), runtime=self._loop
+        self._actor = actor(
+            identity, args or {}, board=board, mail=self._mail, clock=SystemClock(), runtime=self._loop
         )
         self._actor.log = _silent_log()
         self._actor.boot(self._mail.bind(self._slot, incarnation))
@@ -117,6 +127,12 @@ class Client:
         is_sent = self._actor.tell(to, content)
         self._mail.flush(TELL_DEADLINE_S)
         return is_sent
+
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Let the actor take what comes, by mail and on the descriptors it watches, until that is so."""
+        self._check_thread()
+        while not is_over():
+            self._loop.run_once(self._actor)
 
     def close(self) -> None:
         """Give up the inbox; the row stays, as that of one who ended."""

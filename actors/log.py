@@ -67,6 +67,16 @@ class LogFile:
         self._bytes = os.fstat(self._fd).st_size
 
 
+PROCESSORS = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.dict_tracebacks,
+    structlog.processors.JSONRenderer(),
+)
+"""What makes an event one line of JSON."""
+
+
 _open_files: list[LogFile] = []
 
 
@@ -77,13 +87,7 @@ def log_to(path: Path) -> None:
         earlier.close()  # a forked child has its parent's
     _open_files[:] = [file]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
-            structlog.processors.JSONRenderer(),
-        ],
+        processors=PROCESSORS,
         logger_factory=structlog.WriteLoggerFactory(file=file),  # type: ignore[arg-type]  # it only writes
         cache_logger_on_first_use=False,
     )

@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,13 +22,16 @@ from typing import Any
 from actors.system import ActorSystem, RootSpec
 from dart.config import Config
 from dart.config_sections import Child, ExperiencePool
+from dart.control.attendant import Attendant
+from dart.control.endpoint import ControlEndpoint
+from dart.control.found import look_back
+from dart.control.plant import Plant
 from dart.errors import DiskError, TemporaryError
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
 from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
-from dart.observe.snapshot import RunSnapshot
 from dart.observe.statistics import Score
-from dart.rundir import RunPaths, claimed, reserve
+from dart.rundir import RunPaths, claimed, keep_config, reserve
 from dart.store.blobs import BlobStore
 from dart.store.check import check, refuse_damage, told
 from dart.store.store import Store
@@ -145,16 +149,23 @@ def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
 
 
 def train(
-    config: Config, *, resume: bool = False, on_snapshot: Callable[[RunSnapshot], None] = lambda _: None
+    config: Config,
+    *,
+    resume: bool = False,
+    attendant: Attendant | None = None,
+    reread: Callable[[], Config] | None = None,
 ) -> TrainResult:
     """Run the main job to its end: measure, train, measure.
 
+    reread   the configuration as its file says now, when that is asked for; None: it never changes
     A signal drains it: the result then says which. Raises RunDirectoryError, DiskError or TemporaryError (a
     restart budget is spent). Whatever happens, no process is left behind and what was stored stays.
     """
+    attendant = attendant or Attendant()
     with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
         paths = directory.paths
         resumed_at = prepare_record(config, paths)
+        found = look_back(paths) if resume else None
         fill_experience_pool(config, paths)
         session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
         run = {
@@ -162,15 +173,24 @@ def train(
             "store": str(paths.store),
             "training_ends_unix_s": session.training_ends_unix_s,
         }
-        with ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system:
+        plant = Plant(
+            config=config,
+            tree_of=lambda other: root_spec(other, run | {"config": other.model_dump(mode="json")}),
+            reread=reread,
+            keep=lambda other: keep_config(paths, other.to_toml()),
+        )
+        with (
+            ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system,
+            ControlEndpoint(paths, directory.mail, plant),
+        ):
             reserve(paths.board)
-            stopped_by = _watch(system, session, paths, config, on_snapshot)
-        return _conclude(paths, config, session, stopped_by, resumed_at)
+            if found is not None:
+                attendant.found(found.with_leftovers(system.reaped))
+            ending = _watch(system, session, paths, config, attendant)
+        return _conclude(paths, config, session, ending, resumed_at)
 
 
-def evaluate(
-    config: Config, checkpoint: Path, *, on_snapshot: Callable[[RunSnapshot], None] = lambda _: None
-) -> Mapping[str, Score]:
+def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> Mapping[str, Score]:
     """Measure a checkpoint on held-out seeds: a run that is over before it trains. Raises as `train` does."""
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
         measuring = config.model_copy(
@@ -183,7 +203,7 @@ def evaluate(
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
-        return train(measuring, on_snapshot=on_snapshot).report.before
+        return train(measuring, attendant=attendant).report.before
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
@@ -216,33 +236,44 @@ def final_reserve_s(config: Config) -> float:
     return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * episodes
 
 
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How the tree of a run ended."""
+
+    stopped_by: int | None = None
+    """The signal that ended it, if one did."""
+    is_drained: bool = False
+    """After that signal everybody ended by himself, in time."""
+
+
 def _watch(
-    system: ActorSystem,
-    session: Session,
-    paths: RunPaths,
-    config: Config,
-    on_snapshot: Callable[[RunSnapshot], None],
-) -> int | None:
-    """Show how the run stands until its root ends; the signal that ended it, if one did.
+    system: ActorSystem, session: Session, paths: RunPaths, config: Config, attendant: Attendant
+) -> _Ending:
+    """Show how the run stands until its root ends.
 
     The first signal drains, the second ends at once. Raises what else made the run end early.
     """
-    stop_by_s = float("inf")
-    with _Signals() as signals, SnapshotReader(paths, config, system.board) as reader:
+    stop_by_s = math.inf
+    is_drained = True
+    with _Signals(attendant.takes_hangups) as signals, SnapshotReader(paths, config, system.board) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
-            on_snapshot(reader.read())
-            if signals.count and stop_by_s == float("inf"):
+            attendant.show(reader.read())
+            if signals.take_hangup():
+                attendant.hung_up()
+            if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + STOP_DEADLINE_S
                 system.stop()
+                attendant.stopping(signals.last)
             if signals.count > 1 or time.monotonic() > stop_by_s:
+                is_drained = False
                 break
         session.keep()
     if signals.count:
-        return signals.last
+        return _Ending(signals.last, is_drained)
     _refuse_early_end(system.verdict())
-    return None
+    return _Ending()
 
 
 def _refuse_hung_root(beat_age_s: float) -> None:
@@ -270,7 +301,7 @@ def _refuse_early_end(verdict: str) -> None:
 
 
 def _conclude(
-    paths: RunPaths, config: Config, session: Session, stopped_by: int | None, resumed_at: int
+    paths: RunPaths, config: Config, session: Session, ending: _Ending, resumed_at: int
 ) -> TrainResult:
     """What the run leaves, read from the record, and whether the record is whole."""
     findings = check(paths, config, fresh_since=resumed_at)
@@ -280,7 +311,8 @@ def _conclude(
             report=final_report(reader.store),
             episodes=tuple(training_episodes(reader.store, session)),
             seed=config.run.seed,
-            stopped_by=stopped_by,
+            stopped_by=ending.stopped_by,
+            is_drained=ending.is_drained,
             staleness=staleness_of(version.metrics for version in reader.store.versions()),
             violations=tuple(map(str, findings)),
             failure=f"the data of the run is damaged:\n{told(findings)}" if findings else "",
@@ -288,21 +320,36 @@ def _conclude(
 
 
 class _Signals:
-    """Counts SIGINT and SIGTERM while a run is watched: the first drains, the second ends at once."""
+    """Counts SIGINT and SIGTERM while a run is watched: the first drains, the second ends at once.
 
-    def __init__(self) -> None:
+    SIGHUP is noted apart, where somebody takes it.
+    """
+
+    def __init__(self, takes_hangups: bool) -> None:
         self.count = 0
         self.last = 0
+        self._has_hung_up = False
+        self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
+        if takes_hangups:
+            self._handlers[signal.SIGHUP] = self._note_hangup
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "_Signals":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
+        for number, handler in self._handlers.items():
+            self._before[number] = signal.signal(number, handler)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def take_hangup(self) -> bool:
+        """Whether there was one since this was asked last."""
+        has_hung_up, self._has_hung_up = self._has_hung_up, False
+        return has_hung_up
+
     def _note(self, number: int, _: FrameType | None) -> None:
         self.count, self.last = self.count + 1, number
+
+    def _note_hangup(self, number: int, _: FrameType | None) -> None:
+        self._has_hung_up = True

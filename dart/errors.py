@@ -10,6 +10,7 @@ traceback.
     ├── UnavailableError      something needed is missing: a browser, a package, a checkpoint
     ├── RunDirectoryError     the run directory cannot be created or is taken
     ├── NotRunningError       the run that was asked about is not running
+    ├── SilentError           it runs and does not answer
     ├── DiskError             reading or writing failed: a full disk, a corrupt file
     └── TemporaryError        it may work the next time: a restart budget is spent, a machine is too busy
 
@@ -39,6 +40,10 @@ class RunDirectoryError(DartError):
 
 class NotRunningError(DartError):
     """The run that was asked about is not running."""
+
+
+class SilentError(DartError):
+    """The run is there and does not answer: nothing is known of what was asked."""
 
 
 class DiskError(DartError):

@@ -10,6 +10,7 @@ trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
 anyone      -> weight_sync   WhichWorkers
+operator    -> curator   HoldWork
 anyone      -> store     RecordEvents
 store       -> asker     Paused, when the disk refuses
 """
@@ -55,6 +56,26 @@ class Wait:
 
     retry_after_s: float
     reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldWork:
+    """Give out no new episode and batch, or go on; answered by WorkHeld, or Paused: nothing changed."""
+
+    is_held: bool | None
+    """None asks how it is and changes nothing."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkHeld:
+    """Whether new work is held back, which is in the record, and what goes on."""
+
+    is_held: bool
+    playing: int
+    """Episodes that are being played."""
+    is_training: bool
 
 
 @message

@@ -7,6 +7,7 @@ lock is an flock, so every process the run forked holds it too: it is free when 
     lock          held for life; names the pid      logs/         one file per actor
     key           32 random bytes, mode 0600        crash/        last words of actors that died
     board         vitals of all actors              report.json   the final table
+    control.sock  where a living run is steered     session.json  how much of its time it has used
     store.db      the record                        curve.png     the learning curve
     blobs/        screenshots, by content           scratch/      browser profiles, gone when the run ends
 """
@@ -94,6 +95,10 @@ class RunPaths:
     @property
     def curve(self) -> Path:
         return self.root / "curve.png"
+
+    @property
+    def control(self) -> Path:
+        return self.root / "control.sock"
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -207,18 +212,19 @@ def _wait_for_lock(fd: int, paths: RunPaths, clock: Callable[[], float] = time.m
         pid = _recorded_pid(fd)
         limit_s = PROBE_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
         if clock() - started > limit_s:
-            raise RunDirectoryError(_taken(paths.root, pid))
+            raise taken(paths.root, pid)
         time.sleep(0.02)
 
 
-def _taken(root: Path, pid: int | None) -> str:
+def taken(root: Path, pid: int | None) -> RunDirectoryError:
+    """What to say to whoever wants a run directory that another process holds."""
     if pid is not None and not _alive(pid):
-        return (
+        return RunDirectoryError(
             f"run directory {root} is held by processes left over from process {pid}, which has ended; "
             f"find them with 'fuser {root / 'lock'}' and end them, or choose another directory with --run-dir"
         )
     holder = f"process {pid}" if pid is not None else "another process"
-    return (
+    return RunDirectoryError(
         f"run directory {root} is taken by {holder}; look at that run with 'dartrl status --run-dir {root}', "
         "end it, or choose another directory with --run-dir"
     )
@@ -274,8 +280,13 @@ def _fill(paths: RunPaths, config_toml: str) -> Path:
         folder.mkdir(exist_ok=True)
     _write(paths.key, os.urandom(KEY_BYTES), 0o600)
     mail = _make_mail_dir(paths.root)
-    _write(paths.config, config_toml.encode(), 0o644)  # last: its presence says that the run exists
+    keep_config(paths, config_toml)  # last: its presence says that the run exists
     return mail
+
+
+def keep_config(paths: RunPaths, config_toml: str) -> None:
+    """Write down the configuration that holds, whole. Raises OSError."""
+    _write(paths.config, config_toml.encode(), 0o644)
 
 
 def reserve(path: Path) -> None:

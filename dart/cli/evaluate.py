@@ -42,7 +42,8 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     config = load_config(path, [*overrides, f"training.policy={literal(str(checkpoint.resolve()))}"])
     require_installation(config)
     from dart import app
+    from dart.control.attendant import Attendant
 
     with open_view(Console(stderr=True)) as view:
-        scores = app.evaluate(config, checkpoint.resolve(), on_snapshot=view.show)
+        scores = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))
     Console().print(render(Report({}, scores)))

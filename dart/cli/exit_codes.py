@@ -33,7 +33,8 @@ MEANING: Mapping[ExitCode, str] = {
     "for `doctor`: something is wrong; for `config diff`: they differ",
     ExitCode.USAGE: "the command line is wrong, or names a task or a demonstration that is not there",
     ExitCode.NOT_RUNNING: "the run is not running",
-    ExitCode.UNKNOWN: "cannot tell: the run holds its lock but does not show its state",
+    ExitCode.UNKNOWN: "cannot tell: the run holds its lock but does not show its state, "
+    "or who was asked does not answer",
     ExitCode.UNAVAILABLE: "something needed is missing: a browser, a package, a usable checkpoint",
     ExitCode.CANNOT_CREATE: "the run directory cannot be created, exists already, or is taken by another run",
     ExitCode.IO_ERROR: "reading or writing failed, such as a full disk; what was stored before is kept",
@@ -51,6 +52,7 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
     errors.UnavailableError: ExitCode.UNAVAILABLE,
     errors.RunDirectoryError: ExitCode.CANNOT_CREATE,
     errors.NotRunningError: ExitCode.NOT_RUNNING,
+    errors.SilentError: ExitCode.UNKNOWN,
     errors.DiskError: ExitCode.IO_ERROR,
     errors.TemporaryError: ExitCode.TEMPORARY,
 }

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dart import __version__
+from dart.cli import control
 from dart.cli.actors import actors_app
 from dart.cli.config import config_app
 from dart.cli.doctor import doctor
@@ -21,6 +22,7 @@ from dart.cli.pretrain import pretrain
 from dart.cli.tasks import tasks_app
 from dart.cli.train import train
 from dart.cli.trajectories import trajectories_app
+from dart.cli.up import down, up
 from dart.cli.versions import checkpoints_app, policy_app
 from dart.cli.web import web
 from dart.import_guard import require_own_supervision
@@ -50,17 +52,26 @@ def options(
 
 
 app.command()(train)
+app.command()(up)
+app.command()(down)
 app.command("eval")(evaluate)
 app.command()(pretrain)
 app.command()(status)
 app.command()(tree)
 app.command()(top)
+actors_app.command()(control.restart)
+actors_app.command()(control.stop)
 app.add_typer(actors_app, name="actors")
 app.command()(events)
 app.command()(why)
 app.command()(metrics)
 app.command()(doctor)
 app.command()(web)
+app.command()(control.pause)
+app.command()(control.resume)
+app.command()(control.drain)
+app.command()(control.scale)
+app.add_typer(control.quarantine_app, name="quarantine")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(trajectories_app, name="trajectories")
 app.add_typer(pool_app, name="pool")

@@ -69,9 +69,10 @@ def _train(config: "Config", *, resume: bool) -> None:
 
     require_installation(config)
     from dart import app
+    from dart.control.attendant import Attendant
 
     with open_view(Console(stderr=True)) as view:
-        result = app.train(config, resume=resume, on_snapshot=view.show)
+        result = app.train(config, resume=resume, attendant=Attendant(view.show))
     publish(result, Console(), RunPaths(config.run.dir))
     if result.failure:
         end(result.failure, ExitCode.FAILED)

@@ -1,7 +1,7 @@
 """The curator actor: who plays what next, what is trained next, and when the run is over.
 
 Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationStored, EvaluationFailed
-           (environments); BatchRequest, UpdateCommitted (trainer)
+           (environments); BatchRequest, UpdateCommitted (trainer); HoldWork (operator)
 Asks       the store for every write; reads the record itself
 Tells      the store which tasks rest and which are back, of a batch the trainer is late with, who starves
 Dies when  the record contradicts its book (it was wrong; the next one reads the record anew)
@@ -18,6 +18,7 @@ from typing import TypeVar
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState, Vitals
 from actors.completion import Lock
+from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
 from dart.curation.curator import Outside, Settings
@@ -32,9 +33,9 @@ from dart.curation.starvation import Playing
 from dart.curation.step_cap import StepCap
 from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
 from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
-from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS
+from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS, WORK_HELD
 from dart.rollout.health import SILENT_S
-from dart.store.client import RecordClient
+from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.reader import StoreReader
 from dart.store.records import DecisionKind, Phase, TaskDecision
 from dart.types import RolloutLease
@@ -44,6 +45,8 @@ OVERDUE_CHECK_S = 2.0
 
 SCREENSHOT_MAX_BYTES = 2**18
 """With less room on the disk an environment may be waiting for it, though the database has some left."""
+
+HELD = "the run is paused by an operator"
 
 PATIENCE_S = 10.0
 """Whoever had to wait longer than this for its turn has given up: what it got would be lost."""
@@ -89,6 +92,7 @@ class CuratorActor(Actor):
             settings_of(self._config), self._record, self.clock.unix_s, self._tell_of_decision
         )
         self._desk_lock = Lock()
+        self._is_held = is_work_held(self._reader)
         self.waiting: dict[str, Waiting] = {}
         """Environments that were told to wait the last time they asked."""
         self.trainer_waiting: Waiting | None = None
@@ -117,6 +121,8 @@ class CuratorActor(Actor):
         return answer
 
     async def _work_for(self, environment: str) -> RolloutLease | m.EvaluationTask | m.Wait:
+        if self._is_held:
+            return self._wait(HELD)
         match self._phase():
             case RunPhase.TRAINING:
                 return await self._rollout_for(environment)
@@ -186,15 +192,41 @@ class CuratorActor(Actor):
         async with self._desk_lock:
             await self._desk.committed(call.version)
 
+    # ---- operator ----
+
+    @receives(m.HoldWork)
+    async def hold(self, call: m.HoldWork, sender: Sender) -> m.WorkHeld | m.Paused:
+        """Durable when it is answered: a curator that is started again, and the next run, hold it too."""
+        if call.is_held is not None and call.is_held != self._is_held:
+            data = {"is_held": call.is_held}
+            draft = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
+            recording = self.ask("store", m.RecordEvents(events=(draft,)), deadline_s=WRITE_DEADLINE_S)
+            try:
+                answer = await recording
+            except (AskError, MailboxFull) as error:
+                answer = m.Paused(reason=str(error), retry_after_s=self._config.curation.poll_s)
+            if isinstance(answer, m.Paused):
+                return answer
+            self._is_held = call.is_held
+            self.log.warning("work_held", **data)
+        return m.WorkHeld(
+            is_held=self._is_held, playing=len(self._playing()), is_training=self._is_batch_open()
+        )
+
     # ---- inside ----
 
     async def _batch_now(self) -> m.BatchLease | m.Wait | m.RunOver:
         phase = self._phase()
         if phase is RunPhase.OVER:
             return m.RunOver()
-        if phase is not RunPhase.TRAINING and self._reader.open_batch() is None:
+        if phase is not RunPhase.TRAINING and not self._is_batch_open():
             return self._wait(f"the run is in phase {phase}")
+        if self._is_held and not self._is_batch_open():
+            return self._wait(HELD)
         return await self._at_desk(self._batch_lease)
+
+    def _is_batch_open(self) -> bool:
+        return self._reader.open_batch() is not None
 
     async def _batch_lease(self) -> m.BatchLease | m.Wait:
         decision = await self._desk.batch()
@@ -269,7 +301,7 @@ class CuratorActor(Actor):
 
     def _not_settled(self) -> str:
         """Why the final policy cannot be measured yet; empty when it can."""
-        if self._reader.open_batch() is not None:
+        if self._is_batch_open():
             return "the last batch is still being trained"
         newest = self._newest_version()
         if newest is None or self._oldest_served() != newest:
@@ -397,17 +429,22 @@ class CuratorActor(Actor):
     def _in_hand(self) -> InHand:
         """Who waits for what, as far as somebody should be getting it."""
         phase, now_s = self._phase(), self.clock.unix_s()
-        if phase is RunPhase.OVER:
+        if phase is RunPhase.OVER or self._is_held:
             return InHand()
-        is_training = phase is RunPhase.TRAINING
-        trainer = self.trainer_waiting if is_training else None
+        trainer = self.trainer_waiting if phase is RunPhase.TRAINING else None
         return InHand(
             trainer_told=trainer.reason if trainer else "",
             environments_told={name: waiting.reason for name, waiting in self.waiting.items()},
-            playing=tuple(self._desk.curator.played(now_s) if is_training else self._evaluated_now(now_s)),
+            playing=self._playing(),
             resting=self._desk.curator.tasks.resting(now_s),
             paused=self._record.paused,
         )
+
+    def _playing(self) -> tuple[Playing, ...]:
+        now_s = self.clock.unix_s()
+        if self._phase() is RunPhase.TRAINING:
+            return tuple(self._desk.curator.played(now_s))
+        return tuple(self._evaluated_now(now_s))
 
     def _evaluated_now(self, now_s: float) -> Iterator[Playing]:
         for (_, task_id, seed), lease in self._evaluating.items():
@@ -421,6 +458,12 @@ class CuratorActor(Actor):
 
     def _has_room(self) -> bool:
         return shutil.disk_usage(self.identity.run_dir).free >= SCREENSHOT_MAX_BYTES
+
+
+def is_work_held(reader: StoreReader) -> bool:
+    """Whether an operator paused the run and did not let it go on."""
+    newest = reader.newest_event(WORK_HELD)
+    return newest is not None and bool(newest.data["is_held"])
 
 
 def _lives(row: Vitals) -> bool:

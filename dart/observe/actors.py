@@ -72,9 +72,9 @@ def actor_rows(
 
 
 def is_shown(row: Vitals) -> bool:
-    """Not the launcher itself, nor who was forgotten; a child's second row while a process is in it."""
-    is_second = row.name.endswith("~")
-    return row.state is not ActorState.FREE and not (is_second and row.state is ActorState.STOPPED)
+    """Not who only asks, nor who was forgotten; a child's second row while a process is in it."""
+    is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
+    return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
 
 
 def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:

@@ -15,6 +15,7 @@ TASK_RESTS = "task_rests"
 TASK_IS_BACK = "task_is_back"
 BATCH_OVERDUE = "batch_overdue"
 BATCH_REFUSED = "batch_refused"
+WORK_HELD = "work_held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,11 @@ KINDS: Mapping[str, EventKind] = {
             "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`",
             "detail": "the whole message",
         },
+    ),
+    WORK_HELD: EventKind(
+        about="An operator pauses the run or lets it go on. The newest one holds, also after a restart.",
+        subject="the curator, which gives the work out",
+        fields={"is_held": "whether no new episode and no new update begins"},
     ),
     WORKER_STATE: EventKind(
         about="A rollout actor is healthy, updating, stale, suspect or dead from now on.",

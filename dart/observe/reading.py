@@ -18,7 +18,7 @@ from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.starvation import Stage
 from dart.observe.actors import actor_rows, is_shown, windows_s
 from dart.observe.curve import Episode
-from dart.observe.events import STARVED
+from dart.observe.events import STARVED, WORK_HELD
 from dart.observe.report import Report
 from dart.observe.session import Session
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
@@ -141,6 +141,12 @@ class SnapshotReader:
 
     def _notices(self, vitals: Sequence[Vitals]) -> Iterator[str]:
         """What is wrong beyond single actors."""
+        held = self.store.newest_event(WORK_HELD)
+        if held is not None and held.data["is_held"]:
+            yield (
+                f"paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
+                "until `dartrl resume`"
+            )
         told = self.store.newest_event(STARVED)
         if told is not None and told.data["stage"] != Stage.ENDED:
             yield f"since {clock(told.unix_s - float(str(told.data['lasted_s'])))}: {told.data['text']}"

@@ -49,6 +49,8 @@ class TrainResult:
     seed: int
     stopped_by: int | None = None
     """The signal that ended it before it was done, if one did."""
+    is_drained: bool = False
+    """After that signal everybody ended by himself, in time."""
     staleness: Staleness | None = None
     """Of the steps of all updates; None before the first."""
     violations: tuple[str, ...] = ()

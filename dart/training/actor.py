@@ -8,6 +8,7 @@ Dies when  an update overruns its deadline, several batches in a row are not fin
            its commit: another trainer holds the batch by now
 On restart it goes on from the newest committed version; a checkpoint without a commit is removed,
            its batch is still leased and is trained again from where it was: no trajectory trains twice
+On stop    an update that is being made is committed first, if it ends in time
 """
 
 import itertools
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor
+from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
@@ -63,22 +65,29 @@ class TrainerActor(Actor):
         assert newest is not None, "version 0 is recorded before the tree starts"
         self._learner = learner_at(self._config, newest, self._checkpoints)
         self._refused_in_a_row = 0
+        self._update_ended: Completion[None] | None = None
+        """Of the update that is being made."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(self._config.observe.load_every_s, self._tell_load)
         self.after(0.0, self._train_until_over)
 
-    def on_stop(self) -> None:
+    async def on_stop(self) -> None:
+        if self._update_ended is not None:
+            await self._update_ended
         self._tell_load()
 
     async def _train_until_over(self) -> None:
-        while True:
+        while not self.is_stopping:
             with self._load.during("starved_s"):
                 batch = await self._next_batch()
             if batch is None:
                 self.stop()
                 return
+            self._update_ended = Completion()
             await self._update(batch)
+            ended, self._update_ended = self._update_ended, None
+            ended.succeed(None)
 
     async def _next_batch(self) -> m.BatchLease | None:
         """Wait for the next batch; None when the run is over."""

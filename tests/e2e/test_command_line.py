@@ -55,6 +55,8 @@ def test_help_lists_every_command() -> None:
     assert ended.returncode == 0
     for command in (
         "train",
+        "up",
+        "down",
         "eval",
         "pretrain",
         "status",

@@ -12,6 +12,7 @@ from actors.testing import Bench
 from dart import messages as m
 from dart.config import Config
 from dart.curation.actor import CuratorActor
+from dart.observe.events import STARVED
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.records import Evaluation, Phase
@@ -212,3 +213,43 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
     )
     measured.bench.board.set(slot, gauge_version=1)
     assert isinstance(measured.work(), m.EvaluationTask)
+
+
+# ---- an operator ----
+
+
+def held(system: System, is_held: bool | None) -> Any:
+    answer = system.bench.ask("curator", m.HoldWork(is_held=is_held))
+    system.bench.settle()
+    return answer.result()
+
+
+def test_while_work_is_held_nothing_new_is_given_out_and_what_runs_is_counted(system: System) -> None:
+    system.lease()
+    assert held(system, True) == m.WorkHeld(is_held=True, playing=1, is_training=False)
+    assert isinstance(system.work("env-001"), m.Wait)
+    assert held(system, False).is_held is False
+    system.lease("env-001")
+
+
+def test_held_work_is_held_by_the_next_curator_too_and_asking_changes_nothing(system: System) -> None:
+    held(system, True)
+    system.bench.kill("curator")
+    system.start_curator()
+    assert held(system, None).is_held is True
+    assert isinstance(system.work(), m.Wait)
+
+
+def test_nobody_starves_while_work_is_held(system: System) -> None:
+    held(system, True)
+    for _ in range(60):
+        system.work()
+        system.bench.advance(10.0)
+    with system.reads() as reader:
+        assert reader.newest_event(STARVED) is None
+
+
+def test_work_is_not_held_while_the_record_takes_no_writes(system: System) -> None:
+    system.bench.kill("store")
+    assert isinstance(held(system, True), m.Paused)
+    assert held(system, None).is_held is False

@@ -1,0 +1,220 @@
+"""Commands that change a running run, by its control socket: `dartrl pause`, `scale`, `actors restart`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dart.cli import complete
+from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import RunDir
+from dart.cli.output import Column, Format, Output, print_list
+from dart.cli.record import chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dart.control.protocol import Answer, Request
+
+DRAIN_WAIT_S = 60.0
+ENVIRONMENTS_MAX = 1000
+
+Name = Annotated[
+    str, typer.Argument(help="Name of an actor, as in `dartrl tree`.", autocompletion=complete.actors)
+]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0.0,
+        max=600.0,
+        help="Wait so long until it is done; exit code 75 if it is not. Default: it goes on by itself.",
+    ),
+]
+
+
+def restart(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+    """End one actor, children first, and start it again. One that hangs is killed after its `shutdown_s`.
+
+    It costs no restart budget. An environment first plays on for a moment or parks its episode.
+
+    **Examples**
+
+    * `dartrl actors restart env-003`
+    * `dartrl actors restart rollout_pool --wait 60`
+    """
+    from dart.control.protocol import RestartActor
+
+    _carry_out(lambda wait_ms: RestartActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+
+
+def stop(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+    """End one child of a pool and leave it down, until `dartrl actors restart` or the next start of the run.
+
+    **Examples**
+
+    * `dartrl actors stop env-003`
+    * `dartrl actors stop env-003 --wait 30`
+    """
+    from dart.control.protocol import StopActor
+
+    _carry_out(lambda wait_ms: StopActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+
+
+def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
+    """Begin no episode and no update any more; what runs goes on to its end, and everybody stays up.
+
+    It lasts until `dartrl resume`, also when the run is ended and started again. The time budget goes on.
+
+    **Examples**
+
+    * `dartrl pause`
+    * `dartrl pause --run-dir runs/laptop`
+    """
+    from dart.control.protocol import Pause
+
+    _carry_out(lambda wait_ms: Pause(wait_ms=wait_ms), run_dir, wait_s)
+
+
+def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
+    """Begin episodes and updates again after `dartrl pause` or `dartrl drain`.
+
+    A run that has ended is gone on with by `dartrl up` or `dartrl train --resume`.
+
+    **Examples**
+
+    * `dartrl resume`
+    * `dartrl resume --run-dir runs/laptop`
+    """
+    from dart.control.protocol import Resume
+
+    _carry_out(lambda wait_ms: Resume(wait_ms=wait_ms), run_dir, wait_s)
+
+
+def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
+    """Pause, and wait until no episode is played and no update is made: before work on machines.
+
+    Exit code 75 if something still runs after `--wait`. Everybody stays up; `dartrl resume` goes on.
+
+    **Examples**
+
+    * `dartrl drain`
+    * `dartrl drain --wait 300 && reboot-the-vms`
+    """
+    from dart.control.protocol import Drain
+
+    _carry_out(lambda wait_ms: Drain(wait_ms=wait_ms), run_dir, wait_s)
+
+
+def scale(
+    what: Annotated[str, typer.Argument(metavar="environments=COUNT", help="What, and how many of it.")],
+    wait_s: Wait = None,
+    run_dir: RunDir = None,
+) -> None:
+    """Run another number of environments from now on. Those that end finish or park their episodes.
+
+    The run's own configuration keeps the number; a file given to `dartrl up`, or read anew, says otherwise.
+
+    **Examples**
+
+    * `dartrl scale environments=24`
+    * `dartrl scale environments=4 --wait 60`
+    """
+    from dart.control.protocol import Scale
+
+    with errors_as_exit_codes():
+        count = _count(what)
+    _carry_out(lambda wait_ms: Scale(environments=count, wait_ms=wait_ms), run_dir, wait_s)
+
+
+quarantine_app = typer.Typer(
+    help="Environments that failed too often and are left alone for a while.", no_args_is_help=True
+)
+
+
+@quarantine_app.command("list")
+def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
+    """Show who is left alone, why, and when it is tried again.
+
+    **Examples**
+
+    * `dartrl quarantine list`
+    * `dartrl quarantine list -o jsonl | jq -r .name`
+    """
+    with errors_as_exit_codes():
+        _list_quarantine(chosen(run_dir), output)
+
+
+@quarantine_app.command()
+def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+    """Start one that is left alone, and forget its failures. Works on one that waits to be restarted, too.
+
+    **Examples**
+
+    * `dartrl quarantine release env-003`
+    * `dartrl quarantine release env-003 --run-dir runs/laptop`
+    """
+    from dart.control.protocol import ReleaseActor
+
+    _carry_out(lambda wait_ms: ReleaseActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+
+
+def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait_s: float | None) -> None:
+    """Ask the run, print what became of it, and end with the code that says so."""
+    from dart.control.client import request
+    from dart.control.protocol import QUICK_MS
+
+    with errors_as_exit_codes():
+        wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
+        answer = request(chosen(run_dir), call_with(wait_ms))
+        code = code_of(answer, was_waited_for=wait_s is not None)
+        if code:
+            end(answer.text, code)
+        typer.echo(answer.text)
+
+
+def code_of(answer: "Answer", *, was_waited_for: bool) -> ExitCode:
+    """The exit code that an answer means; what is under way is only a failure to who waited for its end."""
+    from dart.control.protocol import Outcome
+
+    match answer.outcome:
+        case Outcome.DONE:
+            return ExitCode.OK
+        case Outcome.UNDER_WAY:
+            return ExitCode.TEMPORARY if was_waited_for else ExitCode.OK
+        case Outcome.REFUSED:
+            return ExitCode.FAILED
+        case Outcome.SILENT:
+            return ExitCode.UNKNOWN
+
+
+def _count(what: str) -> int:
+    """The number in `environments=24`. Raises UsageError."""
+    from dart.errors import UsageError
+
+    name, _, count = what.partition("=")
+    if name != "environments":
+        raise UsageError(
+            f"{name!r} cannot be scaled while a run goes on, only environments can: environments=24; "
+            "for everything else change the configuration and start the run again"
+        )
+    if not count.isdecimal() or not 1 <= int(count) <= ENVIRONMENTS_MAX:
+        raise UsageError(
+            f"expected environments=COUNT with a count from 1 to {ENVIRONMENTS_MAX}, got {what!r}"
+        )
+    return int(count)
+
+
+def _list_quarantine(run_dir: Path, output: Format) -> None:
+    from dart.control.quarantine import Quarantined, quarantined
+    from dart.observe.words import clock
+
+    columns: tuple[Column[Quarantined], ...] = (
+        Column("actor", lambda one: one.name),
+        Column("until", lambda one: clock(one.retry_unix_s)),
+        Column("restarts", lambda one: one.restarts, is_number=True),
+        Column("last reason", lambda one: one.last_reason),
+    )
+    print_list(quarantined(run_dir), columns, output, empty="nobody is in quarantine")

@@ -1,0 +1,327 @@
+"""`dartrl up` and `dartrl down`: a run as a daemon."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.options import Overrides, RunDir
+from dart.cli.record import chosen
+
+if TYPE_CHECKING:
+    from dart.config import Config
+    from dart.observe.result import TrainResult
+    from dart.rundir import RunPaths
+
+UP_DEADLINE_S = 180.0
+"""For a detached run to be up; it goes on starting after that."""
+
+DOWN_DEADLINE_S = 120.0
+"""For a run to drain, to be checked and to end."""
+
+AGAIN_S = 0.3
+"""Between the two signals of `down --now`, so that they count as two."""
+
+LOOK_S = 0.1
+
+
+def up(
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file. Default: that of the run in the run directory.")
+    ] = None,
+    overrides: Overrides = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", "-r", help="Where everything of the run lies (run.dir).")
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            "-d",
+            help="Return when the run is up; it logs into logs/daemon.jsonl of its directory.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Start nothing; show what would be started, and what is missing."),
+    ] = False,
+) -> None:
+    """Run as a daemon: go on with the run in the run directory, or begin one there.
+
+    Logs on standard error, as JSON where that is no terminal. SIGTERM or Ctrl-C drains: nothing new begins,
+    episodes end or are parked, exit code 0; a second one ends at once. SIGHUP reads the configuration anew.
+
+    **Examples**
+
+    * `dartrl up configs/laptop.toml --run-dir runs/laptop`
+    * `dartrl up configs/laptop.toml --detach && dartrl status`
+    * `dartrl up configs/laptop.toml --dry-run`
+    """
+    with errors_as_exit_codes():
+        read = _reader(config, overrides or [], run_dir)
+        settings = read()
+        if dry_run:
+            _show_plan(settings)
+            return
+    with errors_as_exit_codes(settings.run.dir):
+        if detach:
+            _detach(settings, config, overrides or [], run_dir)
+        else:
+            _up(settings, read)
+
+
+def down(
+    now: Annotated[bool, typer.Option("--now", help="Do not drain: end everything at once.")] = False,
+    run_dir: RunDir = None,
+) -> None:
+    """End a run and wait until it has: drained, or at once with `--now`. Nothing that was stored is lost.
+
+    Exit code 75 if it still runs after two minutes.
+
+    **Examples**
+
+    * `dartrl down`
+    * `dartrl down --now --run-dir runs/laptop`
+    """
+    with errors_as_exit_codes():
+        _down(chosen(run_dir), now=now)
+
+
+def _reader(path: Path | None, overrides: Sequence[str], run_dir: Path | None) -> "Callable[[], Config]":
+    """What reads the configuration, now and after each SIGHUP."""
+    from dart.cli.train import training_config
+
+    return lambda: training_config(path, overrides, run_dir, resume=path is None)
+
+
+def _up(settings: "Config", read: "Callable[[], Config]") -> None:
+    from dart.preflight import require_installation
+    from dart.rundir import RunPaths
+
+    require_installation(settings)
+    from dart import app
+    from dart.control.daemon import Daemon
+
+    log = _log()
+    paths = RunPaths(settings.run.dir)
+    log.info("daemon_started", pid=os.getpid(), run_dir=str(paths.root))
+    daemon = Daemon(paths, log, os.environ, os.getpid())
+    result = app.train(settings, resume=paths.config.exists(), attendant=daemon, reread=read)
+    _conclude(result, paths, log)
+
+
+def _conclude(result: "TrainResult", paths: "RunPaths", log: Any) -> None:
+    """Report and curve are written as after `dartrl train`; a drained run ended as it should."""
+    from rich.console import Console
+
+    from dart.observe.result import publish
+
+    publish(result, Console(quiet=not sys.stdout.isatty()), paths)
+    log.info(
+        "daemon_ended",
+        updates=result.snapshot.updates,
+        stopped_by=result.stopped_by,
+        is_drained=result.is_drained,
+        violations=list(result.violations),
+    )
+    if result.failure:
+        end(result.failure, ExitCode.FAILED)
+    if result.stopped_by is not None and not result.is_drained:
+        end("ended before it was drained; go on with `dartrl up`", code_of_signal(result.stopped_by))
+
+
+class _StandardError:
+    """Where a daemon logs to. A terminal that was closed, or a full disk behind it, costs the line only."""
+
+    def write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            return
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def _log() -> Any:
+    """Structured lines on standard error, which everything in this process logs with from now on."""
+    import structlog
+
+    from actors.log import PROCESSORS
+
+    processors: list[Any] = list(PROCESSORS)
+    if sys.stderr.isatty():
+        processors[-2:] = [structlog.dev.ConsoleRenderer()]
+    structlog.configure(
+        processors=processors,
+        logger_factory=structlog.WriteLoggerFactory(file=_StandardError()),  # type: ignore[arg-type]  # it only writes
+    )
+    return structlog.get_logger()
+
+
+# ---- what would be started ----
+
+
+def _show_plan(settings: "Config") -> None:
+    from dart.preflight import require_installation
+    from dart.rundir import RunPaths
+
+    typer.echo(_what_it_would_do(RunPaths(settings.run.dir)))
+    for line in _tree_lines(settings):
+        typer.echo(line)
+    require_installation(settings)
+    typer.echo("everything it needs is there")
+
+
+def _what_it_would_do(paths: "RunPaths") -> str:
+    """Raises RunDirectoryError when it could not be started there."""
+    from dart.rundir import holder, refuse_unfit, taken
+
+    is_resumed = paths.config.exists()
+    refuse_unfit(paths, resume=is_resumed)
+    if paths.lock.exists() and (pid := holder(paths.root)) is not None:
+        raise taken(paths.root, pid)
+    return f"would {'go on with the run in' if is_resumed else 'begin a run in'} {paths.root}"
+
+
+def _tree_lines(settings: "Config") -> list[str]:
+    """Every actor below its supervisor; the children of a pool, which are alike, in one line."""
+    from dart.app import root_spec
+    from dart.control.plant import supervisors
+    from supervision.child_spec import ChildType
+
+    tree = supervisors(root_spec(settings, {}))
+    lines = [f"root  {tree['root'].flags.strategy}  {_budget(tree['root'].flags)}"]
+    for id_, spec in tree["root"].children.items():
+        if spec.type is not ChildType.SUPERVISOR:
+            lines.append(f"  {id_}  {spec.restart}")
+            continue
+        names = list(tree[id_].children)
+        lines.append(f"  {id_}  {tree[id_].flags.strategy}  {_budget(tree[id_].flags)}")
+        lines.append(
+            f"    {names[0]} … {names[-1]}  {len(names)} actors" if len(names) > 1 else f"    {names[0]}"
+        )
+    actors = sum(len(one.children) for one in tree.values()) + 1
+    browsers = settings.environments.count if settings.environments.kind == "miniwob" else 0
+    return [*lines, f"{actors} actors, {browsers} browsers"]
+
+
+def _budget(flags: Any) -> str:
+    return f"{flags.max_restarts} restarts in {flags.max_seconds:g} s"
+
+
+# ---- detached ----
+
+
+def _detach(settings: "Config", config: Path | None, overrides: Sequence[str], run_dir: Path | None) -> None:
+    import subprocess
+
+    from dart.preflight import require_installation
+    from dart.rundir import RunPaths
+
+    require_installation(settings)
+    paths = RunPaths(settings.run.dir.resolve())
+    _what_it_would_do(paths)
+    paths.logs.mkdir(parents=True, exist_ok=True)
+    log = paths.logs / "daemon.jsonl"
+    with log.open("ab") as output:
+        began_bytes = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dart", "up", *_arguments(config, overrides, run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    code = _await_up(paths.root, process.poll)
+    if code:
+        with log.open("rb") as output:
+            output.seek(began_bytes)
+            told = output.read().decode(errors="replace").strip()
+        end(
+            f"the run did not come up; {log} says:\n{told}",
+            ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED,
+        )
+    state = "is up" if code is None else "has ended already"
+    typer.echo(f"the run in {paths.root} {state}, process {process.pid}; it logs into {log}")
+
+
+def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | None) -> list[str]:
+    sets = [word for override in overrides for word in ("--set", override)]
+    place = ["--run-dir", str(run_dir)] if run_dir else []
+    return [*([str(config)] if config else []), *sets, *place]
+
+
+def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
+    """None once the root answers, or the exit code of a process that ended before that.
+
+    raises    TemporaryError when neither happens in time
+    """
+    import time
+
+    from dart.control.client import request
+    from dart.control.protocol import Outcome, Ping
+    from dart.errors import NotRunningError, SilentError, TemporaryError
+
+    give_up_s = time.monotonic() + UP_DEADLINE_S
+    while (code := poll()) is None:
+        try:
+            if request(root, Ping()).outcome is Outcome.DONE:
+                return None
+        except (NotRunningError, SilentError):
+            pass  # it has not got so far yet
+        if time.monotonic() > give_up_s:
+            raise TemporaryError(
+                f"the run in {root} is not up after {UP_DEADLINE_S:g} s and goes on starting; "
+                "`dartrl status` shows how far it is, `dartrl down --now` ends it"
+            )
+        time.sleep(LOOK_S)
+    return code
+
+
+# ---- down ----
+
+
+def _down(root: Path, *, now: bool) -> None:
+    from dart.errors import NotRunningError, SilentError
+    from dart.rundir import holder
+
+    pid = holder(root)
+    if pid is None:
+        raise NotRunningError(f"the run in {root} is not running")
+    if pid == 0:
+        raise SilentError(f"somebody has just taken {root} and did not say who; ask again in a moment")
+    if not _ended(pid, times=2 if now else 1):
+        end(
+            f"process {pid} still runs the run in {root} after {DOWN_DEADLINE_S:g} s; "
+            "`dartrl down --now` does not wait for anybody",
+            ExitCode.TEMPORARY,
+        )
+    typer.echo(f"the run in {root} has ended")
+
+
+def _ended(pid: int, *, times: int) -> bool:
+    """SIGTERM to that very process, so often; whether it has ended in time. It lets go of the lock before."""
+    import select
+    import signal
+    import time
+
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        for number in range(times):
+            time.sleep(AGAIN_S * (number > 0))
+            signal.pidfd_send_signal(fd, signal.SIGTERM)
+        return bool(select.select([fd], [], [], DOWN_DEADLINE_S)[0])
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(fd)

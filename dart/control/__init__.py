@@ -1,0 +1,1 @@
+"""Steering a run from outside: one socket in its directory, served by its main process (docs/daemon.md)."""

@@ -1,0 +1,124 @@
+"""`dartrl up`: a run without a screen, which logs how it stands and tells its service manager.
+
+The watchdog of the service manager is fed only after a request came back through the run's own control
+endpoint and the mailbox of its root: main process, endpoint and root all have to be well.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dart.control.attendant import Attendant
+from dart.control.client import request
+from dart.control.found import Found
+from dart.control.notify import notify, watchdog_every_s
+from dart.control.protocol import Answer, Outcome, Ping, Reload, Request
+from dart.errors import DartError
+from dart.observe.snapshot import RunSnapshot
+from dart.rundir import RunPaths
+
+PROGRESS_EVERY_S = 60.0
+"""Between two lines of the log on how the run stands, as long as nothing else is to be said."""
+
+
+RELOAD_WAIT_MS = 5000
+"""For a configuration that is read anew to be in force everywhere; nothing else is looked at meanwhile."""
+
+
+class Daemon(Attendant):
+    """Sits by one run. Every line it logs is one event."""
+
+    takes_hangups = True
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        log: Any,
+        environment: Mapping[str, str],
+        pid: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._paths, self._log, self._clock = paths, log, clock
+        self._watchdog_every_s = watchdog_every_s(environment, pid)
+        self._fed_s = self._told_s = -float("inf")
+        self._is_up = False
+        self._told: tuple[object, ...] = ()
+
+    def found(self, found: Found) -> None:
+        self._log.info("run_taken_up", text=found.in_words(), **asdict(found))
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        if not self._is_up and any(actor.name == "root" and actor.is_well for actor in snapshot.actors):
+            self._is_up = True
+            self._log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
+            notify(READY=1)
+        notify(STATUS=status_line(snapshot))
+        self._feed()
+        self._log_progress(snapshot)
+
+    def stopping(self, number: int) -> None:
+        notify(STOPPING=1, STATUS="draining")
+        self._log.warning("drain_began", signal=signal.Signals(number).name)
+
+    def hung_up(self) -> None:
+        answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
+        if answer is not None:
+            is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
+            level = self._log.info if is_well else self._log.error
+            level("configuration_read", outcome=answer.outcome.value, text=answer.text)
+
+    def _feed(self) -> None:
+        """The service manager's watchdog, if it is time."""
+        if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
+            return
+        answer = self._asked(Ping())
+        if answer is not None and answer.outcome is Outcome.DONE:
+            self._fed_s = self._clock()
+            notify(WATCHDOG=1)
+        elif answer is not None:
+            self._log.error("root_does_not_answer", text=answer.text)
+
+    def _asked(self, call: Request) -> Answer | None:
+        """The answer of the run's own endpoint; None when it has none, which is logged."""
+        try:
+            return request(self._paths.root, call)
+        except DartError as error:
+            self._log.error("control_does_not_answer", text=str(error))
+            return None
+
+    def _log_progress(self, snapshot: RunSnapshot) -> None:
+        """Once a minute, and when the phase or what is wrong has changed."""
+        said = (snapshot.phase, snapshot.notices)
+        if said == self._told and self._clock() - self._told_s < PROGRESS_EVERY_S:
+            return
+        self._told, self._told_s = said, self._clock()
+        self._log.info(
+            "run_stands",
+            phase=snapshot.phase.value,
+            elapsed_s=round(snapshot.elapsed_s, 1),
+            updates=snapshot.updates,
+            trajectories=snapshot.trajectories,
+            success_rate=snapshot.success_rate,
+            actions_per_minute=snapshot.actions_per_minute,
+            staleness_mean=snapshot.staleness_mean,
+            actors_well=snapshot.well,
+            actors=len(snapshot.actors),
+            restarts=snapshot.restarts,
+            notices=list(snapshot.notices),
+        )
+
+
+def status_line(snapshot: RunSnapshot) -> str:
+    """One line for `systemctl status`."""
+    figures = [
+        snapshot.phase.value,
+        f"update {snapshot.updates}",
+        f"{snapshot.well}/{len(snapshot.actors)} actors",
+        f"{snapshot.actions_per_minute:.0f} actions/min",
+    ]
+    if snapshot.staleness_mean is not None:
+        figures.append(f"staleness {snapshot.staleness_mean:.1f}")
+    return " · ".join([*figures, *snapshot.notices])

@@ -1,0 +1,28 @@
+"""Telling the service manager how the daemon is: sd_notify(3), one datagram to the socket it named."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+
+def notify(**fields: str | int) -> None:
+    """Send `READY=1` and the like; does nothing where nobody asked for it, or nobody listens any more."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    where = "\0" + address[1:] if address.startswith("@") else address  # an abstract name begins with a zero
+    message = "\n".join(f"{name}={value}" for name, value in fields.items())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+        try:
+            sender.sendto(message.encode(), where)
+        except OSError:
+            return
+
+
+def watchdog_every_s(environment: Mapping[str, str], pid: int) -> float | None:
+    """How often the service manager wants a sign of life, halved for safety; None where it wants none."""
+    limit_us = environment.get("WATCHDOG_USEC", "")
+    wanted_of = environment.get("WATCHDOG_PID", str(pid))
+    if not limit_us.isdecimal() or int(limit_us) == 0 or wanted_of != str(pid):
+        return None
+    return int(limit_us) / 2e6
