@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from dart.config import Config
-from dart.curation.actor import settings_of
 from dart.curation.decisions import NoBatch
 from dart.curation.desk import open_desk
 from dart.curation.memory_record import MemoryRecord, at_once
+from dart.curation.settings import settings_of
 from dart.modelled.engine import TOKENS_SIGMA
 from dart.modelled.environment import MOST_STEPS
 from dart.modelled.latency import Waits, cut_lognormal

@@ -20,7 +20,7 @@ from pathlib import Path
 from actors.board import ActorState, Board
 from actors.process import start_ticks
 from dart.config import Config, load_config
-from dart.observe import scrape
+from dart.observe.metrics import exposition
 from dart.observe.reading import SnapshotReader
 from dart.rundir import RunPaths
 from dart.store.store import Store
@@ -48,29 +48,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scrapes", type=int, default=SCRAPES)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="dartrl-scrape-") as folder:
-        took_ms, size = measure(Path(folder), options.actors, options.scrapes)
-    median = statistics.median(took_ms)
-    worst = max(took_ms)
+        took, size = measure(Path(folder), options.actors, options.scrapes)
+    wall_ms, processor_ms = (statistics.median(times) for times in zip(*took, strict=True))
     print(f"{options.actors} actors, {options.scrapes} scrapes of {size / 1024:.0f} KiB each")
-    print(f"median {median:.1f} ms, slowest {worst:.1f} ms (goal: median below {GOAL_MS:g} ms)")
-    return int(median >= GOAL_MS)
+    print(f"median {wall_ms:.1f} ms (goal: below {GOAL_MS:g}), of which on a processor {processor_ms:.1f} ms")
+    return int(wall_ms >= GOAL_MS)
 
 
-def measure(folder: Path, actors: int, scrapes: int) -> tuple[list[float], int]:
-    """Milliseconds of each scrape, and the size of the last answer in bytes."""
+def measure(folder: Path, actors: int, scrapes: int) -> tuple[list[tuple[float, float]], int]:
+    """Milliseconds of each scrape, by the clock and on a processor; the size of the last answer in bytes."""
     paths, config = RunPaths(folder), load_config()
     board = Board.create(paths.board)
     slots = _claim(board, actors - len(POOLS))
     _fill(paths, config)
-    took_ms: list[float] = []
+    took_ms: list[tuple[float, float]] = []
     with SnapshotReader(paths, config, board) as reader:
         for number in range(scrapes + 1):
             _live_on(board, slots, number)
-            began_s = time.perf_counter()
-            reply = scrape.exposition(reader.read())
-            took_ms.append(1000.0 * (time.perf_counter() - began_s))
+            began_s, used_s = time.perf_counter(), time.process_time()
+            text = exposition(reader.read())
+            took_ms.append((1000 * (time.perf_counter() - began_s), 1000 * (time.process_time() - used_s)))
     board.close()
-    return took_ms[1:], len(reply.text)  # the first one also imports
+    return took_ms[1:], len(text)  # the first one also imports
 
 
 def _claim(board: Board, workers: int) -> list[int]:

@@ -34,10 +34,10 @@ from typing import Any
 from benchmarks.actors import machine
 from benchmarks.plant import ideal, predict
 from dart.config import Config, load_config
-from dart.curation.actor import settings_of
 from dart.curation.curator import Curator
 from dart.curation.desk import open_desk
 from dart.curation.memory_record import MemoryRecord, at_once
+from dart.curation.settings import settings_of
 from dart.observe.utilisation import quantile
 from dart.store.records import Batch
 from dart.types import RolloutLease

@@ -9,7 +9,7 @@ import typer
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data
+from dart.cli.output import Format, Output, format_of, print_data, print_fitted
 from dart.cli.record import chosen, shown
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
 
 
 def _tree(run_dir: Path, output: Format) -> None:
-    from rich.console import Console
-
     from dart.observe import live
     from dart.observe.actors import read_actors
     from dart.rundir import holder
@@ -107,7 +105,7 @@ def _tree(run_dir: Path, output: Format) -> None:
     if output.is_data:
         print_data(actors, output)
     else:
-        Console(soft_wrap=output is Format.WIDE).print(live.tree(actors))
+        print_fitted(live.tree(actors), output)
 
 
 def _top(run_dir: Path, every_s: float) -> None:

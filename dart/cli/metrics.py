@@ -49,12 +49,13 @@ def address_of(text: str) -> tuple[str, int]:
 def _metrics(run_dir: Path | None, listen: str | None) -> None:
     from dart.config import load_config
     from dart.observe import scrape
+    from dart.observe.metrics import exposition
     from dart.observe.reading import SnapshotReader
 
     paths = shown(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         if listen is None:
-            typer.echo(scrape.exposition(reader.read()).text.decode(), nl=False)
+            typer.echo(exposition(reader.read()), nl=False)
             return
         with scrape.Server(address_of(listen), paths, reader.read) as server:
             typer.echo(f"serving /metrics, /livez and /readyz of {paths.root} on http://{listen}", err=True)

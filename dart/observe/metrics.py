@@ -5,16 +5,13 @@ moment of the scrape, so that the figures are those of `status`, also while acto
 this process. Written into docs/reference/metrics.md. A test compares the table with the dashboard.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from dart.observe.snapshot import ActorRow, RunSnapshot
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as Family
 
 
 class Kind(StrEnum):
@@ -275,12 +272,6 @@ METRICS: tuple[Metric, ...] = (
         _actors(lambda actor: actor.beat_age_s),
         **ACTOR,
     ),
-    _counter(
-        "actor_messages",
-        "Messages the present incarnation handled.",
-        _actors(lambda actor: actor.messages),
-        **ACTOR,
-    ),
     _gauge(
         "actor_memory_bytes",
         "Resident memory of the actor's process.",
@@ -296,14 +287,32 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def families(snapshot: RunSnapshot) -> "Iterator[Family]":
-    """The metrics of one snapshot, as Prometheus's client library exposes them."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+def exposition(snapshot: RunSnapshot) -> str:
+    """The metrics of one snapshot in Prometheus's text format 0.0.4.
 
-    for metric in METRICS:
-        family = (CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily)(
-            metric.name, metric.about, labels=tuple(metric.labels)
-        )
-        for labels, value in metric.read(snapshot):
-            family.add_metric(labels, float(value))
-        yield family
+    Written here and not by its client library, which takes three times as long: at a thousand actors that
+    would be most of a scrape. A test reads it with the library's own parser.
+    """
+    return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
+
+
+def _lines(metric: Metric, snapshot: RunSnapshot) -> Iterator[str]:
+    yield f"# HELP {metric.exposed} {metric.about}\n# TYPE {metric.exposed} {metric.kind}\n"
+    names = [f'{name}="' for name in metric.labels]
+    for values, number in metric.read(snapshot):
+        labels = ",".join(f'{name}{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+        yield f"{metric.exposed}{f'{{{labels}}}' if labels else ''} {_written(number)}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES) if not text.isidentifier() else text
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def _written(number: float) -> str:
+    value = float(number)
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -3,10 +3,12 @@
 import os
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+STAT_BYTES = 4096
+"""More than /proc/pid/stat ever holds. Read without a file object: a scrape may read a thousand."""
 
 # Places in /proc/pid/stat behind the name (proc_pid_stat(5), field 3 is 0 here).
 _STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
@@ -42,10 +44,13 @@ def look(pid: int, start_ticks: int) -> Process:
     start_ticks   field 22 of its /proc/pid/stat, where it is known; 0 where it is not
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            return parse(os.read(fd, STAT_BYTES), start_ticks)
+        finally:
+            os.close(fd)
     except (FileNotFoundError, ProcessLookupError):
         return GONE
-    return parse(stat, start_ticks)
 
 
 def parse(stat: bytes, start_ticks: int) -> Process:

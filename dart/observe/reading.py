@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
-from dart.curation.actor import plan_of
 from dart.curation.phases import RunPhase, missing, phase_now, that_count
+from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
 from dart.observe.actors import actor_rows, is_shown, windows_s
 from dart.observe.curve import Episode

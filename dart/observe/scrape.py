@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from dart.errors import DartError, UnavailableError
 from dart.observe.actors import read_actors
+from dart.observe.metrics import exposition
 from dart.observe.snapshot import ActorRow, RunSnapshot
 from dart.rundir import RunPaths, holder
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric as Family
 
 ROOT_SILENT_S = 20.0
 """The root beats four times a second; after this long without a beat the run is given up (`dart.app`)."""
@@ -29,6 +27,7 @@ REQUEST_DEADLINE_S = 5.0
 """A client that is slower than this loses its connection."""
 
 PLAIN = "text/plain; charset=utf-8"
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +39,10 @@ class Reply:
     content_type: str = PLAIN
 
 
-class _Scraped:
-    """One snapshot in the shape the client library wants: something that collects."""
-
-    def __init__(self, snapshot: RunSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> "Iterator[Family]":
-        from dart.observe.metrics import families
-
-        return families(self._snapshot)
-
-
-def exposition(snapshot: RunSnapshot, accept: str = "") -> Reply:
-    """The metrics of a snapshot as text.
-
-    accept   the request's Accept header: OpenMetrics where it is asked for, else Prometheus's own format
-    """
-    from prometheus_client.exposition import choose_encoder
-
-    encode, content_type = choose_encoder(accept)
-    return Reply(HTTPStatus.OK, encode(_Scraped(snapshot)), content_type)
-
-
-def metrics(read: Callable[[], RunSnapshot], accept: str = "") -> Reply:
+def metrics(read: Callable[[], RunSnapshot]) -> Reply:
     """The answer to `/metrics`; what cannot be read now is said."""
     try:
-        return exposition(read(), accept)
+        return Reply(HTTPStatus.OK, exposition(read()).encode(), TEXT_FORMAT)
     except DartError as error:
         return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
 
@@ -164,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self) -> Reply:
         match self.path.partition("?")[0]:
             case "/metrics":
-                return metrics(self.server.read, self.headers.get("Accept", ""))
+                return metrics(self.server.read)
             case "/livez":
                 return livez(self.server.paths)
             case "/readyz":

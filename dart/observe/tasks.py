@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dart.config import Config
 from dart.config_layers import did_you_mean, near
-from dart.curation.actor import settings_of
+from dart.curation.settings import settings_of
 from dart.curation.tasks import Task, Tasks
 from dart.errors import UsageError
 from dart.observe.live import in_words, percent

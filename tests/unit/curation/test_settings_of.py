@@ -3,12 +3,12 @@
 import pytest
 
 from dart.config import load_config
-from dart.curation.actor import settings_of
 from dart.curation.curator import Settings
 from dart.curation.pool import Pool
 from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
+from dart.curation.settings import settings_of
 from dart.curation.step_cap import StepCap
 
 

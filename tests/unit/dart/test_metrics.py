@@ -1,6 +1,7 @@
 """The metrics of a run: declared once, exposed as declared, used by the dashboard."""
 
 import json
+import math
 import re
 import threading
 import urllib.request
@@ -16,7 +17,7 @@ from actors.board import ActorState, Board
 from dart.cli.metrics import address_of
 from dart.errors import DiskError, UnavailableError
 from dart.observe import scrape
-from dart.observe.metrics import METRICS, Kind
+from dart.observe.metrics import METRICS, Kind, exposition
 from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.rundir import RunPaths, claimed
 from dart.store.records import Conservation
@@ -24,7 +25,7 @@ from dart.store.records import Conservation
 DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
 
 ENV = ActorRow(
-    name='env-"0"\n',
+    name='env-"0"\\\n',
     parent="environment_pool",
     state="running",
     pid=7,
@@ -64,10 +65,9 @@ RUN = RunSnapshot(
 
 
 def exposed(run: RunSnapshot) -> dict[tuple[str, tuple[str, ...]], float]:
-    text = scrape.exposition(run).text.decode()
     return {
         (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(exposition(run))
         for sample in family.samples
     }
 
@@ -99,6 +99,14 @@ def test_actors_are_counted_by_state_and_told_one_by_one_whatever_they_are_calle
     assert found["dartrl_actor_memory_bytes", (ENV.name,)] == 1024
 
 
+def test_a_figure_that_is_no_number_is_still_readable() -> None:
+    found = exposed(replace(RUN, update={"loss": math.nan, "kl": math.inf, "ratio": -math.inf}))
+
+    assert math.isnan(found["dartrl_update_figure", ("loss",)])
+    assert found["dartrl_update_figure", ("kl",)] == math.inf
+    assert found["dartrl_update_figure", ("ratio",)] == -math.inf
+
+
 def test_what_is_not_known_yet_has_no_sample() -> None:
     fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
 
@@ -122,9 +130,7 @@ def test_every_metric_has_a_unique_name_a_meaning_and_labels_that_are_explained(
 
 
 def test_every_declared_metric_is_exposed_with_its_kind_and_meaning() -> None:
-    families = {
-        family.name: family for family in text_string_to_metric_families(scrape.exposition(RUN).text.decode())
-    }
+    families = {family.name: family for family in text_string_to_metric_families(exposition(RUN))}
 
     assert families.keys() == {metric.name for metric in METRICS}
     for metric in METRICS:

@@ -1,0 +1,58 @@
+"""What the configuration says about curation, in the curator's own words."""
+
+from dart.config import Config
+from dart.curation.curator import Settings
+from dart.curation.phases import Plan
+from dart.curation.pool import Pool
+from dart.curation.quarantine import Limits
+from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.scheduling import Scheduling
+from dart.curation.step_cap import StepCap
+from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
+
+
+def settings_of(config: Config) -> Settings:
+    """The desk's settings from the configuration; a switch that is off leaves its rule out."""
+    curation, seed = config.curation, config.run.seed
+    number, length, rest = curation.rollout_number, curation.trajectory_length, curation.quarantine
+    group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
+    cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
+    pool = Pool(max_uses=curation.experience_pool.max_uses, order_seed=seed)
+    limits = Limits(
+        fruitless_groups=rest.fruitless_groups,
+        failed_attempts=rest.failed_attempts,
+        lost_environments=rest.lost_environments,
+        rest_s=rest.rest_s,
+    )
+    return Settings(
+        tasks=config.tasks.train,
+        seeds=TRAINING_SEEDS,
+        quota=DynamicQuota(group=group, minimum=number.minimum, threshold=number.threshold)
+        if number.enabled
+        else FixedQuota(group),
+        step_cap=cap if length.enabled else None,
+        pool=pool if curation.experience_pool.enabled else None,
+        quarantine=limits if rest.enabled else None,
+        scheduling=Scheduling(curation.scheduling),
+        groups_per_update=config.training.groups_per_update,
+        staleness_bound=curation.staleness,
+        over_provision=curation.over_provision,
+        max_attempts=curation.max_attempts,
+        lease_s=curation.lease_s,
+        batch_lease_s=curation.batch_lease_s,
+        retry_after_s=curation.poll_s,
+        order_seed=seed,
+    )
+
+
+def plan_of(config: Config, training_ends_unix_s: float) -> Plan:
+    """What the run is to do, from the configuration."""
+    return Plan(
+        tasks=config.tasks.train,
+        held_out_seeds=tuple(held_out_seed(index) for index in range(config.evaluation.seeds_per_task)),
+        before=config.evaluation.before,
+        after=config.evaluation.after,
+        max_updates=config.training.updates,
+        max_actions=config.training.actions,
+        training_ends_unix_s=training_ends_unix_s,
+    )
