@@ -52,7 +52,10 @@ STREAMS_MOST = 32
 STREAM_S = 600.0
 """Then a page has to ask again, and its session is looked at again."""
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.1
+GOOD_FOR = 0.8
+"""Of a part's interval: who looks again after the whole of it is not told the same once more."""
+
 KEEP_ALIVE_S = 15.0
 LOGIN_BYTES = 4096
 FOREVER = "private, max-age=31536000, immutable"
@@ -83,7 +86,7 @@ class Site:
     async def _html(self, name: str, values: Mapping[str, str], part: Part) -> str:
         """A part of a page; made once for everybody who looks at it."""
         key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
-        return await self._desk.shared(key, part.every_s, lambda: self._opened(part.render))
+        return await self._desk.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
 
     def _opened(self, job: Callable[[Run], T]) -> T:
         with Run(self._paths) as run:
@@ -220,25 +223,31 @@ async def changes(
 ) -> AsyncIterator[str]:
     """The parts of a page as server-sent events: each when it is there, and again when it is another.
 
-    It ends after `STREAM_S`; browsers then ask again by themselves.
+    A part that takes long keeps no other waiting. It ends after `STREAM_S`; browsers then ask again.
     """
     sent: dict[str, str] = {}
     due_s = dict.fromkeys((part.name for part in page.parts), now_s())
+    made: dict[str, asyncio.Task[str]] = {}
     ends_s, spoke_s = now_s() + STREAM_S, now_s()
     yield "retry: 2000\n\n"
-    while now_s() < ends_s:
-        for part in page.parts:
-            if due_s[part.name] > now_s():
-                continue
-            due_s[part.name] = now_s() + part.every_s
-            text = await told(html(part))
-            if sent.get(part.name) != text:
-                sent[part.name], spoke_s = text, now_s()
-                yield f"data: {json.dumps({'name': part.name, 'html': text})}\n\n"
-        if now_s() - spoke_s > KEEP_ALIVE_S:
-            spoke_s = now_s()
-            yield ": nothing new\n\n"
-        await sleep(LOOK_EVERY_S)
+    try:
+        while now_s() < ends_s:
+            for part in page.parts:
+                if part.name not in made and due_s[part.name] <= now_s():
+                    due_s[part.name] = now_s() + part.every_s
+                    made[part.name] = asyncio.create_task(told(html(part)))
+            await sleep(LOOK_EVERY_S)
+            for name in [name for name, task in made.items() if task.done()]:
+                text = await made.pop(name)
+                if sent.get(name) != text:
+                    sent[name], spoke_s = text, now_s()
+                    yield f"data: {json.dumps({'name': name, 'html': text})}\n\n"
+            if now_s() - spoke_s > KEEP_ALIVE_S:
+                spoke_s = now_s()
+                yield ": nothing new\n\n"
+    finally:
+        for task in made.values():
+            task.cancel()
 
 
 async def told(html: Awaitable[str]) -> str:

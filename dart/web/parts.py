@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from dart.errors import UsageError
 from dart.observe import reading
+from dart.observe.deaths import all_reports
 from dart.observe.events import KINDS
+from dart.observe.history import Happening
 from dart.observe.load import LOAD
 from dart.observe.logs import in_words
 from dart.observe.report import Report
@@ -24,6 +26,7 @@ from dart.observe.tasks import (
 )
 from dart.observe.utilisation import LoadPoint
 from dart.observe.words import clock
+from dart.rollout.health import WorkerState
 from dart.store.browsing import Wanted
 from dart.store.records import STALENESS_BOUND, Event, Phase
 from dart.web import charts, series
@@ -43,6 +46,13 @@ NEWEST = 12
 """Rows of a short list."""
 
 TASK_TRAJECTORIES = 30
+
+NEWS_READ = 200
+NEWS_S = 86_400.0
+"""Deaths that are older are found at their actor."""
+
+ROUTINE = frozenset({WorkerState.HEALTHY.value, WorkerState.UPDATING.value})
+"""States of engines that are no news."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
 """Stretches of time the overview can show, in seconds; None is the whole run."""
@@ -98,7 +108,7 @@ def overview(window: str) -> Page:
                 "now", 1.0, lambda run: render("_now.html", snapshot=run.snapshot, is_running=bool(run.pid))
             ),
             Part("charts", 5.0, lambda run: _charts(run, window)),
-            Part("newest", 2.0, _newest),
+            Part("newest", 3.0, _newest),
         ),
     )
 
@@ -245,12 +255,23 @@ def _newest(run: Run) -> str:
     return render(
         "_newest.html",
         attempts=run.store.newest_attempts(NEWEST),
-        events=run.store.events_of(TOLD, limit=NEWEST),
+        events=_news(run)[:NEWEST],
         words=event_in_words,
     )
 
 
-def event_in_words(event: Event) -> str:
+def _news(run: Run) -> list[Event | Happening]:
+    """What was told and who died, newest first; engines that take over a version do so all the time."""
+    events = run.store.events_of(TOLD, limit=NEWS_READ)
+    news: list[Event | Happening] = [event for event in events if event.data.get("state") not in ROUTINE]
+    for report in all_reports(run.paths.root, time.time() - NEWS_S):
+        data = {"reason": report.reason}
+        name = report.offender.id
+        news.append(Happening(unix_s=report.unix_s, kind=report.context, subject=name, data=data))
+    return sorted(news, key=lambda one: -one.unix_s)
+
+
+def event_in_words(event: Event | Happening) -> str:
     """The data of an event on one line; what is a sentence already stays one."""
     text = event.data.get("text")
     if isinstance(text, str):
