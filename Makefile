@@ -14,8 +14,8 @@ setup: ## virtual environment, packages, browser (does nothing when all is there
 train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file and run directory
 	$(BIN)/dartrl train $(CONFIG) --run-dir $(RUN)
 
-test: setup ## all tests
-	$(BIN)/python -m pytest
+test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
