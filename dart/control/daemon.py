@@ -45,6 +45,8 @@ class Daemon(Attendant):
         self._watchdog_every_s = watchdog_every_s(environment, pid)
         self._fed_s = self._told_s = -float("inf")
         self._is_up = False
+        self._silent_since_s: float | None = None
+        """When a request came back unanswered, after which none was answered."""
         self._told: tuple[object, ...] = ()
 
     def found(self, found: Found) -> None:
@@ -56,7 +58,8 @@ class Daemon(Attendant):
             self._log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
             notify(READY=1)
         notify(STATUS=status_line(snapshot))
-        self._feed()
+        if self._is_up:  # a root that is starting its children answers nobody, and nobody waits for it
+            self._feed()
         self._log_progress(snapshot)
 
     def stopping(self, number: int) -> None:
@@ -65,29 +68,36 @@ class Daemon(Attendant):
 
     def hung_up(self) -> None:
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
-        if answer is not None:
-            is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
-            level = self._log.info if is_well else self._log.error
-            level("configuration_read", outcome=answer.outcome.value, text=answer.text)
+        is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
+        level = self._log.info if is_well else self._log.error
+        level("configuration_read", outcome=answer.outcome.value, text=answer.text)
 
     def _feed(self) -> None:
         """The service manager's watchdog, if it is time."""
         if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
             return
         answer = self._asked(Ping())
-        if answer is not None and answer.outcome is Outcome.DONE:
+        if answer.outcome is Outcome.DONE:
             self._fed_s = self._clock()
             notify(WATCHDOG=1)
-        elif answer is not None:
+        self._note_silence(answer)
+
+    def _note_silence(self, answer: Answer) -> None:
+        """Once when it begins and once when it ends, however often it is looked in between."""
+        if answer.outcome is Outcome.DONE and self._silent_since_s is not None:
+            silent_s = round(self._clock() - self._silent_since_s, 1)
+            self._log.warning("root_answers_again", silent_s=silent_s)
+            self._silent_since_s = None
+        elif answer.outcome is not Outcome.DONE and self._silent_since_s is None:
+            self._silent_since_s = self._clock()
             self._log.error("root_does_not_answer", text=answer.text)
 
-    def _asked(self, call: Request) -> Answer | None:
-        """The answer of the run's own endpoint; None when it has none, which is logged."""
+    def _asked(self, call: Request) -> Answer:
+        """The answer of the run's own endpoint; without one, that it has none."""
         try:
             return request(self._paths.root, call)
         except DartError as error:
-            self._log.error("control_does_not_answer", text=str(error))
-            return None
+            return Answer(Outcome.SILENT, str(error))
 
     def _log_progress(self, snapshot: RunSnapshot) -> None:
         """Once a minute, and when the phase or what is wrong has changed."""

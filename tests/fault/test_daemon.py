@@ -30,6 +30,7 @@ DEADLINE_S = 90.0
 CONFIG = """
 run.minutes = 10.0
 tasks.train = ["modelled/0", "modelled/1"]
+supervision.environment_pool.shutdown_s = 1.0
 environments = { kind = "modelled", count = 3, latency = { enabled = true, scale = 0.005 } }
 rollout = { engine = "modelled", count = 1 }
 modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }

@@ -15,6 +15,7 @@ from dart.observe.snapshot import Phase, RunSnapshot
 from dart.rundir import RunPaths
 from tests.unit.dart.test_live import actor
 
+WELL = Answer(Outcome.DONE, "root answers")
 NOTHING = Found(version=0, trajectories=0, leased=0, parked=0, is_batch_open=False, is_held=False, killed=0)
 
 
@@ -25,7 +26,7 @@ class Around:
         self.now_s = 0.0
         self.events: list[str] = []
         self.told: list[dict[str, Any]] = []
-        self.answer: Answer | SilentError = Answer(Outcome.DONE, "root answers")
+        self.answer: Answer | SilentError = WELL
         monkeypatch.setattr(daemon_module, "notify", lambda **fields: self.told.append(fields))
         monkeypatch.setattr(daemon_module, "request", self.request)
         self.daemon = Daemon(RunPaths(run_dir), self, environment, 1, lambda: self.now_s)
@@ -69,11 +70,24 @@ def test_the_watchdog_is_fed_only_after_an_answer_and_no_more_often_than_needed(
         around.daemon.show(snapshot())
     assert around.words("WATCHDOG") == [1, 1]
 
-    for around.answer in (Answer(Outcome.SILENT, "it hangs"), SilentError("nobody")):
+
+def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around: Around) -> None:
+    for around.answer in (Answer(Outcome.SILENT, "it hangs"), SilentError("nobody"), WELL, WELL):
         around.now_s += 10.0
         around.daemon.show(snapshot())
+
     assert around.words("WATCHDOG") == [1, 1]
-    assert around.events[-2:] == ["root_does_not_answer", "control_does_not_answer"]
+    assert [event for event in around.events if event.startswith("root_")] == [
+        "root_does_not_answer",
+        "root_answers_again",
+    ]
+
+
+def test_nobody_is_asked_before_the_tree_is_up(around: Around) -> None:
+    around.answer = SilentError("it is starting")
+    around.daemon.show(snapshot(is_ready=False))
+
+    assert around.events == ["run_stands"]
 
 
 def test_how_the_run_stands_is_logged_once_a_minute_and_when_something_changes(around: Around) -> None:
