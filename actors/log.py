@@ -2,16 +2,25 @@
 
 Events are constant snake_case names in the past tense; everything else is a key. A log of LOG_BYTES becomes
 `<name>.jsonl.1` in the place of the one before and begins anew, so that no number of restarts fills a disk.
+An event that comes in floods is left out and counted.
 """
 
 import contextlib
 import logging
 import os
+import time
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 LOG_BYTES = 4 * 1024 * 1024
+
+STORM_S = 10.0
+STORM_LINES = 200
+"""Of one event in STORM_S: more than anything says that goes as it should, and a hundredth of a full log."""
 
 
 class LogFile:
@@ -67,14 +76,49 @@ class LogFile:
         self._bytes = os.fstat(self._fd).st_size
 
 
-PROCESSORS = (
-    structlog.contextvars.merge_contextvars,
-    structlog.processors.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.dict_tracebacks,
-    structlog.processors.JSONRenderer(),
-)
-"""What makes an event one line of JSON."""
+class StormGuard:
+    """Lets STORM_LINES of one event pass in STORM_S and drops the rest, so that they push out nothing else.
+
+    The next line of that event says how many were left out. A structlog processor; one for each process.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        name, now_s = str(event.get("event")), self._clock()
+        window = self._windows.get(name)
+        if window is None or now_s - window.began_s >= STORM_S:
+            if window is not None and window.left_out:
+                event["left_out"] = window.left_out
+            window = self._windows[name] = _Window(now_s)
+        if window.lines == STORM_LINES:
+            window.left_out += 1
+            raise structlog.DropEvent
+        window.lines += 1
+        return event
+
+
+@dataclass(slots=True)
+class _Window:
+    """The lines of one event in one stretch of time."""
+
+    began_s: float
+    lines: int = 0
+    left_out: int = 0
+
+
+def to_json() -> list[Any]:
+    """What makes an event one line of JSON, for one process."""
+    return [
+        StormGuard(),
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(),
+    ]
 
 
 _open_files: list[LogFile] = []
@@ -87,7 +131,7 @@ def log_to(path: Path) -> None:
         earlier.close()  # a forked child has its parent's
     _open_files[:] = [file]
     structlog.configure(
-        processors=PROCESSORS,
+        processors=to_json(),
         logger_factory=structlog.WriteLoggerFactory(file=file),  # type: ignore[arg-type]  # it only writes
         cache_logger_on_first_use=False,
     )

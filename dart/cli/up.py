@@ -153,9 +153,9 @@ def _log() -> Any:
     """Structured lines on standard error, which everything in this process logs with from now on."""
     import structlog
 
-    from actors.log import PROCESSORS
+    from actors.log import to_json
 
-    processors: list[Any] = list(PROCESSORS)
+    processors = to_json()
     if sys.stderr.isatty():
         processors[-2:] = [structlog.dev.ConsoleRenderer()]
     structlog.configure(

@@ -19,7 +19,7 @@ import structlog
 from actors.actor import Actor
 from actors.board import Board
 from actors.client import Client
-from actors.log import PROCESSORS, LogFile
+from actors.log import LogFile, to_json
 from dart.control.commands import Commands
 from dart.control.plant import Plant
 from dart.control.protocol import (
@@ -173,7 +173,7 @@ class ControlEndpoint:
         """The thread. A defect of the endpoint costs the endpoint, not the run; who waits for it notices."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         file = LogFile(self._log_file)
-        log = structlog.wrap_logger(structlog.WriteLogger(file), processors=PROCESSORS)  # type: ignore[arg-type]
+        log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]
         try:
             self._serve_with(log.bind(actor=NAME))
         except Exception:

@@ -1,13 +1,15 @@
 """Logs: whole lines, the previous incarnation's kept, and no more than twice their limit on the disk."""
 
+import contextlib
 import errno
 import os
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import structlog
 
-from actors.log import LogFile
+from actors.log import STORM_LINES, STORM_S, LogFile, StormGuard, to_json
 
 
 def test_lines_of_an_earlier_process_stay(tmp_path: Path) -> None:
@@ -105,3 +107,35 @@ def test_half_a_letter_costs_nothing(tmp_path: Path) -> None:
 
 def no_space(*_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# ---- storms ----
+
+
+def passed(guard: StormGuard, event: str, times: int) -> list[object]:
+    """What is said of those left out by each of the lines that pass."""
+    lines: list[object] = []
+    for _ in range(times):
+        with contextlib.suppress(structlog.DropEvent):
+            lines.append(guard(None, "info", {"event": event}).get("left_out"))
+    return lines
+
+
+def test_an_event_that_comes_in_floods_is_left_out_counted_and_hides_no_other() -> None:
+    now_s = 0.0
+    guard = StormGuard(lambda: now_s)
+    assert passed(guard, "refused", STORM_LINES + 30) == [None] * STORM_LINES
+    assert passed(guard, "other", 1) == [None]
+
+    now_s = STORM_S
+    assert passed(guard, "refused", 2) == [30, None]
+    assert passed(guard, "other", 1) == [None]
+
+
+def test_a_dropped_event_is_no_line_and_no_error(tmp_path: Path) -> None:
+    file = LogFile(tmp_path / "a.jsonl")
+    log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())
+    for _ in range(STORM_LINES + 5):
+        log.info("again")
+    file.close()
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == STORM_LINES
