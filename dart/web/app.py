@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -58,6 +58,9 @@ GOOD_FOR = 0.8
 
 KEEP_ALIVE_S = 15.0
 LOGIN_BYTES = 4096
+LOGIN_S = 5.0
+"""A form is a few bytes; whoever sends it slower than this holds a connection for nothing."""
+
 FOREVER = "private, max-age=31536000, immutable"
 BLOB = re.compile(r"[0-9a-f]{64}")
 
@@ -81,7 +84,7 @@ class Site:
         values = dict(request.query_params)
         page = page_of(name, values)
         parts = {part.name: await told(self._html(name, values, part)) for part in page.parts}
-        return _page(page, parts, stream=f"/stream?{urlencode({**values, 'page': name})}")
+        return self._page(page, parts, stream=f"/stream?{urlencode({**values, 'page': name})}")
 
     async def _html(self, name: str, values: Mapping[str, str], part: Part) -> str:
         """A part of a page; made once for everybody who looks at it."""
@@ -97,7 +100,13 @@ class Site:
         head = page_of("head", {})
         parts = {"head": await told(self._html("head", {}, head.parts[0]))}
         html = await self._desk.run(title, lambda: self._opened(body))
-        return _page(Page(title, "trajectories", head.parts), parts, stream="/stream?page=head", body=html)
+        page = Page(title, "trajectories", head.parts)
+        return self._page(page, parts, stream="/stream?page=head", body=html)
+
+    def _page(self, page: Page, parts: Mapping[str, str], *, stream: str, body: str = "") -> Response:
+        has_login = self._access.token is not None
+        values = {"page": page, "parts": parts, "stream": stream, "body": body, "has_login": has_login}
+        return HTMLResponse(render("page.html", **values))
 
     async def trajectories(self, request: Request) -> Response:
         values = dict(request.query_params)
@@ -258,17 +267,19 @@ async def told(html: Awaitable[str]) -> str:
         return render("_trouble.html", text=str(error))
 
 
-def _page(page: Page, parts: Mapping[str, str], *, stream: str, body: str = "") -> HTMLResponse:
-    return HTMLResponse(render("page.html", page=page, parts=parts, stream=stream, body=body))
-
-
 async def _body(request: Request) -> str:
     """The body of a form; what is larger than a form has to be is refused."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LOGIN_BYTES:
-            raise HTTPException(413, "the form is too large")
+    try:
+        async with asyncio.timeout(LOGIN_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LOGIN_BYTES:
+                    raise HTTPException(413, "the form is too large")
+    except TimeoutError:
+        raise HTTPException(408, "the form did not come to its end") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the form was broken off") from None
     return body.decode("utf-8", "replace")
 
 

@@ -1,0 +1,66 @@
+"""`dartrl trajectories` over a recorded run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dart.cli.main import app
+from dart.rundir import RunPaths
+
+
+def trajectories(recorded: RunPaths, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["trajectories", *arguments, "--run-dir", str(recorded.root)])
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((), [7, 6, 5, 4, 3, 2, 1]),
+        (("--task", "enter-text"), [7, 4, 3]),
+        (("--result", "success", "--before", "6"), [4, 2]),
+        (("--outcome", "step_cap", "--limit", "1"), [7]),
+    ],
+)
+def test_the_list_is_narrowed_as_asked(
+    recorded: RunPaths, asked: tuple[str, ...], expected: list[int]
+) -> None:
+    ended = trajectories(recorded, "list", "-o", "json", *asked)
+
+    assert [row["rollout_id"] for row in json.loads(ended.stdout)] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("list",), 0, "click-test-2"),
+        (("list", "--task", "click-test"), 2, "did you mean"),
+        (("list", "--outcome", "good"), 2, "there is no outcome 'good'"),
+        (("show", "3"), 0, "attempt 1  infrastructure: the browser died"),
+        (("show", "2"), 0, "click(start_box='(80,60)')  (click at 80, 60)  p 0.07  version 0, 0 old"),
+        (("show", "8"), 0, "leased"),
+        (("show", "99"), 2, "the run has no rollout 99"),
+    ],
+)
+def test_people_are_told_in_words(
+    recorded: RunPaths, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    ended = trajectories(recorded, *arguments)
+
+    assert ended.exit_code == code
+    assert told in ended.output
+
+
+def test_programs_get_every_field(recorded: RunPaths) -> None:
+    shown = json.loads(trajectories(recorded, "show", "2", "--json").stdout)
+
+    assert shown["fate"]["trained_version"] == 1
+    assert len(shown["trajectory"]["steps"]) == 3
+
+
+def test_an_export_that_cannot_be_written_says_where_and_why(recorded: RunPaths, tmp_path: Path) -> None:
+    ended = trajectories(recorded, "export", "2", "--html", str(tmp_path / "none" / "two.html"))
+
+    assert ended.exit_code == 74
+    assert "two.html cannot be written: No such file or directory" in ended.output
