@@ -109,10 +109,10 @@ def _diff(before: Path, after: Path, output: Format) -> None:
     def value(side: str) -> Callable[[Mapping[str, Any]], str | None]:
         return lambda row: None if row[side] is None else literal(row[side])
 
-    columns = [
-        Column[Mapping[str, Any]]("key", lambda row: row["key"]),
-        Column[Mapping[str, Any]](str(before), value("before"), width_max=50),
-        Column[Mapping[str, Any]](str(after), value("after"), width_max=50),
+    columns: list[Column[Mapping[str, Any]]] = [
+        Column("key", lambda row: row["key"]),
+        Column(str(before), value("before"), width_max=50),
+        Column(str(after), value("after"), width_max=50),
     ]
     print_list(found, columns, output, empty="they say the same")
     if found:

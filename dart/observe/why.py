@@ -42,9 +42,9 @@ def heading(row: ActorRow, found: Sequence[End]) -> str:
         return f"{row.name} is {state}: its process has ended, and no supervisor has said why"
     if not found:
         return f"{row.name} is {state}{since}; it never ended in this run"
-    window = f", {row.restarts_in_window} of them in the last {row.window_s:.0f} s" if row.window_s else ""
-    times = "once" if row.restarts == 1 else f"{row.restarts} times"
-    return f"{row.name} is {state}{since}; it was restarted {times}{window}"
+    times = "once" if len(found) == 1 else f"{len(found)} times"
+    recent = f" ({row.restarts_in_window} failures of its own in the last {row.window_s:.0f} s)"
+    return f"{row.name} is {state}{since}; it ended {times}{recent if row.restarts_in_window else ''}"
 
 
 def in_a_line(name: str, one: End) -> str:
