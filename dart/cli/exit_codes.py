@@ -38,7 +38,8 @@ MEANING: Mapping[ExitCode, str] = {
     ExitCode.UNAVAILABLE: "something needed is missing: a browser, a package, a usable checkpoint",
     ExitCode.CANNOT_CREATE: "the run directory cannot be created, exists already, or is taken by another run",
     ExitCode.IO_ERROR: "reading or writing failed, such as a full disk; what was stored before is kept",
-    ExitCode.TEMPORARY: "it failed now and may work the next time, for instance a restart budget was spent",
+    ExitCode.TEMPORARY: "it failed now and may work the next time, for instance a restart budget was spent; "
+    "or it is under way and was not done within `--wait`",
     ExitCode.CONFIGURATION: "the configuration or the installation is wrong; trying again will not help",
     ExitCode.INTERRUPTED: "ended by SIGINT before it was done",
     ExitCode.TERMINATED: "ended by SIGTERM before it was done",

@@ -13,6 +13,7 @@ import pytest
 
 from actors.board import Board
 from actors.system import RootSpec
+from benchmarks.control_fuzz import fuzz
 from dart.config import Config
 from dart.control import endpoint as endpoint_module
 from dart.control.client import request
@@ -70,6 +71,17 @@ def test_nonsense_is_answered_and_ends_nothing(serving: RunPaths) -> None:
     for frame in (b"\xc1", b"x" * 20_000, encode(Ping())[:-1], b"\x80"):
         assert said(serving, frame).outcome is Outcome.REFUSED
     assert said(serving, encode(StopActor(name="nobody"))).outcome is Outcome.REFUSED
+
+
+def test_malformed_requests_change_nothing_and_tell_no_secret(serving: RunPaths) -> None:
+    serving.key.write_bytes(b"the key of this run, 32 bytes...")
+    lock = int(serving.lock.read_text())
+    assert lock == os.getpid(), "the run's main process is this one"
+
+    found = fuzz(serving, frames=300, seed=7)
+
+    assert found["outcomes"] == {"refused": 300}
+    assert set(found["wrong"]) <= {"it does not answer any more"}, "there is no root here to answer"
 
 
 def test_who_connects_and_leaves_or_says_nothing_keeps_nobody_waiting(

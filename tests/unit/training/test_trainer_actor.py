@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.actor import Actor, Sender, receives
+from actors.actor import Actor, Sender, Stop, receives
 from actors.completion import Completion
 from actors.testing import Bench
 from dart import messages as m
@@ -240,3 +240,25 @@ def test_a_policy_that_makes_every_batch_not_finite_ends_training(
 def another_batch(tmp_path: Path) -> Batch:
     with Store(tmp_path / "store.db") as store:
         return complete_batch(store)
+
+
+def test_an_update_that_is_being_made_is_committed_before_a_trainer_stops(
+    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, held = TrainerActor.in_thread, Completion[Any]()
+    monkeypatch.setattr(TrainerActor, "in_thread", lambda self, work, **named: held)
+    curator = started(bench, tmp_path, lease_of(batch))
+    bench.settle()
+    bench.tell("trainer", Stop())
+    bench.settle()
+    assert bench.is_alive("trainer")
+
+    monkeypatch.setattr(TrainerActor, "in_thread", at_once)
+    trainer = bench.actor("trainer")
+    with StoreReader(tmp_path / "store.db") as store:
+        groups = store.groups_to_trajectories(batch.group_ids)
+    held.succeed(trainer._learner.update(groups, tmp_path / "blobs"))
+    bench.settle()
+
+    assert curator.committed == [1]
+    assert not bench.is_alive("trainer")
