@@ -614,14 +614,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     report = fuzz(options.frames, options.seed)
     show(report)
     found = broken(report)
-    OUT.parent.mkdir(exist_ok=True)
+    options.out.parent.mkdir(exist_ok=True)
     command = f"python -m benchmarks.fuzz --frames {options.frames} --seed {options.seed}"
     machine = {"python": platform.python_version(), "cores": os.cpu_count()}
-    OUT.write_text(
+    options.out.write_text(
         json.dumps({"command": command, "machine": machine, "broken": found, **asdict(report)}, indent=2)
         + "\n"
     )
