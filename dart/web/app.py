@@ -6,6 +6,7 @@
 /tasks        all tasks           /export         one, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
 /stream       what changes on a page, as server-sent events
+/metrics, /livez, /readyz   for scrapers and health checks
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from dart.errors import (
     TemporaryError,
     UsageError,
 )
+from dart.observe import scrape
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage, StoreError
@@ -55,6 +57,9 @@ STREAM_S = 600.0
 LOOK_EVERY_S = 0.1
 GOOD_FOR = 0.8
 """Of a part's interval: who looks again after the whole of it is not told the same once more."""
+
+FRESH_S = 1.0
+"""So long an answer for machines is good for the next one."""
 
 KEEP_ALIVE_S = 15.0
 LOGIN_BYTES = 4096
@@ -147,6 +152,22 @@ class Site:
             raise UsageError("there is no such file")
         return Response(static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
 
+    # for machines
+
+    async def metrics(self, request: Request) -> Response:
+        job = partial(scrape.metrics, lambda: self._opened(lambda run: run.snapshot))
+        return await self._answered("metrics", job)
+
+    async def livez(self, request: Request) -> Response:
+        return await self._answered("livez", partial(scrape.livez, self._paths))
+
+    async def readyz(self, request: Request) -> Response:
+        return await self._answered("readyz", partial(scrape.readyz, self._paths))
+
+    async def _answered(self, name: str, job: Callable[[], scrape.Reply]) -> Response:
+        reply = await self._desk.shared(name, FRESH_S, job)
+        return Response(reply.text, reply.status, media_type=reply.content_type)
+
     # following
 
     async def stream(self, request: Request) -> Response:
@@ -215,6 +236,9 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
         Route("/export", site.export),
         Route("/blobs/{sha256}.png", site.blob),
         Route("/static/{name}", site.static),
+        Route("/metrics", site.metrics),
+        Route("/livez", site.livez),
+        Route("/readyz", site.readyz),
         Route("/stream", site.stream),
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),

@@ -56,6 +56,16 @@ def test_a_page_shows_what_was_recorded_and_nothing_its_policy_forbids(
     assert re.findall(r"(?:src|href|action)=\"(?!/|#)[^\"]*\"", answer.text) == []
 
 
+def test_a_scraper_gets_the_metrics_and_health_checks_the_state_of_the_run(client: TestClient) -> None:
+    metrics = client.get("/metrics")
+
+    assert metrics.status_code == 200
+    assert "dartrl_run_healthy 0" in metrics.text
+    for address in ("/livez", "/readyz"):
+        answer = client.get(address)
+        assert (answer.status_code, answer.text.splitlines()[0]) == (503, "the root supervisor is gone")
+
+
 @pytest.mark.parametrize(
     ("address", "status"),
     [
