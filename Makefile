@@ -15,7 +15,7 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 	$(BIN)/dartrl train $(CONFIG) --run-dir $(RUN)
 
 test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
