@@ -122,6 +122,28 @@ def test_one_that_was_started_again_lost_what_it_held(system: System) -> None:
     assert system.blamed == (1, 1)
 
 
+def test_one_that_was_started_again_along_with_its_pool_says_nothing_of_the_task(system: System) -> None:
+    pool = "environment_pool"
+    system.bench.kill(ENV)
+    system.bench.start(Beats, pool)
+    system.bench.start(Beats, ENV, parent=pool)
+    first = system.lease()
+    system.bench.advance(1.0)
+    for name in (ENV, pool):
+        system.bench.kill(name)
+    system.bench.start(Beats, pool)
+    system.bench.start(Beats, ENV, parent=pool)
+    for name in (ENV, pool):
+        slot = system.bench.board.find(name)
+        assert slot is not None
+        system.bench.board.set(slot, started_unix_s=system.bench.clock.unix_s())
+
+    again = system.lease()
+
+    assert (again.rollout_id, again.attempt) == (first.rollout_id, 2)
+    assert system.blamed == (0, 0)
+
+
 def test_while_no_engine_answers_a_task_is_not_blamed_for_who_is_late(system: System) -> None:
     system.lease()
     system.bench.advance(20.0)
