@@ -42,7 +42,7 @@ STEPS = "SELECT rollout_id, policy_version, token_ids FROM steps ORDER BY rollou
 
 @dataclass(slots=True)
 class Run:
-    """One `dartrl train`, as a process."""
+    """One `dartrl train` or `dartrl up`, as a process."""
 
     directory: Path
     mark: str
@@ -71,19 +71,22 @@ class Run:
 
 
 @contextmanager
-def training(config: Path, directory: Path, overrides: Mapping[str, Any]) -> Iterator[Run]:
+def training(
+    config: Path, directory: Path, overrides: Mapping[str, Any], verb: str = "train"
+) -> Iterator[Run]:
     """A run while the block lasts. Afterwards, however the block ended, none of its processes lives.
 
+    verb   `train`, or `up`, which goes on with a run that is in the directory
     A block that is left while the run goes on (Ctrl-C) drains it first.
     """
     mark = uuid.uuid4().hex
     directory.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "dart", "train", str(config), "--run-dir", str(directory)]
+    command = [sys.executable, "-m", "dart", verb, str(config), "--run-dir", str(directory)]
     for key, value in overrides.items():
         command += ["--set", f"{key}={toml_value(value)}"]
     environment = os.environ | {MARK: mark, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     log_path = directory.with_name(directory.name + ".out")
-    with log_path.open("wb") as log:
+    with log_path.open("ab" if verb == "up" else "wb") as log:
         # A session of its own: Ctrl-C reaches this program alone, which then drains the run.
         process = subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
