@@ -199,7 +199,8 @@ def simulate(title: str, cells: Iterable[tuple[str, Config]], updates: int) -> R
         found = predict(config, updates)
         rows[name] = asdict(found)
         print(line(name, found), flush=True)
-    bound = ideal(config)  # the same for all: what differs is scheduling
+    each = min(200, max(20, 200_000 // config.environments.count))  # what begins together is soon spread out
+    bound = ideal(config, each)  # the same for all: what differs is scheduling
     rows["bound"] = asdict(bound)
     print(line("bound", bound))
     print(f"    {bound.words}\n", flush=True)
