@@ -51,6 +51,11 @@ def refuse_if_in_use(path: Path) -> None:
         )
 
 
+def launcher_of(path: Path) -> int | None:
+    """The process that started the system recorded here; None where none is up, or all were killed."""
+    return next((pid for role, (pid, _) in _recorded(path) if role == "launcher"), None)
+
+
 def still_running(processes: Path, board: Path) -> tuple[Leftover, ...]:
     """Who of the system in a run directory runs now; nobody is touched."""
     recorded = (*_recorded(processes), *_on(board))

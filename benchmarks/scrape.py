@@ -84,6 +84,7 @@ def _claim(board: Board, workers: int) -> list[int]:
 
 def _fill(paths: RunPaths, config: Config) -> None:
     session = {"elapsed_s": 1.0, "budget_s": 60.0, "training_ends_unix_s": time.time() + 60.0}
+    session |= {"started_unix_s": time.time() - 1.0, "used_before_s": 0.0}
     (paths.root / "session.json").write_text(json.dumps(session))
     with Store(paths.store) as store:
         store.add_version(str(config.training.policy))

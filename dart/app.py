@@ -187,6 +187,7 @@ def train(
             if found is not None:
                 attendant.found(found.with_leftovers(system.reaped))
             ending = _watch(system, session, paths, config, attendant)
+        attendant.ended()
         return _conclude(paths, config, session, ending, resumed_at)
 
 

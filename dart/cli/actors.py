@@ -11,7 +11,7 @@ from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
-from dart.cli.output import Column, Format, Output, print_data, print_list
+from dart.cli.output import Column, Format, Output, print_data, print_list, say
 from dart.cli.record import chosen
 
 if TYPE_CHECKING:
@@ -174,12 +174,12 @@ def _show(name: str, run_dir: Path, output: Format) -> None:
     if output.is_data:
         print_data({"vitals": asdict(row), "ends": ends, "events": events}, output)
         return
-    typer.echo("\n".join(live.vitals(row)))
-    typer.echo("\nlast events" if events else "\nno events")
-    typer.echo("\n".join(f"  {history.in_words(event)}" for event in events))
+    lines = [*live.vitals(row), "", "last events" if events else "no events"]
+    lines += [f"  {history.in_words(event)}" for event in events]
     if ends:
-        typer.echo("\nwhy it ended (dartrl why tells more)")
-        typer.echo("\n".join(f"  {why.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]))
+        lines += ["", "why it ended (dartrl why tells more)"]
+        lines += [f"  {why.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]]
+    say("\n".join(lines))
 
 
 def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool, output: Format) -> None:
@@ -190,16 +190,18 @@ def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool,
     row = actors.find_actor(name, actors.read_actors(run_dir))
     kept = logs.read_log(paths, name)
     if previous:
-        number = logs.previous_incarnation(kept, row.incarnation)
-        if number is None:
+        kept = logs.previous_lines(kept, row.incarnation)
+        if not kept:
             end(
                 f"the log of {name!r} has no incarnation before the present one ({row.incarnation})",
                 ExitCode.USAGE,
             )
-        kept = [line for line in kept if line.incarnation == number]
         _print_lines(kept[-lines:], output)
-        if (words := logs.last_words(paths, name, number)) and not output.is_data:
-            typer.echo(words)
+        number = kept[0].incarnation
+        # Of an earlier start of the run, the present incarnation may have taken its place.
+        words = logs.last_words(paths, name, number) if number != row.incarnation else ""
+        if words and not output.is_data:
+            say(words)
         return
     _print_lines(kept[-lines:], output)
     if follow:
@@ -215,7 +217,7 @@ def _print_lines(lines: "Iterable[LogLine]", output: Format) -> None:
         print_data(list(lines), output)
         return
     for line in lines:
-        typer.echo(f"{clock(line.unix_s)}  #{line.incarnation}  {line.level:7}  {in_words(line)}")
+        say(f"{clock(line.unix_s)}  #{line.incarnation}  {line.level:7}  {in_words(line)}")
 
 
 def _stack(name: str, run_dir: Path, *, native: bool) -> None:
@@ -226,4 +228,4 @@ def _stack(name: str, run_dir: Path, *, native: bool) -> None:
     if row.process == "gone":
         end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
     is_suspended = row.process == "suspended"
-    typer.echo(read_stack(row.name, row.pid, stands_still=is_suspended, native=native))
+    say(read_stack(row.name, row.pid, stands_still=is_suspended, native=native))

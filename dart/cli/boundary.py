@@ -11,6 +11,7 @@ import typer
 
 from dart.cli.exit_codes import ExitCode, exit_code_of
 from dart.errors import DartError
+from dart.observe.printing import printable
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 """Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
@@ -29,6 +30,12 @@ def errors_as_exit_codes(place: Path | None = None) -> Iterator[None]:
         end(str(error), exit_code_of(error))
     except KeyboardInterrupt:
         end("interrupted", ExitCode.INTERRUPTED)
+    except PermissionError as error:
+        end(
+            f"{error.strerror}: {error.filename or place}; a run is for the user who started it: "
+            "be that user, or name another place",
+            ExitCode.IO_ERROR,
+        )
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
@@ -41,7 +48,7 @@ def errors_as_exit_codes(place: Path | None = None) -> Iterator[None]:
 
 def end(message: str, code: ExitCode) -> NoReturn:
     """Print one message on stderr and end the command."""
-    for line in message.splitlines():
+    for line in printable(message).splitlines():
         typer.echo(f"error: {line}", err=True)
     raise typer.Exit(code)
 

@@ -9,7 +9,7 @@ from dart.cli import complete
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RunDir
-from dart.cli.output import Column, Format, Output, print_list
+from dart.cli.output import Column, Format, Output, print_list, say
 from dart.cli.record import chosen
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait
         code = code_of(answer, was_waited_for=wait_s is not None)
         if code:
             end(answer.text, code)
-        typer.echo(answer.text)
+        say(answer.text)
 
 
 def code_of(answer: "Answer", *, was_waited_for: bool) -> ExitCode:

@@ -8,7 +8,7 @@ import typer
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS, AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
     if output.is_data:
         print_data({"books": asdict(books), "findings": found}, output)
     else:
-        typer.echo(books)
+        say(str(books))
         for finding in found:
-            typer.echo(f"{finding}\n  what to do: {finding.remedy}")
+            say(f"{finding}\n  what to do: {finding.remedy}")
         typer.echo(_count(len(found)) if found else "the data is sound")
     if found:
         raise typer.Exit(ExitCode.FAILED)

@@ -12,7 +12,7 @@ from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
-from dart.cli.output import Format, Output, print_data
+from dart.cli.output import Format, Output, print_data, say
 from dart.cli.record import chosen, recorded
 
 if TYPE_CHECKING:
@@ -102,13 +102,15 @@ def _events(
         wanted = history.Wanted(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
         return history.read_events(paths, wanted, limit)
 
-    found = read(since_s, lines)
     if not follow:
-        _print(found, output)
+        _print(read(since_s, lines), output)
         return
     show = partial(_print, output=line_by_line(output))
+    follower = history.Follower(read)
+    found = read(since_s, lines)
     show(found)
-    follow_up(history.Follower(read, found).new, show)
+    follower.has_shown(found)
+    follow_up(follower.new, show)
 
 
 def _print(found: "Sequence[Happening]", output: Format) -> None:
@@ -118,7 +120,7 @@ def _print(found: "Sequence[Happening]", output: Format) -> None:
         print_data(found, output)
         return
     for one in found:
-        typer.echo(in_words(one))
+        say(in_words(one))
 
 
 def _why(name: str, run_dir: Path, lines: int, output: Format) -> None:
@@ -126,8 +128,8 @@ def _why(name: str, run_dir: Path, lines: int, output: Format) -> None:
 
     row, ends = causes.read_why(run_dir, name)
     if output.is_data:
-        print_data({"vitals": row, "ends": ends}, Format.JSON)
+        print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
         return
-    typer.echo(causes.heading(row, ends))
+    say(causes.heading(row, ends))
     for one in ends[-lines:]:
-        typer.echo("\n".join(causes.in_full(name, one)))
+        say("\n".join(causes.in_full(name, one)))

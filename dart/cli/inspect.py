@@ -11,6 +11,7 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_fitted
 from dart.cli.record import chosen, shown
+from dart.observe.printing import Printable
 
 if TYPE_CHECKING:
     from dart.observe.snapshot import RunSnapshot
@@ -82,7 +83,7 @@ def _status(run_dir: Path, output: Format) -> None:
     if output.is_data:
         print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
     else:
-        Console().print(live.status(snapshot, pid=pid))
+        Console().print(Printable(live.status(snapshot, pid=pid)))
     raise typer.Exit(verdict(snapshot, pid))
 
 
@@ -120,7 +121,7 @@ def _top(run_dir: Path, every_s: float) -> None:
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
-            console.print(view.screen(snapshot, {}, rows_max=len(snapshot.actors)))
+            console.print(Printable(view.screen(snapshot, {}, rows_max=len(snapshot.actors))))
         else:
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
                 view.watch(reader.read, console, wait, every_s)

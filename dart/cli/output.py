@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
+from dart.observe.printing import Printable, printable
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
@@ -68,6 +70,11 @@ class Column(Generic[T]):
     """Letters of it that the fitted table shows."""
 
 
+def say(text: str) -> None:
+    """Print lines for a person."""
+    typer.echo(printable(text))
+
+
 def print_list(
     records: Sequence[T], columns: Iterable[Column[T]], output: Format, *, empty: str = ""
 ) -> None:
@@ -80,7 +87,7 @@ def print_list(
     elif records or not empty:
         print_fitted(table(records, columns, is_wide=output is Format.WIDE), output)
     else:
-        typer.echo(empty)
+        say(empty)
 
 
 def print_data(value: Any, output: Format) -> None:
@@ -128,7 +135,7 @@ def _cell(value: Any) -> "RenderableType":
 
     if value is None:
         return "–"
-    return Text(str(value)) if isinstance(value, str | int | float) else value
+    return Text(printable(str(value))) if isinstance(value, str | int | float) else value
 
 
 def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None:
@@ -140,4 +147,4 @@ def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None
     if output is Format.WIDE or not console.is_terminal:
         options = console.options.update(max_width=WIDEST)
         console.width = max(1, Measurement.get(console, options, drawn).maximum)
-    console.print(drawn)
+    console.print(Printable(drawn))

@@ -10,8 +10,8 @@ import typer
 from dart.cli import complete
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
+from dart.cli.options import ID_MOST, AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ pool_app = typer.Typer(
     help="Successes from elsewhere, for groups in which every rollout failed.", no_args_is_help=True
 )
 
-PoolId = Annotated[int, typer.Argument(metavar="ID", help="Number of a demonstration, from `pool list`.")]
+PoolId = Annotated[
+    int,
+    typer.Argument(metavar="ID", help="Number of a demonstration, from `pool list`.", min=0, max=ID_MOST),
+]
 
 
 @pool_app.command("import")
@@ -137,6 +140,7 @@ def _list(run_dir: Path | None, task: str | None, output: Format) -> None:
 
 
 def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
+    from dart.observe.printing import one_line
     from dart.observe.tasks import check_demonstration
     from dart.store.reader import StoreReader
 
@@ -146,9 +150,9 @@ def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
     if output.is_data:
         print_data(found, output)
         return
-    typer.echo(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
+    say(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
     for number, step in enumerate(found.steps, start=1):
-        typer.echo(f"{number:3}  {step.answer}  (screen {step.screenshot_sha256[:12]})")
+        say(f"{number:3}  {one_line(step.answer)}  (screen {step.screenshot_sha256[:12]})")
 
 
 def _drop(pool_id: int, run_dir: Path | None) -> None:

@@ -31,7 +31,23 @@ def shown(run_dir: Path | None) -> "RunPaths":
     """The same with everything that a snapshot is made of."""
     paths = recorded(run_dir)
     _refuse_missing(paths, paths.board, paths.root / "session.json")
+    _refuse_another_part(paths)
     return paths
+
+
+def _refuse_another_part(paths: "RunPaths") -> None:
+    """While a run is taken up again, what is there to see is the part before; its main process says when it
+    has started actors of its own, and takes that back when they have ended."""
+    from actors.leftovers import launcher_of
+    from dart.rundir import holder
+
+    pid = holder(paths.root)
+    if pid is not None and launcher_of(paths.root / "processes.json") != pid:
+        end(
+            f"the run in {paths.root} is starting or ending as process {pid}, and none of its actors is up; "
+            "ask again in a moment",
+            ExitCode.UNKNOWN,
+        )
 
 
 def _refuse_missing(paths: "RunPaths", *needed: Path) -> None:

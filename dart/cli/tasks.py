@@ -9,7 +9,7 @@ import typer
 from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _list(run_dir: Path | None, output: Format) -> None:
     print_list(reports, columns(reports), output)
     if not output.is_data:
         for line in tasks.rests(reports):
-            typer.echo(line)
+            say(line)
 
 
 def _show(name: str, run_dir: Path | None, output: Format) -> None:
@@ -111,4 +111,4 @@ def _show(name: str, run_dir: Path | None, output: Format) -> None:
         print_data({**asdict(report), "decisions": decisions}, output)
         return
     lines = tasks.history(decisions) or ["nothing was decided: it runs as configured"]
-    typer.echo("\n".join([*tasks.about(report), "", *lines]))
+    say("\n".join([*tasks.about(report), "", *lines]))

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
-from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list
+from dart.cli.options import ID_MOST, AsJson, RunDir
+from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
@@ -18,20 +19,23 @@ trajectories_app = typer.Typer(
 )
 
 RolloutId = Annotated[
-    int, typer.Argument(metavar="ID", help="Number of a rollout, from `trajectories list`.")
+    int,
+    typer.Argument(metavar="ID", help="Number of a rollout, from `trajectories list`.", min=0, max=ID_MOST),
 ]
 
 
 @trajectories_app.command("list")
 def list_trajectories(
     run_dir: RunDir = None,
-    task: Annotated[str | None, typer.Option(help="Only those of one task.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Only those of one task.", autocompletion=complete.tasks)
+    ] = None,
     outcome: Annotated[
         str | None, typer.Option(help="Only those that ended so, such as parse_error.")
     ] = None,
     result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
     before: Annotated[
-        int | None, typer.Option(help="Only rollouts below this number: the next page.")
+        int | None, typer.Option(help="Only rollouts below this number: the next page.", min=0, max=ID_MOST)
     ] = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 20,
     output: Output = Format.TABLE,
@@ -46,7 +50,7 @@ def list_trajectories(
     """
     asked = {"task": task, "outcome": outcome, "result": result, "before": before}
     with errors_as_exit_codes():
-        given = {name: str(value) for name, value in asked.items() if value}
+        given = {name: str(value) for name, value in asked.items() if value is not None}
         _list(run_dir, given, limit, format_of(output, as_json=as_json))
 
 
@@ -122,4 +126,4 @@ def _show(run_dir: Path | None, rollout_id: int, output: Format) -> None:
     if output.is_data:
         print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
     else:
-        typer.echo("\n".join(episode.lines()))
+        say("\n".join(episode.lines()))

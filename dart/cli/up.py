@@ -1,6 +1,7 @@
 """`dartrl up` and `dartrl down`: a run as a daemon."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,6 +104,8 @@ def _up(settings: "Config", read: "Callable[[], Config]") -> None:
     from dart.preflight import require_installation
     from dart.rundir import RunPaths
 
+    # It asks for the configuration to be read anew, also while there is no tree yet or any more.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     require_installation(settings)
     from dart import app
     from dart.control.daemon import Daemon
@@ -309,7 +312,6 @@ def _down(root: Path, *, now: bool) -> None:
 def _ended(pid: int, *, times: int) -> bool:
     """SIGTERM to that very process, so often; whether it has ended in time. It lets go of the lock before."""
     import select
-    import signal
     import time
 
     try:

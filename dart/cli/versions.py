@@ -1,7 +1,7 @@
 """`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what of it is kept."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,16 +18,22 @@ checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_
 
 
 @policy_app.command()
-def versions(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show every policy version: when it was made, who serves it now, and the figures of its update.
+def versions(
+    run_dir: RunDir = None,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many, the newest; 0: all.")
+    ] = 50,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show policy versions: when each was made, who serves it now, and the figures of its update.
 
     **Examples**
 
     * `dartrl policy versions`
-    * `dartrl policy versions -o jsonl | jq -c '[.version, .metrics.staleness_max]'`
+    * `dartrl policy versions -n 0 -o jsonl | jq -c '[.version, .metrics.staleness_max]'`
     """
     with errors_as_exit_codes():
-        _versions(run_dir, output)
+        _versions(run_dir, lines, output)
 
 
 @checkpoints_app.command("list")
@@ -45,7 +51,7 @@ def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> N
         _checkpoints(run_dir, output)
 
 
-def _versions(run_dir: Path | None, output: Format) -> None:
+def _versions(run_dir: Path | None, lines: int, output: Format) -> None:
     from dart.observe.versions import read_versions
     from dart.observe.words import clock
 
@@ -62,7 +68,7 @@ def _versions(run_dir: Path | None, output: Format) -> None:
         Column("served by", lambda row: ", ".join(row.served_by)),
         Column("checkpoint", lambda row: row.checkpoint if row.is_kept else "removed", is_wide=True),
     ]
-    print_list(read_versions(recorded(run_dir)), columns, output, empty="no version was made yet")
+    print_list(read_versions(recorded(run_dir))[-lines:], columns, output, empty="no version was made yet")
 
 
 FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}

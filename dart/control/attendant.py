@@ -25,5 +25,8 @@ class Attendant:
     def stopping(self, number: int) -> None:
         """Once, when a first signal has come and the run drains."""
 
+    def ended(self) -> None:
+        """Once, when the tree has ended; its data are checked and its report is written after that."""
+
     def hung_up(self) -> None:
         """After each SIGHUP."""

@@ -5,11 +5,11 @@ does not answer: what would be done an hour later, when it goes on, is not what 
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.actor import Actor
 from actors.board import Vitals
-from actors.completion import Completion
+from actors.completion import Completion, Lock
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
@@ -62,6 +62,8 @@ DRAIN_LOOK_S = 0.5
 STARTS_AT_ONCE = 16
 """Environments that are started together; more would fill the mailbox of their pool."""
 
+T = TypeVar("T")
+
 
 class Commands:
     """Carries requests out on behalf of one actor, which asks for it.
@@ -75,6 +77,7 @@ class Commands:
         self._as_started = plant.config
         self._told: dict[str, int] = {}
         """The incarnation of each pool that knows what holds now; the first one of a run does."""
+        self._changing = Lock()
 
     async def answer(self, call: Request) -> Answer:
         """What became of it, after `wait_ms` at the latest."""
@@ -88,9 +91,9 @@ class Commands:
             case Drain():
                 return await self._within(call, CURATOR, self._drain(call))
             case Scale():
-                return await self._within(call, ENVIRONMENT_POOL, self._scale(call))
+                return await self._within(call, ENVIRONMENT_POOL, self._alone(self._scale(call)))
             case Reload():
-                return await self._within(call, ROOT, self._reload(call))
+                return await self._within(call, ROOT, self._alone(self._reload(call)))
 
     async def _ping(self, call: Ping) -> Answer:
         counts = await self._ask(ROOT, CountChildren(), call.wait_ms / 1000)
@@ -215,7 +218,7 @@ class Commands:
             if row is None or not row.ready or row.incarnation == self._told.get(pool, 1):
                 continue
             try:
-                failed = await self._told_again(pool)
+                failed = await self._alone(self._told_again(pool))
             except (AskError, MailboxFull) as error:
                 self._actor.log.warning("pool_not_restored", pool=pool, reason=str(error))
                 continue  # it is looked at again
@@ -228,6 +231,11 @@ class Commands:
         if pool == ENVIRONMENT_POOL:
             failed += await self._resize(self._plant.config.environments.count)
         return failed
+
+    async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Changes of sizes and limits one after the other: each begins with what the one before has left."""
+        async with self._changing:
+            return await work
 
     def _adopt(self, config: Config) -> list[str]:
         """This holds from now on; what did not work about that."""

@@ -23,6 +23,9 @@ PROGRESS_EVERY_S = 60.0
 """Between two lines of the log on how the run stands, as long as nothing else is to be said."""
 
 
+CONCLUDE_S = 900.0
+"""For the check of the data and the report, when the tree has ended."""
+
 RELOAD_WAIT_MS = 5000
 """For a configuration that is read anew to be in force everywhere; nothing else is looked at meanwhile."""
 
@@ -65,6 +68,10 @@ class Daemon(Attendant):
     def stopping(self, number: int) -> None:
         notify(STOPPING=1, STATUS="draining")
         self._log.warning("drain_began", signal=signal.Signals(number).name)
+
+    def ended(self) -> None:
+        # Nobody answers for the watchdog any more, and the check of a large record takes its time.
+        notify(STOPPING=1, STATUS="checking the data", EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
 
     def hung_up(self) -> None:
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))

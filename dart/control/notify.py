@@ -11,7 +11,8 @@ def notify(**fields: str | int) -> None:
     if not address:
         return
     where = "\0" + address[1:] if address.startswith("@") else address  # an abstract name begins with a zero
-    message = "\n".join(f"{name}={value}" for name, value in fields.items())
+    lines = (f"{name}={value}" for name, value in fields.items())
+    message = "\n".join(line.replace("\n", " ") for line in lines)  # a break would begin another field
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
         try:
             sender.sendto(message.encode(), where)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from actors.actor import LAUNCHER
 from actors.board import ActorState, Vitals
 from dart.config_layers import did_you_mean, near
-
-SILENT_S = 6.0
-"""With the default deadlines everybody beats at least every 5 s; who is silent for longer may hang."""
+from dart.observe.snapshot import SILENT_S
 
 
 @dataclass(frozen=True, slots=True)

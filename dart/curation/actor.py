@@ -29,7 +29,8 @@ from dart.curation.settings import plan_of, settings_of
 from dart.curation.starvation import Playing
 from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
 from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS, WORK_HELD
-from dart.rollout.health import SILENT_S
+from dart.observe.snapshot import SILENT_S
+from dart.rollout.health import SILENT_S as ENGINE_SILENT_S
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.reader import StoreReader
 from dart.store.records import DecisionKind, Phase, TaskDecision
@@ -367,9 +368,10 @@ class CuratorActor(Actor):
     def _look_outside(self) -> None:
         """Show the desk who of those it deals with is there."""
         everybody = {row.name: row for row in self.board.rows()}
-        rows = {name: row for name, row in everybody.items() if _lives(row)}
+        rows = {name: row for name, row in everybody.items() if _lives(row, SILENT_S)}
         now_s = self.clock.monotonic_s()
-        if not any(name in rows and rows[name].ready for name in self._workers):
+        engines = [rows[name] for name in self._workers if name in rows]
+        if not any(row.ready and _lives(row, ENGINE_SILENT_S) for row in engines):
             self._engineless_until_s = now_s + self._config.curation.lease_s
         self._living = {name: row.started_unix_s for name, row in rows.items()}
         self._supervised_since = {
@@ -461,6 +463,6 @@ def is_work_held(reader: StoreReader) -> bool:
     return newest is not None and bool(newest.data["is_held"])
 
 
-def _lives(row: Vitals) -> bool:
+def _lives(row: Vitals, silent_after_s: float) -> bool:
     """Whether an actor runs and gives signs of life."""
-    return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= SILENT_S
+    return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= silent_after_s

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dart.rollout.health import SILENT_S
+from dart.observe.snapshot import SILENT_S
 
 INTERVAL_MAX_S = 3600.0
 """However long it lasts, it is told again after this."""
@@ -54,6 +54,8 @@ class Part:
     doing_s: float = 0.0
     silent_s: float = 0.0
     """Since its last sign of life."""
+    silent_after_s: float = SILENT_S
+    """For how long it may give none; engines give more."""
     unwell_s: float = 0.0
     """For how long it has not been up, ready and alive."""
     behind_s: float = 0.0
@@ -62,7 +64,11 @@ class Part:
 
     @property
     def is_up(self) -> bool:
-        return self.state == "running" and self.silent_s <= SILENT_S
+        return self.state == "running" and not self.is_silent
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_s > self.silent_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +331,7 @@ def state_of(part: Part, version: int = 0) -> str:
 
     version   what an engine is to serve
     """
-    if part.silent_s > SILENT_S and part.state == "running":
+    if part.is_silent and part.state == "running":
         return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
     if not part.is_up:
         state = STATE_IN_WORDS.get(part.state, part.state)

@@ -24,6 +24,8 @@ from dart.curation.starvation import (
     diagnose,
 )
 from dart.observe.events import STARVED
+from dart.observe.snapshot import SILENT_S
+from dart.rollout.health import SILENT_S as ENGINE_SILENT_S
 from dart.store.reader import StoreReader
 from dart.store.records import Event
 
@@ -84,7 +86,7 @@ class Watchdog:
             trainer=part_of("trainer", board),
             weight_sync=part_of("weight_sync", board),
             engines=self._engine_parts(board, now_s),
-            environments=tuple(part_of(name, board) for name in self._environments),
+            environments=tuple(part_of(name, board) for name in self._environments_of(board)),
         )
 
     def _waits(self, board: Mapping[str, Vitals], hand: InHand, now_s: float) -> dict[str, float]:
@@ -93,7 +95,7 @@ class Watchdog:
         return self._waiting.look([name for name in told if is_running(name, board)], now_s)
 
     def _engine_parts(self, board: Mapping[str, Vitals], now_s: float) -> tuple[Part, ...]:
-        parts = [part_of(name, board) for name in self._engines]
+        parts = [part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
         newest = part_of("trainer", board).version
         unwell = self._unwell.look((part.name for part in parts if not (part.is_up and part.ready)), now_s)
         behind = self._behind.look((part.name for part in parts if part.version < newest), now_s)
@@ -103,9 +105,15 @@ class Watchdog:
                 board,
                 unwell_s=unwell.get(part.name, 0.0),
                 behind_s=behind.get(part.name, 0.0),
+                silent_after_s=ENGINE_SILENT_S,
             )
             for part in parts
         )
+
+    def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
+        """Those of the pool now, whose size may have changed; before it has any, those to come."""
+        rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
+        return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
 
     def _dropped(self, trainer_waits_s: float | None) -> Mapping[str, int]:
         """Groups dropped since the trainer began to wait, by reason; counted only when that is long ago."""
@@ -128,7 +136,14 @@ def is_running(name: str, board: Mapping[str, Vitals]) -> bool:
     return name in board and board[name].state is ActorState.RUNNING
 
 
-def part_of(name: str, board: Mapping[str, Vitals], *, unwell_s: float = 0.0, behind_s: float = 0.0) -> Part:
+def part_of(
+    name: str,
+    board: Mapping[str, Vitals],
+    *,
+    unwell_s: float = 0.0,
+    behind_s: float = 0.0,
+    silent_after_s: float = SILENT_S,
+) -> Part:
     """One actor in the words of a diagnosis."""
     row = board.get(name)
     if row is None:
@@ -141,6 +156,7 @@ def part_of(name: str, board: Mapping[str, Vitals], *, unwell_s: float = 0.0, be
         doing=row.work or (row.handler if row.busy_s else ""),
         doing_s=row.work_s or row.busy_s or 0.0,
         silent_s=row.beat_age_s or 0.0,
+        silent_after_s=silent_after_s,
         unwell_s=unwell_s,
         behind_s=behind_s,
         version=row.gauge_version,

@@ -117,6 +117,17 @@ def process_of(row: Vitals) -> Process:
     return look(row.pid, row.pid_start_ticks)
 
 
+def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
+    """The engines that answer requests now, to the policy version they answer with."""
+    return {
+        row.name: row.gauge_version
+        for row in vitals
+        if row.name.startswith("rollout-")
+        and (row.state, row.ready) == (ActorState.RUNNING, True)
+        and process_of(row) is not GONE
+    }
+
+
 # ---- choosing ----
 
 

@@ -266,8 +266,9 @@ def run_state(patient: Patient) -> Iterator[Checked]:
         return
     root = patient.paths.root
     pid = holder(root)
-    yield _fine("run", f"{root} is running as process {pid}" if pid else f"{root} is not running")
-    orphans = _orphans(patient.paths) if pid is None or not Path(f"/proc/{pid}").exists() else []
+    is_led = pid is not None and (pid == 0 or Path(f"/proc/{pid}").exists())
+    yield _fine("run", f"{root} {_led_by(pid) if is_led else 'is not running'}")
+    orphans = [] if is_led else _orphans(patient.paths)
     for name, orphan in orphans:
         yield _wrong(
             "processes",
@@ -276,6 +277,10 @@ def run_state(patient: Patient) -> Iterator[Checked]:
         )
     if not orphans:
         yield _fine("processes", "nobody is left over from an earlier run")
+
+
+def _led_by(pid: int | None) -> str:
+    return f"is running as process {pid}" if pid else "is being started"
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:

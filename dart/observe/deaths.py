@@ -4,6 +4,8 @@ Supervisors write one line of JSON for each death (`supervision.reports`); nothi
 """
 
 import json
+import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +27,7 @@ def reports_since(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> 
     """The reports of one supervisor from a moment on, oldest first; nothing older is parsed."""
     found = []
     for line in _newest_first(run_dir, supervisor):
-        with suppress(json.JSONDecodeError, MalformedMessage):
+        with suppress(ValueError, MalformedMessage):  # half a line; zeros, after a power failure
             report = from_plain(json.loads(line), SupervisorReport)
             if report.unix_s < since_unix_s:
                 break
@@ -89,28 +91,43 @@ def ends(
     An actor that did not fail itself was taken along by the last death before its next start that could.
     """
     deaths = sorted((one for one in reports if one.context in _DEATHS), key=lambda one: one.unix_s)
-    own = {one.offender.incarnation: one for one in deaths if one.offender.id == name}
+    own = [one for one in deaths if one.offender.id == name]
     others = [one for one in deaths if _takes_along(one, name, parents)]
-    ready = {start.incarnation: start.unix_s for start in starts}
-    ended = sorted({*own, *list(ready)[:-1]})
-    return [_end(number, ready, own.get(number), others) for number in ended]
+    nexts_s = [*(start.unix_s for start in starts[1:]), math.inf]
+    ended = [_end(start, next_s, own, others) for start, next_s in zip(starts, nexts_s, strict=True)]
+    if ended and not ended[-1].is_own:
+        ended.pop()  # the present one, whoever died since it began
+    known = {id(one.report) for one in ended}
+    ended += [_unready(death) for death in own if id(death) not in known]
+    return sorted(ended, key=lambda one: (one.report.unix_s if one.report else one.started_unix_s) or 0.0)
 
 
 def _end(
-    incarnation: int,
-    ready: Mapping[int, float],
-    own: SupervisorReport | None,
-    others: Sequence[SupervisorReport],
+    start: Start, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
 ) -> End:
-    since_s = ready.get(incarnation)
-    next_s = min((at_s for number, at_s in ready.items() if number > incarnation), default=float("inf"))
-    meanwhile = [one for one in others if (since_s or 0.0) <= one.unix_s <= next_s]
+    """Of the incarnation that began then, before the next one did; its number alone says little: each start
+    of the run counts from 1."""
+    failures = _between(own, start.unix_s, next_s)
+    failed = next((one for one in reversed(failures) if one.offender.incarnation == start.incarnation), None)
     return End(
-        incarnation=incarnation,
-        started_unix_s=since_s,
-        report=own or next(reversed(meanwhile), None),
-        is_own=own is not None,
+        incarnation=start.incarnation,
+        started_unix_s=start.unix_s,
+        report=failed or next(reversed(_between(others, start.unix_s, next_s)), None),
+        is_own=failed is not None,
     )
+
+
+def _between(
+    deaths: Sequence[SupervisorReport], begins_s: float, ends_s: float
+) -> Sequence[SupervisorReport]:
+    """Those in a stretch of time, of deaths in the order of time."""
+    first = bisect_left(deaths, begins_s, key=lambda one: one.unix_s)
+    return deaths[first : bisect_right(deaths, ends_s, key=lambda one: one.unix_s)]
+
+
+def _unready(death: SupervisorReport) -> End:
+    """Of an incarnation that never got ready, or whose log no longer says when."""
+    return End(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
 
 
 def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:

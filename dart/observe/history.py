@@ -1,6 +1,7 @@
 """What happened in a run: the events of its record and the reports of its supervisors, as one story."""
 
 import difflib
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from dart.errors import UsageError
 from dart.observe.deaths import all_reports
 from dart.observe.events import KINDS, REPORTS
 from dart.observe.load import LOAD
+from dart.observe.printing import one_line
 from dart.observe.words import clock
 from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
@@ -97,17 +99,27 @@ def refuse_unknown(kinds: Collection[str]) -> None:
 
 
 class Follower:
-    """What happened since the last look, each once."""
+    """What happens from now on, each once. Made before anything else is read, it misses nothing.
 
-    def __init__(self, read: Callable[[float], list[Happening]], seen: Collection[Happening]) -> None:
-        self._read = read
-        """What happened since a moment."""
-        self._seen = {_identity(one) for one in seen}
-        self._newest_unix_s = max((one.unix_s for one in seen), default=0.0)
+    read   what happened since a moment
+    """
+
+    def __init__(
+        self, read: Callable[[float], list[Happening]], now_unix_s: Callable[[], float] = time.time
+    ) -> None:
+        self._read, self._now_unix_s = read, now_unix_s
+        self._newest_unix_s = now_unix_s()
+        self._seen: set[_Identity] = set()
+        self.new()
+
+    def has_shown(self, shown: Collection[Happening]) -> None:
+        """These need not be shown again."""
+        self._seen |= {_identity(one) for one in shown}
 
     def new(self) -> list[Happening]:
         """Oldest first."""
-        found = self._read(self._newest_unix_s - OVERLAP_S)
+        # A clock that was put back must not hide what happens after that.
+        found = self._read(min(self._newest_unix_s, self._now_unix_s()) - OVERLAP_S)
         fresh = [one for one in found if _identity(one) not in self._seen]
         self._seen = {_identity(one) for one in found}
         self._newest_unix_s = max([self._newest_unix_s, *(one.unix_s for one in fresh)])
@@ -127,7 +139,7 @@ def in_words(one: Happening) -> str:
     if one.kind in REPORTS:
         shown = {key: shown[key] for key in ("incarnation", "reason") if key in shown}
     fields = "  ".join(f"{key}={_short(value)}" for key, value in shown.items())
-    return f"{clock(one.unix_s)}  {one.kind:16}  {one.subject:16}  {fields}".rstrip()
+    return one_line(f"{clock(one.unix_s)}  {one.kind:16}  {one.subject:16}  {fields}".rstrip())
 
 
 def _short(value: object) -> str:

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from dart.observe.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+from dart.observe.printing import Printable, one_line
+from dart.observe.snapshot import SILENT_S, ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.store.blobs import NO_ROOM
 
 LINE_EVERY_S = 10.0
@@ -26,9 +27,6 @@ LINE_EVERY_S = 10.0
 
 ROWS_MAX = 24
 """Actors in the live view; the unwell ones come first, the rest is counted."""
-
-SILENT_S = 20.0
-"""Actors beat every 15 s at least; one whose last beat is older says nothing any more."""
 
 STATE_STYLES = {
     "running": "green",
@@ -101,7 +99,7 @@ class PlainLines:
     def _print(self, text: str) -> None:
         """A disk that is full, where the output of a run is kept, must not end the run."""
         try:
-            self._console.file.write(f"{text}\n")
+            self._console.file.write(f"{one_line(text)}\n")
             self._console.file.flush()
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -128,7 +126,7 @@ class LiveView:
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Draw the snapshot."""
-        self._live.update(screen(snapshot), refresh=True)
+        self._live.update(Printable(screen(snapshot)), refresh=True)
 
 
 def line(snapshot: RunSnapshot) -> str:

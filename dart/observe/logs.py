@@ -6,7 +6,7 @@ and then for one more file. What one that crashed said last is in `crash/` besid
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,9 +109,25 @@ def starts(lines: Iterable[LogLine]) -> list[Start]:
     return [Start(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY]
 
 
-def previous_incarnation(lines: Iterable[LogLine], current: int) -> int | None:
-    """The newest one that said something before the current one; None when the log knows none."""
-    return max((line.incarnation for line in lines if line.incarnation < current), default=None)
+def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
+    """What the incarnation before the current one said; where this start of the run had none before it, the
+    last one of the start before. Empty when the log knows none."""
+    now = of_the_last_start(lines)
+    if not any(line.incarnation < current for line in now):
+        now = of_the_last_start(lines[: len(lines) - len(now)])
+        current = max((line.incarnation for line in now), default=0) + 1
+    number = max((line.incarnation for line in now if line.incarnation < current), default=0)
+    return [line for line in now if line.incarnation == number]
+
+
+def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The lines since the run was started the last time: each start counts incarnations from 1."""
+    began, newest = 0, 0
+    for place, line in enumerate(lines):
+        if line.event == READY:
+            began = place if line.incarnation <= newest else began
+            newest = line.incarnation
+    return lines[began:]
 
 
 def last_words(paths: RunPaths, name: str, incarnation: int) -> str:

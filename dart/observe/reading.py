@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +16,7 @@ from dart.config import Config, load_config
 from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
-from dart.observe.actors import actor_rows, is_shown, windows_s
+from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.curve import Episode
 from dart.observe.events import STARVED, WORK_HELD
 from dart.observe.report import Report
@@ -84,9 +84,7 @@ class SnapshotReader:
             updates=0 if newest is None else newest.version,
             updates_max=self._config.training.updates,
             policy_version=0 if newest is None else newest.version,
-            serving_versions=tuple(
-                row.gauge_version for row in vitals if row.name.startswith("rollout-") and row.ready
-            ),
+            serving_versions=tuple(serving(vitals).values()),
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
             trajectories=totals.trajectories,
@@ -128,7 +126,7 @@ class SnapshotReader:
             plan,
             updates=updates,
             actions=actions,
-            now_unix_s=time.time(),
+            now_unix_s=_last_moment(session),
             missing_before=len(left[records.Phase.BEFORE]),
             missing_after=len(left[records.Phase.AFTER]),
         )
@@ -227,6 +225,11 @@ def training_episodes(store: StoreReader, session: Session) -> list[Episode]:
         Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > SUCCESS)
         for task_id, reward, stored_unix_s in store.rewards_over_time()
     ]
+
+
+def _last_moment(session: Mapping[str, Any]) -> float:
+    """Up to which the run has run: now, or of one that has ended its end, however long ago."""
+    return float(session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"])
 
 
 def _session(paths: RunPaths) -> dict[str, Any]:

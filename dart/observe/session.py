@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from dart.config import Config
 from dart.rundir import RunPaths
 from dart.store.blobs import NO_ROOM
@@ -26,7 +28,7 @@ class Session:
     def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "Session":
         """Start the clock, going on from what earlier sessions used."""
         path = paths.root / "session.json"
-        used_s = json.loads(path.read_text())["elapsed_s"] if path.exists() else 0.0
+        used_s = _used_s(path)
         now_s = time.time()
         budget_s = config.run.minutes * MINUTE_S
         ends_s = now_s + max(0.0, budget_s - used_s - reserve_s) if budget_s else float("inf")
@@ -55,3 +57,14 @@ class Session:
             temporary.unlink(missing_ok=True)
             if error.errno not in NO_ROOM or not self.path.exists():
                 raise
+
+
+def _used_s(path: Path) -> float:
+    """What earlier sessions wrote down; nothing where there are none, or a power failure cost them."""
+    try:
+        return float(json.loads(path.read_text())["elapsed_s"])
+    except FileNotFoundError:
+        return 0.0
+    except ValueError:
+        structlog.get_logger().warning("session_forgotten", path=str(path))
+        return 0.0

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from dart.store.records import Conservation
 
+SILENT_S = 20.0
+"""Actors beat every 15 s at least; one whose last beat is older says nothing any more."""
+
 
 class Phase(StrEnum):
     """Where a run is on its way."""
@@ -68,8 +71,9 @@ class ActorRow:
 
     @property
     def is_well(self) -> bool:
-        """Up and ready for work, and the kernel lets it."""
-        return self.state == "running" and self.ready and self.process == "alive"
+        """Up and ready for work, it says so, and the kernel lets it."""
+        is_up = self.state == "running" and self.ready and self.process == "alive"
+        return is_up and self.beat_age_s <= SILENT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dart.observe import live
+from dart.observe.printing import Printable
 from dart.observe.snapshot import ActorRow, RunSnapshot
 
 MIB = 2**20
@@ -79,7 +80,8 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
         while True:
             snapshot = read()
             rows_max = max(3, console.height - HEAD_LINES)
-            view.update(screen(snapshot, shares.between(snapshot), rows_max=rows_max), refresh=True)
+            drawn = screen(snapshot, shares.between(snapshot), rows_max=rows_max)
+            view.update(Printable(drawn), refresh=True)
             if wait(every_s):
                 return
 

@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.board import ActorState, Board
-from dart.observe.actors import process_of
-from dart.observe.processes import GONE
+from actors.board import Board
+from dart.observe.actors import serving
 from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
 from dart.training.checkpoint import STATE_FILE, list_checkpoints
@@ -64,13 +63,7 @@ def _serving(path: Path) -> Mapping[str, int]:
         return {}
     board = Board(path)
     try:
-        return {
-            row.name: row.gauge_version
-            for row in board.rows()
-            if row.name.startswith("rollout-")
-            and (row.state, row.ready) == (ActorState.RUNNING, True)
-            and process_of(row) is not GONE
-        }
+        return serving(board.rows())
     finally:
         board.close()
 

@@ -268,7 +268,7 @@ async def changes(
             for part in page.parts:
                 if part.name not in made and due_s[part.name] <= now_s():
                     due_s[part.name] = now_s() + part.every_s
-                    made[part.name] = asyncio.create_task(told(html(part)))
+                    made[part.name] = asyncio.create_task(told(html(part), of=(DartError,)))
             await sleep(LOOK_EVERY_S)
             for name in [name for name, task in made.items() if task.done()]:
                 text = await made.pop(name)
@@ -283,11 +283,15 @@ async def changes(
             task.cancel()
 
 
-async def told(html: Awaitable[str]) -> str:
+PASSING = (TemporaryError, DiskError, RunDirectoryError, NotRunningError)
+"""Errors that say something of a part of a page; others say that there is no such page."""
+
+
+async def told(html: Awaitable[str], of: tuple[type[DartError], ...] = PASSING) -> str:
     """A part of a page, or why it cannot be shown now: the other parts of the page are."""
     try:
         return await html
-    except (TemporaryError, DiskError, RunDirectoryError, NotRunningError) as error:
+    except of as error:
         return render("_trouble.html", text=str(error))
 
 

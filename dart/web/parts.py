@@ -307,7 +307,7 @@ def actor(name: str) -> Page:
 
     def vitals(run: Run) -> str:
         row = row_of(run.actor(name), is_running=run.pid is not None)
-        engine = next((one for one in run.snapshot.engines if one.name == name), None)
+        engine = next((one for one in run.engines if one.name == name), None)
         children = [one.name for one in run.actors if one.parent == name]
         return render("_vitals.html", row=row, actor=row.actor, engine=engine, children=children)
 

@@ -5,14 +5,15 @@ from functools import cached_property, lru_cache
 from os import SEEK_END
 from pathlib import Path
 
+from actors.board import Board
 from dart.config import Config, load_config
 from dart.environments.png import png_size
 from dart.errors import TemporaryError
 from dart.observe.actors import find_actor, read_actors
 from dart.observe.deaths import reports_since
 from dart.observe.logs import LogLine, parse
-from dart.observe.reading import SnapshotReader
-from dart.observe.snapshot import ActorRow, RunSnapshot
+from dart.observe.reading import SnapshotReader, engine_rows
+from dart.observe.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.rundir import RunPaths, holder
 from dart.store.blobs import BlobStore
 from dart.store.browsing import RunBrowser
@@ -73,6 +74,15 @@ class Run:
     def actors(self) -> tuple[ActorRow, ...]:
         """Every actor, from the board. Raises NotRunningError before the run has one."""
         return read_actors(self.paths.root)
+
+    @cached_property
+    def engines(self) -> tuple[EngineRow, ...]:
+        """Every engine, from the board alone."""
+        board = Board(self.paths.board)
+        try:
+            return engine_rows(board.rows())
+        finally:
+            board.close()
 
     def actor(self, name: str) -> ActorRow:
         """The row of an actor. Raises UsageError for a name that is not on the board."""

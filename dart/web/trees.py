@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dart.observe.live import SILENT_S, age, doing, state_text
-from dart.observe.snapshot import ActorRow
+from dart.observe.live import age, doing, state_text
+from dart.observe.snapshot import SILENT_S, ActorRow
 
 TONES = {
     "starting": "info",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from dart.errors import UsageError
+from dart.observe.printing import one_line
 from dart.observe.tasks import SUCCESS, find_task
 from dart.store.browsing import PAGE, Fate, Wanted
 from dart.types import Outcome, Step, Trajectory
@@ -101,7 +102,7 @@ class Episode:
         if played:
             lines.append(f"{played.outcome.value}, reward {played.reward:.2f}: {played.instruction}")
         lines += [f"attempt {one.attempt}  {one.fault_kind}: {one.detail}" for one in fate.attempts]
-        return [*lines, *map(_step_line, self.views)]
+        return [one_line(line) for line in (*lines, *map(_step_line, self.views))]
 
 
 def _step_line(step: StepView) -> str:

@@ -7,26 +7,68 @@ function follow() {
   const address = document.body.dataset.stream;
   const light = document.querySelector("[data-link]");
   if (!address || !light) return;
+  let source = null;
   const shows = (state, title) => {
     light.classList.toggle("open", state === "open");
     light.classList.toggle("lost", state === "lost");
     light.title = title;
   };
-  const source = new EventSource(address);
-  source.onopen = () => shows("open", "This page follows the run");
-  source.onerror = () => shows("lost", "The connection to the page's server is lost; it is tried again");
-  source.onmessage = (event) => replace(JSON.parse(event.data));
-  addEventListener("pagehide", () => source.close());
+  // Browsers keep few connections to one server: a page that nobody sees leaves its own to the others.
+  const listen = () => {
+    if (document.hidden) { source?.close(); source = null; }
+    if (document.hidden || source) return;
+    source = new EventSource(address);
+    source.onopen = () => shows("open", "This page follows the run");
+    source.onerror = () => shows("lost", "The connection to the page's server is lost; it is tried again");
+    source.onmessage = (event) => offer(JSON.parse(event.data));
+  };
+  document.addEventListener("visibilitychange", listen);
+  addEventListener("pagehide", () => { source?.close(); source = null; });
+  addEventListener("pageshow", listen);
+  listen();
 }
 
-function replace({ name, html }) {
-  const place = document.getElementById(`part-${name}`);
-  if (!place || place.contains(document.activeElement) && document.activeElement.matches("select, input")) return;
+// What changes waits while somebody presses on the page, has just marked something, or chooses from a part.
+const PRESS_MS = 1500;
+const MARK_MS = 10000;
+const waiting = new Map();
+let heldUntil = 0;
+
+function offer(part) {
+  waiting.set(part.name, part);
+  catchUp();
+}
+
+function catchUp() {
+  if (performance.now() < heldUntil) return;
+  for (const part of waiting.values()) {
+    const place = document.getElementById(`part-${part.name}`);
+    if (place?.contains(document.activeElement) && document.activeElement.matches("select, input")) continue;
+    waiting.delete(part.name);
+    if (place) replace(place, part.html);
+  }
+}
+
+function hold(milliseconds) {
+  heldUntil = performance.now() + milliseconds;
+  setTimeout(catchUp, milliseconds + 1);
+}
+
+addEventListener("pointerdown", () => hold(PRESS_MS), true);
+addEventListener("pointerup", () => hold(0), true);  // a click comes before what is due then
+addEventListener("focusout", () => setTimeout(catchUp));
+document.addEventListener("selectionchange", () => hold(getSelection().isCollapsed ? 0 : MARK_MS));
+
+const FOCUSABLE = "a, button, summary, [tabindex]";
+
+function replace(place, html) {
   const opened = [...place.querySelectorAll("details")].map((details) => details.open);
   const logs = [...place.querySelectorAll("[data-keep-end]")].map(scrolled);
+  const focused = [...place.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
   place.innerHTML = html;
   place.querySelectorAll("details").forEach((details, index) => { details.open = opened[index] ?? false; });
   place.querySelectorAll("[data-keep-end]").forEach((log, index) => { log.scrollTop = logs[index] ?? log.scrollHeight; });
+  place.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
 }
 
 // Where somebody reads in a log; at its end it goes on with the end.

@@ -219,6 +219,16 @@ def test_what_hangs_while_a_pool_shrinks_is_killed_and_then_gone(tree: Tree) -> 
     assert tree.bench.row("env-001").state is ActorState.FREE
 
 
+def test_of_two_sizes_asked_for_at_once_the_later_one_holds(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is Outcome.UNDER_WAY
+
+    answer = tree.answer(Scale(environments=2, wait_ms=60_000), for_s=20.0)
+
+    assert answer == Answer(Outcome.DONE, "2 environments")
+    assert tree.environments == ["env-000", "env-001"]
+
+
 # ---- new work ----
 
 

@@ -106,6 +106,13 @@ def test_a_drain_and_a_reload_are_told(around: Around) -> None:
     assert around.events == ["drain_began", "configuration_read"]
 
 
+def test_while_the_data_of_an_ended_run_are_checked_no_sign_of_life_is_asked_for(around: Around) -> None:
+    around.daemon.ended()
+
+    assert around.words("STOPPING") == [1]
+    assert around.words("EXTEND_TIMEOUT_USEC") == [900_000_000]
+
+
 def test_the_status_line_names_what_is_wrong() -> None:
     line = status_line(replace(snapshot(), updates=7, staleness_mean=1.44, notices=("the disk is full",)))
 

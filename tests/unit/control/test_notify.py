@@ -27,6 +27,11 @@ def test_each_word_is_one_line_of_one_datagram(manager: socket.socket) -> None:
     assert manager.recv(1000) == b"READY=1\nSTATUS=update 7"
 
 
+def test_a_line_break_in_a_word_begins_no_other_word(manager: socket.socket) -> None:
+    notify(STATUS="the trainer waits\nWATCHDOG=1")
+    assert manager.recv(1000) == b"STATUS=the trainer waits WATCHDOG=1"
+
+
 def test_nobody_who_listens_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("", "/nowhere/at/all", "@no-such-name"):
         monkeypatch.setenv("NOTIFY_SOCKET", address)

@@ -87,9 +87,9 @@ def test_a_pool_is_filled_from_below_and_emptied_from_above(
 
 
 def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vitals]) -> None:
-    stuck = replace(actors["env-000"], handler="Generate", busy_s=12.0, beat_age_s=12.0)
+    stuck = replace(actors["env-000"], handler="Generate", busy_s=32.0, beat_age_s=32.0)
 
     assert condition("env-000", {"env-000": stuck}) == (
-        "env-000 is running, in Generate for 12.0 s, without a sign of life for 12.0 s"
+        "env-000 is running, in Generate for 32.0 s, without a sign of life for 32.0 s"
     )
     assert condition("env-009", {}) == "env-009 is not there"

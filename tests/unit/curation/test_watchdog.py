@@ -107,6 +107,36 @@ def test_who_was_told_to_wait_and_is_gone_does_not_wait(dog: Watchdog) -> None:
     assert looks(dog, gone, hand, 0.0, 100.0, 200.0) == []
 
 
+def test_who_beats_as_seldom_as_it_may_is_up(dog: Watchdog) -> None:
+    """Everybody beats every few seconds; only engines several times in one."""
+    quiet = {name: row(name, beat_age_s=4.0) for name in ("store", "env-000", "env-001")}
+    training = {**BOARD, **quiet, "trainer": row("trainer", work="update", work_s=61.0, beat_age_s=4.0)}
+
+    (notice,) = looks(dog, training, InHand(environments_told={"env-001": "9 groups are live"}), 0.0, 61.0)
+
+    assert notice.diagnosis.text.endswith("trainer has been at an update for 61 s (link: trainer)")
+    assert "are down" not in notice.diagnosis.text
+
+
+def test_an_engine_that_stands_still_is_told_long_before_others_would_be(dog: Watchdog) -> None:
+    still = {**BOARD, "rollout-0": row("rollout-0", beat_age_s=4.0)}
+
+    (notice,) = looks(dog, still, WAITS, 0.0, 30.0, 62.0)
+
+    assert "rollout-0 has given no sign of life for 4 s (link: engines)" in notice.diagnosis.text
+
+
+def test_a_pool_that_was_made_smaller_or_larger_is_counted_as_it_is(dog: Watchdog) -> None:
+    smaller = {**BOARD, "env-001": row("env-001", state=ActorState.FREE)}
+    larger = {**BOARD, "env-002": row("env-002"), "env-002~": row("env-002~", state=ActorState.STOPPED)}
+
+    (told,) = looks(dog, smaller, replace(WAITS, playing=PLAYING[:1]), 0.0, 62.0)
+    (again,) = looks(Watchdog(CONFIG, ENGINES, dog._reader, 0.0), larger, WAITS, 0.0, 62.0)
+
+    assert "1 of 1 environments plays" in told.diagnosis.text
+    assert "2 of 3 environments play" in again.diagnosis.text
+
+
 def test_idle_environments_are_told_with_the_word_of_the_curator(dog: Watchdog) -> None:
     hand = InHand(environments_told={"env-001": "9 groups are live"})
     training = {**BOARD, "trainer": row("trainer", work="update", work_s=61.0)}

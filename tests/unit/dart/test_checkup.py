@@ -1,5 +1,6 @@
 """What the doctor finds, each with its remedy."""
 
+import fcntl
 import os
 import shutil
 import socket
@@ -107,6 +108,24 @@ def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPath
 
     assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
     assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told"),
+    [
+        ("", "is being started"),
+        (f"{os.getpid()}\n", f"process {os.getpid()}"),
+        ("4194305\n", "is not running"),
+    ],
+)
+def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: str, told: str) -> None:
+    """Processes that were left over hold the lock of a main process that is gone."""
+    paths.lock.write_text(recorded)
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = next(iter(checkup.run_state(patient(paths.root, paths=paths))))
+
+    assert found.found.endswith(told)
 
 
 def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:

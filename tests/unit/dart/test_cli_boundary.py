@@ -31,6 +31,7 @@ def code_after(error: BaseException) -> int:
         (errors.ConfigurationError("x"), 78),
         (KeyboardInterrupt(), 130),
         (OSError(errno.ENOSPC, "No space left on device", "/runs/x/store.db"), 74),
+        (PermissionError(errno.EACCES, "Permission denied", "/runs/x/lock"), 74),
     ],
 )
 def test_every_kind_of_error_has_its_exit_code(error: BaseException, code: int) -> None:

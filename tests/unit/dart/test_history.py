@@ -75,7 +75,7 @@ def happening(unix_s: float, subject: str = "a") -> Happening:
 
 def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
     written = [happening(100.0)]
-    follower = Follower(lambda since: [one for one in written if one.unix_s >= since], written[:])
+    follower = followed(written)
 
     first = follower.new()
     written += [happening(99.0, "late"), happening(101.0)]
@@ -84,6 +84,33 @@ def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
     assert first == []
     assert [one.subject for one in second] == ["late", "a"]
     assert follower.new() == []
+
+
+def followed(written: list[Happening], *, now_s: float = 100.0) -> Follower:
+    return Follower(
+        lambda since: sorted((one for one in written if one.unix_s >= since), key=lambda one: one.unix_s),
+        lambda: now_s,
+    )
+
+
+def test_a_follower_shows_nothing_old_however_little_of_it_was_shown() -> None:
+    written = [happening(1.0), happening(99.0), happening(100.0)]
+    follower = followed(written)
+
+    assert follower.new() == []
+    meanwhile = happening(100.5)
+    written.append(meanwhile)
+    follower.has_shown([meanwhile])
+    assert follower.new() == []
+
+
+def test_a_clock_that_was_put_back_hides_nothing_that_happens_then() -> None:
+    written, now_s = [happening(5000.0)], iter([5000.0, 5000.0, 5000.0, 100.0])
+    follower = Follower(lambda since: [one for one in written if one.unix_s >= since], lambda: next(now_s))
+
+    assert follower.new() == []
+    written.append(happening(100.0))
+    assert [one.unix_s for one in follower.new()] == [100.0]
 
 
 @pytest.mark.parametrize(

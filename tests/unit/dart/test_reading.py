@@ -1,6 +1,7 @@
 """What is read off the board and the record: engines, and what is wrong now."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from actors.board import ActorState, Board
 from dart.config import Config, load_config
 from dart.observe.events import STARVED
 from dart.observe.reading import SnapshotReader, engine_rows
+from dart.observe.snapshot import Phase
 from dart.rundir import RunPaths
 from dart.store.store import Store
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
-SESSION = {"elapsed_s": 1.0, "budget_s": 60.0, "training_ends_unix_s": 0.0}
+SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}
+SESSION |= {"started_unix_s": 1000.0, "used_before_s": 1.0}
 
 
 @pytest.fixture
@@ -70,6 +73,22 @@ def test_engines_are_judged_by_the_board(board: Board) -> None:
     }
     assert rows["rollout-0"].reason == "it serves version 10, 11 is required"
     assert rows["rollout-2"].reason == "it takes version 12 over"
+
+
+def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        assert reader.read().phase is Phase.TRAINING, "it ended ten seconds after its start, long ago"
+        (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 60.0}))
+        assert reader.read().phase is Phase.FINAL_EVALUATION
+
+
+def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: Store, board: Board) -> None:
+    show(board, "rollout-0", gauge_version=7)
+    show(board, "rollout-1", gauge_version=6, pid=os.getpid(), pid_start_ticks=1)
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        assert reader.read().serving_versions == (7,)
 
 
 def test_nothing_is_told_of_a_run_in_which_nobody_starves(

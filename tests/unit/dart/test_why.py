@@ -66,6 +66,22 @@ def test_an_actor_is_taken_along_by_a_supervisor_above_and_by_who_was_started_be
     assert not any(one.is_own for one in found)
 
 
+def test_incarnations_of_several_starts_of_a_run_are_told_apart() -> None:
+    """Each start counts from 1: the first had two, the second has its second now."""
+    lives = [
+        Start(incarnation=number, unix_s=at_s) for number, at_s in ((1, 10), (2, 21), (1, 100), (2, 121))
+    ]
+    failures = [report("environment_pool", "env-000", at_s) for at_s in (20.0, 120.0)]
+
+    found = ends("env-000", PARENTS, lives, failures)
+
+    assert [(one.incarnation, one.started_unix_s, one.report) for one in found] == [
+        (1, 10, failures[0]),
+        (2, 21, None),
+        (1, 100, failures[1]),
+    ]
+
+
 def test_neither_a_sibling_in_the_pool_nor_who_was_started_later_takes_anybody_along() -> None:
     sibling = report("environment_pool", "env-001", 20.0)
     later = report("root", "trainer", 20.5)
@@ -89,10 +105,13 @@ def test_the_supervisors_above_are_found_also_on_a_board_that_shows_a_circle() -
 
 
 def test_only_newer_reports_are_read_and_a_broken_line_is_left_out(tmp_path: Path) -> None:
-    for unix_s in (1.0, 2.0, 3.0):
+    for unix_s in (1.0, 2.0):
         reports.append(tmp_path, report("root", "store", unix_s))
     with (tmp_path / "reports" / "root.jsonl").open("a") as file:
         file.write('{"unix_s": 9')
+    reports.append(tmp_path, report("root", "store", 3.0))
+    with (tmp_path / "reports" / "root.jsonl").open("ab") as file:
+        file.write(b"7\n" + bytes(101))  # after a power failure a file may end in zeros
     reports.append(tmp_path, report("environment_pool", "env-000", 2.5))
 
     assert [one.unix_s for one in reports_since(tmp_path, "root", 2.0)] == [2.0, 3.0]
@@ -119,8 +138,21 @@ def test_a_log_is_read_with_the_file_before_it_and_without_half_lines(paths: Run
     lines = logs.read_log(paths, "env-000")
 
     assert logs.starts(lines) == [Start(incarnation=1, unix_s=10.0), Start(incarnation=2, unix_s=21.5)]
-    assert logs.previous_incarnation(lines, 2) == 1
-    assert logs.previous_incarnation(lines, 1) is None
+    assert [line.incarnation for line in logs.previous_lines(lines, 2)] == [1]
+    assert logs.previous_lines(lines, 1) == []
+
+
+def test_the_incarnation_before_is_of_this_start_of_the_run_or_else_the_last_one_of_the_start_before(
+    paths: RunPaths,
+) -> None:
+    said = [("actor_ready", 1), ("first", 1), ("actor_ready", 2), ("actor_ready", 1), ("again", 1)]
+    said += [("actor_ready", 2)]
+    log = "".join(log_line(event, number, 10.0 + at) + "\n" for at, (event, number) in enumerate(said))
+    (paths.logs / "env-000.jsonl").write_text(log)
+    lines = logs.read_log(paths, "env-000")
+
+    assert [line.event for line in logs.previous_lines(lines, 2)] == ["actor_ready", "again"]
+    assert [line.unix_s for line in logs.previous_lines(lines[:5], 1)] == [12.0]
 
 
 def test_last_words_are_the_traceback_or_what_the_kernel_left(paths: RunPaths) -> None:

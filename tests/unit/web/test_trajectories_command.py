@@ -21,6 +21,7 @@ def trajectories(recorded: RunPaths, *arguments: str) -> Result:
         (("--task", "enter-text"), [7, 4, 3]),
         (("--result", "success", "--before", "6"), [4, 2]),
         (("--outcome", "step_cap", "--limit", "1"), [7]),
+        (("--before", "0"), []),
     ],
 )
 def test_the_list_is_narrowed_as_asked(
@@ -41,6 +42,7 @@ def test_the_list_is_narrowed_as_asked(
         (("show", "2"), 0, "click(start_box='(80,60)')  (click at 80, 60)  p 0.07  version 0, 0 old"),
         (("show", "8"), 0, "leased"),
         (("show", "99"), 2, "the run has no rollout 99"),
+        (("show", "9" * 30), 2, "9" * 18),
     ],
 )
 def test_people_are_told_in_words(

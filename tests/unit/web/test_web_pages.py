@@ -1,6 +1,7 @@
 """Every page over a recorded run, without sockets."""
 
 import asyncio
+import fcntl
 import re
 import shutil
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from dart.errors import UsageError
 from dart.rundir import RunPaths
 from dart.store.errors import StoreBusy
-from dart.web.app import STREAM_S, changes, told
+from dart.web.access import access_for
+from dart.web.app import STREAM_S, changes, told, web_app
 from dart.web.export import trajectory_html, write_trajectory
 from dart.web.parts import Page, Part
 from dart.web.run import Run
@@ -152,6 +155,19 @@ def test_a_form_as_large_as_a_film_is_refused(guarded: TestClient) -> None:
     assert guarded.post("/login", content=b"x" * 5000).status_code == 413
 
 
+def test_an_actor_is_shown_while_the_record_cannot_be_read(recorded: RunPaths, tmp_path: Path) -> None:
+    copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
+    for file in copy.root.glob("store.db*"):
+        file.write_bytes(b"no database" * 1000)
+    app = web_app(copy, access_for("127.0.0.1", None))
+    with copy.lock.open() as lock, TestClient(app, base_url="http://localhost") as client:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = client.get("/actor?name=rollout-0")
+
+    assert "it is no SQLite database" in answer.text
+    assert "<dt>engine</dt>" in answer.text
+
+
 def test_before_the_run_has_a_record_the_page_says_so(empty: TestClient) -> None:
     answer = empty.get("/")
 
@@ -216,6 +232,20 @@ async def test_a_stream_tells_a_part_when_it_changes_and_waits_for_no_other() ->
         'data: {"name": "x", "html": "b"}\n\n',
     ]
     assert 2.0 <= clock.now_s <= 3.0
+
+
+async def test_a_stream_outlives_what_its_page_is_about() -> None:
+    """An actor of a pool that was made smaller, while its page is open."""
+    clock = Clock(0.5)
+
+    async def html(part: Part) -> str:
+        raise UsageError("the run has no actor 'env-007'")
+
+    stream = changes(Page("t", "", (Part("x", 1.0, lambda _: ""),)), html, sleep=clock.sleep)
+    events = [await anext(stream) for _ in range(2)]
+    await stream.aclose()
+
+    assert "no actor &#39;env-007&#39;" in events[1]
 
 
 async def test_a_stream_ends_so_that_its_session_is_looked_at_again() -> None:
