@@ -31,7 +31,7 @@ def events(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="Only this kind; may be repeated. Default: all but `load`.", show_default=False),
+        typer.Option(help="Only this kind; may be repeated. Default: what is news.", show_default=False),
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only newer ones: 90s, 10m, 1h30m, 2d ago.")
@@ -45,7 +45,8 @@ def events(
 ) -> None:
     """Show what happened: the events of the record and the deaths that supervisors reported, oldest first.
 
-    Their kinds and fields: docs/reference/events.md.
+    Left out where no kind is asked for: the load of actors, and engines that take over a version as they
+    should. Kinds and fields: docs/reference/events.md.
 
     **Examples**
 

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 from dart.errors import UsageError
 from dart.observe.deaths import all_reports
-from dart.observe.events import KINDS, REPORTS
+from dart.observe.events import KINDS, REPORTS, WORKER_STATE
 from dart.observe.load import LOAD
 from dart.observe.printing import one_line
 from dart.observe.words import clock
+from dart.rollout.health import WorkerState
 from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
 from supervision.reports import SupervisorReport
 
 LIMIT = 1000
 """Most that is read at once, the newest."""
+
+ROUTINE = frozenset({WorkerState.HEALTHY.value, WorkerState.UPDATING.value})
+"""States of engines between which they go back and forth."""
 
 OVERLAP_S = 30.0
 """A follower looks back so far: what was written late is not missed."""
@@ -39,7 +43,8 @@ class Wanted:
     subject: str | None = None
     """An actor, a task, or whoever else events are about; None for all."""
     kinds: Collection[str] | None = None
-    """None for all but `load`, which every actor records every few seconds."""
+    """None for what is news: all but `load`, which every actor records every few seconds, and engines that
+    take over a version as they should."""
     since_unix_s: float = 0.0
 
 
@@ -54,13 +59,21 @@ def read_events(paths: RunPaths, wanted: Wanted, limit: int = LIMIT) -> list[Hap
             subject=wanted.subject,
             kinds=wanted.kinds,
             without=(LOAD,) if wanted.kinds is None else (),
-            limit=limit,
+            limit=limit if wanted.kinds else LIMIT,
         )
+    if wanted.kinds is None:
+        recorded = tuple(event for event in recorded if is_news(event.kind, event.data))
     found = [Happening(unix_s=e.unix_s, kind=e.kind, subject=e.subject, data=e.data) for e in recorded]
     found += [
         _told(report) for report in all_reports(paths.root, wanted.since_unix_s) if _fits(report, wanted)
     ]
     return sorted(found, key=lambda one: one.unix_s)[-limit:]
+
+
+def is_news(kind: str, data: Mapping[str, object]) -> bool:
+    """Whether somebody who reads what happened wants to be told: not that an engine takes over a version and
+    is well with it, which all of them do at each update."""
+    return kind != WORKER_STATE or not {data.get("state"), data.get("before")} <= ROUTINE
 
 
 def _fits(report: SupervisorReport, wanted: Wanted) -> bool:
@@ -138,9 +151,12 @@ def in_words(one: Happening) -> str:
     shown = {key: value for key, value in one.data.items() if value not in (None, "", [])}
     if one.kind in REPORTS:
         shown = {key: shown[key] for key in ("incarnation", "reason") if key in shown}
-    fields = "  ".join(f"{key}={_short(value)}" for key, value in shown.items())
+    fields = "  ".join("=".join(told(key, value)) for key, value in shown.items())
     return one_line(f"{clock(one.unix_s)}  {one.kind:16}  {one.subject:16}  {fields}".rstrip())
 
 
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+def told(key: str, value: object) -> tuple[str, str]:
+    """A field as people read it: a moment as a time of day, figures in few digits."""
+    if isinstance(value, float) and key.endswith("_unix_s"):
+        return key.removesuffix("_unix_s"), clock(value)
+    return key, f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

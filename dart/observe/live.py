@@ -5,13 +5,14 @@ Everything here turns a `RunSnapshot` into text. Nothing reads the run or decide
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
+from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -145,10 +146,27 @@ def head(snapshot: RunSnapshot) -> RenderableType:
     """What the run is at, its figures, and what is wrong."""
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(f"{_phase(snapshot)}", style="bold"), _progress(snapshot), Text(_clock_text(snapshot)))
-    lines = [Text("  ".join(figures)) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
+    lines = [Flow(figures) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
     engines = [_engine_text(engine) for engine in snapshot.engines if engine.reason]
     notices = [Text(notice, style="bold yellow") for notice in snapshot.notices]
-    return Group(head, *lines, Text(_health(snapshot)), *engines, *notices)
+    return Group(head, *lines, Flow(_health(snapshot)), *engines, *notices)
+
+
+class Flow:
+    """Figures beside one another; a line ends between two of them, where it can."""
+
+    def __init__(self, figures: Sequence[str]) -> None:
+        self._figures = figures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = ""
+        for figure in self._figures:
+            longer = f"{line}  {figure}" if line else figure
+            if line and cell_len(longer) > options.max_width:
+                yield Text(line)
+                longer = figure
+            line = longer
+        yield Text(line)
 
 
 def _engine_text(engine: EngineRow) -> Text:
@@ -223,9 +241,8 @@ def _versions(versions: Iterable[int]) -> str:
     return ", ".join(str(version) for version in sorted(set(versions))) or "–"
 
 
-def _health(snapshot: RunSnapshot) -> str:
-    alive = f"alive {snapshot.well}/{len(snapshot.actors)}"
-    return f"{alive}  {_restarts(snapshot)}  {snapshot.conservation}"
+def _health(snapshot: RunSnapshot) -> list[str]:
+    return [f"alive {snapshot.well}/{len(snapshot.actors)}", _restarts(snapshot), str(snapshot.conservation)]
 
 
 def _restarts(snapshot: RunSnapshot) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dart.rollout.health import WorkerState
 from dart.store.records import Conservation
 
 SILENT_S = 20.0
@@ -176,8 +177,9 @@ class RunSnapshot:
 
     @property
     def well(self) -> int:
-        """Actors that are up and ready."""
-        return sum(actor.is_well for actor in self.actors)
+        """Actors that are up and ready; an engine that takes a new version over is at its work, too."""
+        updating = {engine.name for engine in self.engines if engine.state == WorkerState.UPDATING}
+        return sum(actor.is_well or actor.name in updating for actor in self.actors)
 
     @property
     def is_healthy(self) -> bool:

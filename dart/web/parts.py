@@ -12,7 +12,7 @@ from dart.errors import UsageError
 from dart.observe import reading
 from dart.observe.deaths import all_reports
 from dart.observe.events import KINDS
-from dart.observe.history import Happening
+from dart.observe.history import Happening, is_news, told
 from dart.observe.load import LOAD
 from dart.observe.logs import in_words
 from dart.observe.report import Report
@@ -25,9 +25,7 @@ from dart.observe.tasks import (
     task_reports,
 )
 from dart.observe.utilisation import LoadPoint
-from dart.observe.words import clock
-from dart.rollout.health import WorkerState
-from dart.store.browsing import Wanted
+from dart.store.browsing import PAGE, Wanted
 from dart.store.records import STALENESS_BOUND, Event, Phase
 from dart.web import charts, series
 from dart.web.charts import ChartView, Dot, Series
@@ -50,9 +48,6 @@ TASK_TRAJECTORIES = 30
 NEWS_READ = 200
 NEWS_S = 86_400.0
 """Deaths that are older are found at their actor."""
-
-ROUTINE = frozenset({WorkerState.HEALTHY.value, WorkerState.UPDATING.value})
-"""States of engines that are no news."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
 """Stretches of time the overview can show, in seconds; None is the whole run."""
@@ -263,7 +258,7 @@ def _newest(run: Run) -> str:
 def _news(run: Run) -> list[Event | Happening]:
     """What was told and who died, newest first; engines that take over a version do so all the time."""
     events = run.store.events_of(TOLD, limit=NEWS_READ)
-    news: list[Event | Happening] = [event for event in events if event.data.get("state") not in ROUTINE]
+    news: list[Event | Happening] = [event for event in events if is_news(event.kind, event.data)]
     for report in all_reports(run.paths.root, time.time() - NEWS_S):
         data = {"reason": report.reason}
         name = report.offender.id
@@ -271,22 +266,19 @@ def _news(run: Run) -> list[Event | Happening]:
     return sorted(news, key=lambda one: -one.unix_s)
 
 
+def _news_of(run: Run, subject: str) -> list[Event]:
+    """The newest about one actor."""
+    events = run.store.events_of(TOLD, subject, NEWS_READ)
+    return [event for event in events if is_news(event.kind, event.data)][:PAGE]
+
+
 def event_in_words(event: Event | Happening) -> str:
     """The data of an event on one line; what is a sentence already stays one."""
     text = event.data.get("text")
     if isinstance(text, str):
         return text
-    told = ((name, value) for name, value in event.data.items() if value not in ("", None))
-    return ", ".join(_field(name, value) for name, value in told)
-
-
-def _field(name: str, value: object) -> str:
-    """`paused_s 2.5`; a moment as a time of day."""
-    if not isinstance(value, float):
-        return f"{name} {value}"
-    if name.endswith("_unix_s"):
-        return f"{name.removesuffix('_unix_s')} {clock(value)}"
-    return f"{name} {value:g}"
+    fields = ((name, value) for name, value in event.data.items() if value not in ("", None))
+    return ", ".join(" ".join(told(name, value)) for name, value in fields)
 
 
 # ---- actors ----
@@ -318,7 +310,7 @@ def actor(name: str) -> Page:
         return render(
             "_happened.html",
             ends=run.ends(found),
-            events=run.store.events_of(TOLD, name),
+            events=_news_of(run, name),
             words=event_in_words,
             load=load,
             about=fields,

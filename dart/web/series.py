@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dart.observe.snapshot import SILENT_S
 from dart.observe.statistics import Score
 from dart.observe.utilisation import Interval, LoadPoint, intervals
 
@@ -12,6 +13,9 @@ Points = tuple[tuple[float, float | None], ...]
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
 """Behind each point of the success curve where there are as many; its 95 % interval is about ±10 %."""
+
+KNOWN_SHARE = 0.25
+"""Of a bin at the end of what was told; of less there is too little to be drawn."""
 
 POINTS_MIN = 4
 """A short run gets points of fewer episodes, so that there are this many that do not overlap."""
@@ -65,26 +69,43 @@ class Slots:
 
 
 def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots) -> Points:
-    """Which share of its slots' time was spent in an activity, in each bin; None where nothing was told."""
+    """Which share of its slots' time was spent in an activity, in each bin; None where nothing was told.
+
+    What happened since the last word of who still gives any is not known, and counts as nothing.
+    """
+    told = [point for point in points if point.actor.startswith(slots.prefix)]
+    until_s = _told_until(told)
     spent_s: defaultdict[int, float] = defaultdict(float)
-    for interval in intervals(point for point in points if point.actor.startswith(slots.prefix)):
-        for index, share in _shares(interval, bins):
+    for interval in intervals(told):
+        for index, share in _shares(interval, bins, until_s):
             spent_s[index] += share * interval.amounts.get(slots.activity, 0.0)
-    whole_s = slots.count * bins.width_s
-    return tuple(
-        (end, min(1.0, spent_s[index] / whole_s) if index in spent_s and whole_s else None)
-        for index, end in enumerate(bins.ends)
-    )
+
+    def used(index: int, end: float) -> float | None:
+        known_s = min(end, until_s) - (end - bins.width_s)
+        if index not in spent_s or not slots.count or known_s < KNOWN_SHARE * bins.width_s:
+            return None
+        return min(1.0, spent_s[index] / (slots.count * known_s))
+
+    return tuple((end, used(index, end)) for index, end in enumerate(bins.ends))
 
 
-def _shares(interval: Interval, bins: Bins) -> Iterable[tuple[int, float]]:
-    """The bins an interval overlaps, and which share of it lies in each."""
+def _told_until(points: Iterable[LoadPoint]) -> float:
+    """The earliest of the last words; who has been silent for long is down, and nobody waits for it."""
+    last: dict[str, float] = {}
+    for point in points:
+        last[point.actor] = max(point.unix_s, last.get(point.actor, 0.0))
+    newest = max(last.values(), default=0.0)
+    return min((unix_s for unix_s in last.values() if unix_s > newest - SILENT_S), default=0.0)
+
+
+def _shares(interval: Interval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
+    """The bins an interval overlaps before a moment, and which share of it lies in each."""
     begins, ends = interval.begins_unix_s, interval.ends_unix_s
     if ends <= begins or ends <= bins.begins_unix_s or begins >= bins.ends_unix_s:
         return
     for index in range(bins.index(begins), bins.index(ends) + 1):
         low = bins.begins_unix_s + index * bins.width_s
-        overlap = min(ends, low + bins.width_s) - max(begins, low)
+        overlap = min(ends, low + bins.width_s, until_s) - max(begins, low)
         if overlap > 0:
             yield index, overlap / (ends - begins)
 

@@ -140,3 +140,28 @@ async def test_a_chart_says_its_figures_at_the_pointer(address: str, page: tuple
     await until(session, "document.querySelector('[data-moment]').textContent !== ''")
 
     assert told == []
+
+
+async def test_a_click_is_no_less_one_because_the_page_changed_while_the_button_was_down(
+    address: str, page: tuple[Session, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, f"{address}tree")
+    link = "document.querySelector('#part-tree a[href$=env-001]')"
+    part = "document.getElementById('part-tree').innerHTML"
+    await session.evaluate(f"window.first = {link}; 0")
+    await until(session, f"{link} !== window.first")  # what the stream tells first is there
+    x, y = await session.evaluate(f"(b => [b.x + 5, b.y + 5])({link}.getBoundingClientRect())")
+    click = {"x": x, "y": y, "button": "left", "clickCount": 1}
+    await session.evaluate(
+        "addEventListener('click', event => { event.preventDefault(); window.clicked = event.target.text; })"
+    )
+
+    await session.post("Input.dispatchMouseEvent", {"type": "mousePressed", **click})
+    await session.evaluate(f"offer({{name: 'tree', html: {part} + '<p>changed</p>'}})")
+    await session.post("Input.dispatchMouseEvent", {"type": "mouseReleased", **click})
+    await until(session, f"{part}.includes('<p>changed</p>')")
+
+    assert await session.evaluate("window.clicked") == "env-001"
+    assert await session.evaluate(f"document.activeElement === {link}"), "it has the focus still"
+    assert told == []

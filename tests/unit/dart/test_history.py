@@ -1,5 +1,6 @@
 """Events and reports as one story."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def test_events_and_deaths_stand_in_order_and_measurements_only_where_asked_for(
     assert kinds(paths, kinds=["load"]) == ["load"]
 
 
+def test_an_engine_that_takes_a_version_over_is_no_news_and_one_that_is_well_again_is(tmp_path: Path) -> None:
+    states = ["healthy", "updating", "healthy", "suspect", "healthy", "updating"]
+    with Store(tmp_path / "store.db") as store:
+        for before, state in pairwise(states):
+            store.record_event("worker_state", "rollout-0", {"state": state, "before": before})
+    paths = RunPaths(tmp_path)
+
+    told = [one.data["state"] for one in history.read_events(paths, Wanted(), 2)]
+
+    assert told == ["suspect", "healthy"]
+    assert kinds(paths, kinds=["worker_state"]) == ["worker_state"] * 5
+
+
 def test_they_are_chosen_by_subject_kind_and_time(paths: RunPaths) -> None:
     assert kinds(paths, subject="env-000") == ["child_terminated"]
     assert kinds(paths, kinds=["paused", "child_terminated"]) == ["paused", "child_terminated"]
@@ -49,6 +63,14 @@ def test_they_are_chosen_by_subject_kind_and_time(paths: RunPaths) -> None:
 
 def test_of_too_many_the_newest_are_shown(paths: RunPaths) -> None:
     assert kinds(paths, limit=2) == ["child_terminated", "starved"]
+
+
+def test_a_moment_is_a_time_of_day() -> None:
+    line = history.in_words(
+        Happening(unix_s=7.0, kind="paused", subject="store", data={"began_unix_s": 3.5, "paused_s": 2.25})
+    )
+
+    assert line.endswith(f"store             began={words.clock(3.5)}  paused_s=2.25")
 
 
 def test_a_line_says_who_and_why(paths: RunPaths) -> None:

@@ -181,6 +181,28 @@ def test_a_lost_rollout_is_seen_as_an_inequality() -> None:
     assert not broken.is_healthy
 
 
+def test_on_a_narrow_screen_lines_end_between_figures() -> None:
+    console = Console(file=io.StringIO(), width=20)
+    console.print(live.Flow(["success 36 %", "updates 4", "staleness 0.6 (p50 1, p95 1)", "x"]))
+
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "success 36 %",
+        "updates 4",
+        "staleness 0.6 (p50 ",
+        "1, p95 1)",
+        "x",
+    ]
+
+
+def test_an_engine_that_takes_a_version_over_degrades_no_run() -> None:
+    loading = actor("rollout-0", ready=False, work="load", work_s=0.3)
+    engine = EngineRow(name="rollout-0", state="updating", version=3, reason="it takes version 4 over")
+    run = replace(SNAPSHOT, actors=(*ACTORS[:3], loading), engines=(engine,))
+
+    assert (run.is_healthy, run.well) == (True, 4)
+    assert not replace(run, engines=(replace(engine, state="suspect"),)).is_healthy
+
+
 def test_the_unwell_come_first_and_say_why() -> None:
     lines = printed(live.actor_table(ACTORS)).splitlines()
 

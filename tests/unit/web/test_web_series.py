@@ -29,7 +29,27 @@ def test_what_was_counted_between_two_words_is_spread_over_their_bins() -> None:
 
     found = shares(*points)
 
-    assert found == [pytest.approx(2.5 / 20), pytest.approx(5 / 20), pytest.approx(2.5 / 20), None]
+    assert found == [pytest.approx(2.5 / 20), pytest.approx(5 / 20), pytest.approx(2.5 / 10), None]
+
+
+def test_the_end_of_the_curve_is_of_the_time_that_was_told_by_all_who_still_tell() -> None:
+    """Each tells every few seconds: the last bin is never told to its end."""
+    points = [
+        load(actor, 1000.0 + wall_s, wall_s, wall_s)
+        for actor, last_s in (("env-000", 35.0), ("env-001", 33.0))
+        for wall_s in (0.0, 10.0, 20.0, 30.0, last_s)
+    ]
+
+    assert shares(*points) == [pytest.approx(1.0)] * 4
+    assert shares(*(one for one in points if one.unix_s <= 1030.0)) == [*[pytest.approx(1.0)] * 3, None]
+
+
+def test_the_time_of_one_that_is_down_is_unused() -> None:
+    points = [load("env-000", 1000.0 + wall_s, wall_s, wall_s) for wall_s in (0.0, 10.0, 20.0, 30.0, 40.0)]
+
+    assert shares(*points, load("env-001", 1010.0, 10.0, 10.0)) == [
+        pytest.approx(share) for share in (1.0, 0.5, 0.5, 0.5)
+    ]
 
 
 def test_a_new_incarnation_counts_from_zero() -> None:
