@@ -226,7 +226,7 @@ def fill_experience_pool(config: Config, paths: RunPaths) -> None:
     """Import the folders of demonstrations; known ones change nothing. Raises UnavailableError, DiskError."""
     pool = config.curation.experience_pool
     if pool.enabled:
-        fill_pool(pool.folders, config.training.policy, paths)
+        fill_pool(pool.folders, config.training.policy, paths, config.context)
 
 
 def final_reserve_s(config: Config) -> float:

@@ -33,6 +33,7 @@ from dart.config_sections import (
     MODELLED,
     POOLS,
     Child,
+    Context,
     Curation,
     Environments,
     Evaluation,
@@ -67,6 +68,7 @@ class Config(Section):
     tasks: Tasks = Tasks()
     environments: Environments = Environments()
     rollout: Rollout = Rollout()
+    context: Context = Context()
     curation: Curation = Curation()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()

@@ -145,6 +145,19 @@ class Rollout(Section):
     """Sampling temperature while training."""
 
 
+class Context(Section):
+    """What a vision-language policy is shown of an episode, and how long it may answer."""
+
+    screenshots: Count = 5
+    """Screenshots in a prompt, the newest included."""
+    turns: Annotated[int, Field(ge=0)] = 35
+    """Past answers in a prompt."""
+    answer_tokens: Count = 500
+    """An answer is cut after so many tokens."""
+    prompt: str = ""
+    """Text file with what the policy is told before the instruction; empty: `dart.policy.uitars.PROMPT`."""
+
+
 class RolloutNumber(Section):
     """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
 
@@ -253,6 +266,15 @@ class Curation(Section):
     """How often an episode may be parked and taken up again before it is played anew."""
 
 
+class Lora(Section):
+    """Training an adapter beside a frozen vision-language policy instead of every weight; needs peft."""
+
+    rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of the adapter; 0: every weight is trained."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """The adapter counts by alpha / rank."""
+
+
 class Training(Section):
     """The optimizer and its loss (DART's step-wise GRPO)."""
 
@@ -281,7 +303,17 @@ class Training(Section):
     warmup_updates: Annotated[int, Field(ge=0)] = 0
     """Updates over which the learning rate rises to `lr`."""
     micro_batch: Count = 32
-    """Step samples in one forward and backward pass."""
+    """Most step samples in one forward and backward pass."""
+    micro_batch_tokens: Annotated[int, Field(ge=0)] = 0
+    """Most tokens in one pass, images and padding included; 0: only micro_batch limits it."""
+    device: str = "auto"
+    """Where a vision-language policy is trained, as torch names it; auto: the GPU where there is one."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What a vision-language policy is computed in; weights that are trained stay float32."""
+    gradient_checkpointing: bool = False
+    """Whether a vision-language policy computes activations twice instead of keeping them."""
+    lora: Lora = Lora()
+    """Training an adapter instead of every weight."""
     threads: Count = 1
     """CPU threads of the trainer."""
     learner: Literal["grpo", "modelled"] = "grpo"

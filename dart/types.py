@@ -68,6 +68,15 @@ class RolloutLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptImage:
+    """One screenshot in the prompt of a vision-language policy."""
+
+    sha256: str
+    tokens: int
+    """It took, as the engine counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One environment step exactly as it was sampled (train-what-was-sampled).
 
@@ -77,7 +86,8 @@ class Step:
 
     screenshot_sha256: str
     prompt_ids: tuple[int, ...]
-    """The text tokens the policy saw (instruction and history), image placeholders included."""
+    """The text tokens the policy saw (instruction and history), image placeholders included: with `images`
+    one each, else all."""
     token_ids: tuple[int, ...]
     """The answer's tokens, end token included."""
     logprobs: tuple[float, ...]
@@ -90,6 +100,8 @@ class Step:
     observe_ms: float
     generate_ms: float
     act_ms: float
+    images: tuple[PromptImage, ...] = ()
+    """The screenshots in the prompt, oldest first; empty where a policy sees `screenshot_sha256` alone."""
 
     @property
     def has_behaviour(self) -> bool:
@@ -145,6 +157,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastStep:
+    """A step before the one that is asked for."""
+
+    screenshot_path: str
+    screenshot_sha256: str
+    token_ids: tuple[int, ...]
+    """Of its answer, as it was sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """What a policy needs to answer one step. The same for a 1 M and a 7 B policy."""
 
@@ -153,8 +175,10 @@ class GenerateRequest:
     screenshot_sha256: str
     instruction: str
     history: tuple[str, ...]
-    """The answers given so far in this episode, oldest first."""
+    """The actions so far in this episode, in the grammar of the screen, oldest first."""
     temperature: float
+    past: tuple[PastStep, ...] = ()
+    """The newest steps so far, oldest first, as many as mail carries (`dart.policy.context`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,3 +191,5 @@ class Generation:
     entropies: tuple[float, ...]
     answer: str
     policy_version: int
+    images: tuple[PromptImage, ...] = ()
+    """See `Step.images`."""

@@ -97,12 +97,14 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 def _import(folder: Path, run_dir: Path | None) -> None:
     from dart.config import load_config
+    from dart.policy.reading import reading_of
     from dart.training.demonstrations import import_demonstrations
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
+    reading = reading_of(config.context)
     with _held(paths, "import") as store:
-        added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs)
+        added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, reading)
         held = [one for one in store.demonstrations() if not one.dropped]
     typer.echo(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
     if idle := sum(one.task_id not in config.tasks.train for one in held):

@@ -23,9 +23,10 @@ from dart.environments.protocol import Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
 from dart.environments.waiting import Interruption
 from dart.observe.load import LoadMeter
+from dart.policy.context import newest_history, newest_past
 from dart.store.blobs import BlobStore
 from dart.store.room import await_room
-from dart.types import GenerateRequest, Generation, Outcome, Step
+from dart.types import GenerateRequest, Generation, Outcome, PastStep, Step
 
 RESET_ATTEMPTS = 2
 
@@ -158,8 +159,9 @@ class Player:
                 screenshot_path=str(self._blobs.path(sha256)),
                 screenshot_sha256=sha256,
                 instruction=progress.seen.instruction,
-                history=tuple(step.answer for step in progress.steps),
+                history=newest_history([step.answer for step in progress.steps]),
                 temperature=progress.task.temperature,
+                past=newest_past([self._past(step) for step in progress.steps]),
             )
         )
         with self._meter.during("engine_wait_s"):
@@ -171,6 +173,13 @@ class Player:
         if not asked.is_done:
             raise Interrupted(progress.steps)
         return asked.result()
+
+    def _past(self, step: Step) -> PastStep:
+        return PastStep(
+            screenshot_path=str(self._blobs.path(step.screenshot_sha256)),
+            screenshot_sha256=step.screenshot_sha256,
+            token_ids=step.token_ids,
+        )
 
     async def _act(self, answer: str) -> Outcome | None:
         """Apply one answer; how the episode ended, or None when it goes on."""
@@ -235,6 +244,7 @@ async def _timed(work: Awaitable[T]) -> tuple[T, float]:
 def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: float, act_ms: float) -> Step:
     return Step(
         screenshot_sha256=sha256,
+        images=generation.images,
         prompt_ids=generation.prompt_ids,
         token_ids=generation.token_ids,
         logprobs=generation.logprobs,

@@ -23,22 +23,32 @@ class CheckpointError(UnavailableError):
 
 def load_policy(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, PromptCodec]:
     """The model in evaluation mode and its codec. Raises `CheckpointError` with the folder and the remedy."""
+    model, processor = load_parts(folder)
+    return model, codec_of(processor)
+
+
+def load_parts(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, GuiPolicyProcessor]:
+    """The model in evaluation mode and its processor. Raises `CheckpointError`."""
     path = Path(folder)
-    with _named_errors(path):
+    with named_errors(path):
         model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
-    return model.eval(), load_codec(path)
+    return model.eval(), _load_processor(path)
 
 
 def load_codec(folder: str | Path) -> PromptCodec:
     """The codec of a checkpoint, without its model. Raises `CheckpointError` with folder and remedy."""
-    path = Path(folder)
-    with _named_errors(path):
-        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
-    return codec_of(processor)
+    return codec_of(_load_processor(Path(folder)))
+
+
+def _load_processor(path: Path) -> GuiPolicyProcessor:
+    with named_errors(path):
+        processor: GuiPolicyProcessor = AutoProcessor.from_pretrained(path, local_files_only=True)
+    return processor
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
+    """What loading a checkpoint can meet, as `CheckpointError` with the folder and the remedy."""
     if not (path / "config.json").is_file():
         raise CheckpointError(
             f"expected a policy checkpoint in {path}, found no config.json: build one with `dartrl pretrain`"

@@ -10,7 +10,6 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 from tokenizers import Tokenizer
 
@@ -30,6 +29,9 @@ from dart.environments.actions import (
     format_action,
     parse_action,
 )
+from dart.policy.context import Screenshot
+from dart.policy.frames import Frame
+from dart.policy.interface import PixelFrameError, Pixels, Prompt, Screen
 from dart.policy.vocabulary import (
     ACTIONS,
     ANSWER,
@@ -50,15 +52,18 @@ from dart.policy.vocabulary import (
     x_token,
     y_token,
 )
+from dart.types import GenerateRequest
 
 HISTORY_ANSWERS = 4
 """How many past answers a prompt shows, the latest first."""
 
-Pixels = npt.NDArray[np.uint8]
-
-
-class PixelFrameError(ValueError):
-    """A screenshot is no image, or not of the size the policy was made for."""
+FRAME = Frame(
+    width_px=FRAME_WIDTH_PX,
+    height_px=FRAME_HEIGHT_PX,
+    shown_width_px=FRAME_WIDTH_PX,
+    shown_height_px=FRAME_HEIGHT_PX,
+)
+"""This policy sees the screen as it is."""
 
 
 class PromptCodec:
@@ -66,6 +71,9 @@ class PromptCodec:
 
     `image_tokens` is the number of placeholders one screenshot takes in a prompt.
     """
+
+    never_sampled: tuple[int, ...] = ()
+    """None: its answers may hold any token."""
 
     def __init__(self, tokenizer: Tokenizer, image_tokens: int) -> None:
         self._text = Tokenizer.from_str(tokenizer.to_str())
@@ -109,6 +117,28 @@ class PromptCodec:
         except (ValueError, IndexError):
             return self._spell(ids)
         return text
+
+    # ---- the interface it shares with other policies (`dart.policy.interface.Codec`) ----
+
+    def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
+        """The screenshot of now alone."""
+        return (Screenshot(request.screenshot_path, request.screenshot_sha256),)
+
+    def screen(self, sha256: str, png: bytes) -> Screen:
+        """A screenshot as it is. Raises PixelFrameError."""
+        return Screen(sha256, load_pixels(png), FRAME)
+
+    def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
+        """See `encode_prompt`."""
+        return Prompt(tuple(self.encode_prompt(request.instruction, request.history)))
+
+    def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
+        """See `encode_answer`."""
+        return self.encode_answer(action_text, instruction)
+
+    def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
+        """See `decode_answer`."""
+        return self.decode_answer(token_ids, instruction)
 
     def _encode_text(self, text: str) -> list[int]:
         return self._text.encode(text, add_special_tokens=False).ids

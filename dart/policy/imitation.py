@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dart.errors import UnavailableError
-from dart.policy.codec import Pixels, PromptCodec, load_pixels
+from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.interface import Pixels
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import pad_left, pad_right
 

@@ -58,18 +58,13 @@ def sample(
     drawn: list[tuple[Tensor, Tensor, Tensor]] = []
     running = torch.ones(len(prompts), dtype=torch.bool)
     while len(drawn) < max_new_tokens:
-        token, logprob, entropy = _draw(out.logits[:, -1], temperature, generator)
+        token, logprob, entropy = draw_tokens(out.logits[:, -1], temperature, generator)
         drawn.append((token, logprob, entropy))
         running &= token != config.eos_token_id
         if not running.any():
             break
         out = model(token[:, None], past_key_values=_cache(out.past_key_values), logits_to_keep=1)
-    tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
-    lengths = [_length(row, config.eos_token_id) for row in tokens]
-    return [
-        SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
-        for i, n in enumerate(lengths)
-    ]
+    return drawn_answers(drawn, config.eos_token_id)
 
 
 def answer_logprobs(
@@ -127,7 +122,9 @@ def _temperatures(temperatures: float | Sequence[float], batch: int) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
 
-def _draw(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def draw_tokens(
+    logits: Tensor, temperature: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     """Token, log-prob and entropy [B] each, of logits [B, V]; the mode and zeros where temperature is 0."""
     greedy = temperature == 0
     logp = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
@@ -136,6 +133,16 @@ def _draw(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> tu
     logprob = logp.gather(1, token[:, None]).squeeze(1)
     entropy = -(logp.exp() * logp).sum(-1)
     return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
+
+
+def drawn_answers(drawn: Sequence[tuple[Tensor, Tensor, Tensor]], eos_id: int) -> list[SampledAnswer]:
+    """The answers of a batch from what was drawn for all of it at each position, each up to its end."""
+    tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
+    lengths = [_length(row, eos_id) for row in tokens]
+    return [
+        SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
+        for i, n in enumerate(lengths)
+    ]
 
 
 def _cache(cache: PolicyCache | None) -> PolicyCache:

@@ -286,6 +286,9 @@ class RolloutActor(Actor):
             from dart.modelled.engine import ModelledEngine
 
             return ModelledEngine(folder, version, modelled=self._config.modelled, seed=seed)
+        from dart.policy.reading import reading_of
         from dart.rollout.engine import TransformersEngine
 
-        return TransformersEngine(folder, version, threads=self._config.rollout.threads, seed=seed)
+        reading = reading_of(self._config.context)
+        threads = self._config.rollout.threads
+        return TransformersEngine(folder, version, threads=threads, seed=seed, reading=reading)

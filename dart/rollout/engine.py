@@ -1,4 +1,4 @@
-"""The engine that runs a checkpoint in this process on the CPU (`dart.rollout.protocol.Engine`).
+"""The engine that runs a checkpoint in this process by transformers (`dart.rollout.protocol.Engine`).
 
 Screenshots and instructions in, sampled answers with their log-probs out. What it returns is the record
 training uses: token ids are never made again from text.
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from dart.policy.checkpoint import load_policy
-from dart.policy.codec import load_pixels
-from dart.policy.sampling import MAX_ANSWER_TOKENS, sample
+from dart.policy.context import Screenshot
+from dart.policy.interface import Codec, Screen
+from dart.policy.load import Holding, load
+from dart.policy.reading import Reading
 from dart.rollout.verify import verify_policy
 from dart.types import GenerateRequest, Generation
 
@@ -24,7 +24,7 @@ class EngineError(RuntimeError):
 
 
 class TransformersEngine:
-    """A checkpoint loaded by transformers, sampling on the CPU. One thread calls it.
+    """A checkpoint of any kind loaded by transformers. One thread calls it.
 
     Who shares a batch changes no answer's probabilities (to rounding); the draws come from one
     generator seeded with `seed`.
@@ -37,14 +37,16 @@ class TransformersEngine:
         *,
         threads: int = 1,
         seed: int = 0,
-        max_answer_tokens: int = MAX_ANSWER_TOKENS,
-        cached_screenshots: int = 256,
+        reading: Reading | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        """reading, holding   how a vision-language policy is shown an episode and held in memory"""
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
-        self._max_answer_tokens = max_answer_tokens
-        self._screens = ScreenCache(cached_screenshots)
+        self._reading = reading
+        self._holding = holding
         self.load(folder, version)
+        self._screens = ScreenCache(self._policy.codec)
 
     @property
     def version(self) -> int:
@@ -57,31 +59,33 @@ class TransformersEngine:
         Raises CorruptCheckpoint or CheckpointError; then the old policy stays.
         """
         verify_policy(folder, version)
-        self._model, self._codec = load_policy(folder)
+        self._policy = load(folder, self._reading, self._holding)
         self._version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
 
         Raises EngineError when a screenshot is missing or not what its hash says, PixelFrameError when
-        it is not of the policy's size.
+        it is of a size the policy cannot look at.
         """
         if not requests:
             return []
-        prompts = [self._codec.encode_prompt(request.instruction, request.history) for request in requests]
-        pixels = torch.stack([self._screens.pixels(request) for request in requests])
+        codec = self._policy.codec
+        screens = [[self._screens.screen(shown) for shown in codec.shown(request)] for request in requests]
+        prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
         temperatures = [request.temperature for request in requests]
-        answers = sample(self._model, prompts, pixels, temperatures, self._generator, self._max_answer_tokens)
+        answers = self._policy.sample(prompts, screens, temperatures, self._generator)
         return [
             Generation(
-                prompt_ids=tuple(prompt),
+                prompt_ids=prompt.token_ids,
+                images=prompt.images,
                 token_ids=answer.token_ids,
                 logprobs=answer.logprobs,
                 entropies=answer.entropies,
-                answer=self._codec.decode_answer(answer.token_ids, request.instruction),
+                answer=codec.understand(answer.token_ids, request.instruction, row[-1].frame),
                 policy_version=self._version,
             )
-            for request, prompt, answer in zip(requests, prompts, answers, strict=True)
+            for request, prompt, row, answer in zip(requests, prompts, screens, answers, strict=True)
         ]
 
 
@@ -91,33 +95,33 @@ class ScreenCache:
     The rollouts of a group start from one screen, and a click that changes nothing shows it again.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, codec: Codec, capacity: int = 256) -> None:
+        self._codec = codec
         self._capacity = capacity
-        self._screens: OrderedDict[str, Tensor] = OrderedDict()
+        self._screens: OrderedDict[str, Screen] = OrderedDict()
 
-    def pixels(self, request: GenerateRequest) -> Tensor:
-        """uint8 [H, W, 3] of the request's screenshot, proven by its hash."""
-        name = request.screenshot_sha256
-        if name not in self._screens:
-            self._screens[name] = torch.from_numpy(load_pixels(_read_screenshot(request)))
-        self._screens.move_to_end(name)
-        found = self._screens[name]
+    def screen(self, shown: Screenshot) -> Screen:
+        """The screenshot as the policy sees it, proven by its hash. Raises EngineError, PixelFrameError."""
+        if shown.sha256 not in self._screens:
+            self._screens[shown.sha256] = self._codec.screen(shown.sha256, _read_screenshot(shown))
+        self._screens.move_to_end(shown.sha256)
+        found = self._screens[shown.sha256]
         if len(self._screens) > self._capacity:
             self._screens.popitem(last=False)
         return found
 
 
-def _read_screenshot(request: GenerateRequest) -> bytes:
+def _read_screenshot(shown: Screenshot) -> bytes:
     try:
-        data = Path(request.screenshot_path).read_bytes()
+        data = Path(shown.path).read_bytes()
     except FileNotFoundError as missing:
         raise EngineError(
-            f"screenshot {request.screenshot_path} is missing: its environment must write it before it asks"
+            f"screenshot {shown.path} is missing: its environment must write it before it asks"
         ) from missing
     found = hashlib.sha256(data).hexdigest()
-    if found != request.screenshot_sha256:
+    if found != shown.sha256:
         raise EngineError(
-            f"screenshot {request.screenshot_path} hashes to {found}, expected {request.screenshot_sha256}:"
+            f"screenshot {shown.path} hashes to {found}, expected {shown.sha256}:"
             " take the screenshot again, and check the disk that holds the run's blobs"
         )
     return data

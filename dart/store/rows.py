@@ -14,7 +14,7 @@ import msgpack
 from sqlalchemy import Row
 
 from dart.store.errors import StoreConflict
-from dart.types import Demonstration, Outcome, Step, Trajectory
+from dart.types import Demonstration, Outcome, PromptImage, Step, Trajectory
 
 Values = dict[str, Any]
 
@@ -50,6 +50,7 @@ def step_rows(trajectory: Trajectory) -> list[Values]:
 def step_row(step: Step) -> Values:
     return {
         "screenshot_sha256": step.screenshot_sha256,
+        "images": msgpack.packb([(image.sha256, image.tokens) for image in step.images]),
         "prompt_ids": msgpack.packb(step.prompt_ids),
         "token_ids": msgpack.packb(step.token_ids),
         "logprobs": msgpack.packb(step.logprobs),
@@ -117,11 +118,23 @@ def pack_steps(steps: Sequence[Step]) -> bytes:
 
 
 def unpack_steps(blob: bytes) -> tuple[Step, ...]:
-    """The steps that `pack_steps` packed."""
+    """The steps that `pack_steps` packed, also before a step had images."""
     names = [field.name for field in dataclasses.fields(Step)]
     return tuple(
-        Step(**dict(zip(names, values, strict=True))) for values in msgpack.unpackb(blob, use_list=False)
+        _with_images(Step(**dict(zip(names, values, strict=False))))
+        for values in msgpack.unpackb(blob, use_list=False)
     )
+
+
+def _with_images(step: Step) -> Step:
+    """`images` as plain data made what it was."""
+    if not step.images:
+        return step
+    return dataclasses.replace(step, images=_images(step.images))
+
+
+def _images(plain: Iterable[Any]) -> tuple[PromptImage, ...]:
+    return tuple(PromptImage(sha256=sha256, tokens=tokens) for sha256, tokens in plain)
 
 
 def read_trajectory(row: Row[Any], steps: Iterable[Row[Any]]) -> Trajectory:
@@ -144,6 +157,7 @@ def read_trajectory(row: Row[Any], steps: Iterable[Row[Any]]) -> Trajectory:
 def read_step(row: Row[Any]) -> Step:
     return Step(
         screenshot_sha256=row.screenshot_sha256,
+        images=_images(unpack(row.images)),
         prompt_ids=unpack(row.prompt_ids),
         token_ids=unpack(row.token_ids),
         logprobs=unpack(row.logprobs),
@@ -190,6 +204,11 @@ def check_steps(name: str, steps: Sequence[Step]) -> None:
 def check_step(name: str, step: Step, *, imported: bool = False) -> None:
     if not step.token_ids:
         raise StoreConflict(f"{name}: the answer has no tokens")
+    if step.images and step.images[-1].sha256 != step.screenshot_sha256:
+        raise StoreConflict(
+            f"{name}: the last image of its prompt is {step.images[-1].sha256}, "
+            f"its own screenshot is {step.screenshot_sha256}"
+        )
     if imported and not step.logprobs and not step.entropies:
         return
     check_figures(name, "logprobs", step.logprobs, len(step.token_ids))

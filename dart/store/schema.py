@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 """The newest migration; a test asserts that it is."""
 
 metadata = MetaData()
@@ -111,7 +111,10 @@ steps = Table(
     Column("observe_ms", Float, nullable=False),
     Column("generate_ms", Float, nullable=False),
     Column("act_ms", Float, nullable=False),
-    comment="the four lists are MessagePack arrays",
+    Column(
+        "images", LargeBinary, comment="sha256 and tokens of each in the prompt; null before there were any"
+    ),
+    comment="the five lists are MessagePack arrays",
 )
 
 parked = Table(
@@ -160,6 +163,7 @@ pool_steps = Table(
     Column("observe_ms", Float, nullable=False),
     Column("generate_ms", Float, nullable=False),
     Column("act_ms", Float, nullable=False),
+    Column("images", LargeBinary),
 )
 
 group_demonstrations = Table(

@@ -7,7 +7,7 @@ tokenised again. Steps of demonstrations have no behaviour log-probs.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -114,10 +114,18 @@ def pad_answers(samples: Sequence[StepSample]) -> PaddedAnswers:
     )
 
 
-def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """`items` in order, `size` at a time, the last one shorter."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def within(items: Sequence[T], size: int, budget: int, tokens: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """`items` in order, at most `size` at a time and, with a `budget`, so that none has more than that many
+    tokens when all are as long as its longest; an item beyond it goes alone."""
+    start = longest = 0
+    for index, item in enumerate(items):
+        longest = max(longest, tokens(item)) if budget else 0
+        count = index - start
+        if count and (count == size or (count + 1) * longest > budget > 0):
+            yield items[start:index]
+            start, longest = index, tokens(item) if budget else 0
+    if items:
+        yield items[start:]
 
 
 def split_evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:

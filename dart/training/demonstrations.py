@@ -23,14 +23,17 @@ from typing import Annotated, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
+from dart.config_sections import Context
 from dart.environments.actions import ActionParseError
 from dart.environments.seeds import is_held_out
 from dart.errors import DartError, DiskError, UnavailableError
-from dart.policy.checkpoint import load_codec
-from dart.policy.codec import PixelFrameError, PromptCodec, load_pixels
+from dart.policy.context import newest_history, newest_past
+from dart.policy.interface import Codec, PixelFrameError, Screen
+from dart.policy.load import load_codec
+from dart.policy.reading import Reading, reading_of
 from dart.store.blobs import BlobStore
 from dart.store.store import Store
-from dart.types import Demonstration, Step
+from dart.types import Demonstration, GenerateRequest, PastStep, Step
 
 FILE = "demonstrations.jsonl"
 
@@ -60,23 +63,26 @@ class _Episode(BaseModel):
     steps: Annotated[list[_PlayedStep], Field(min_length=1)]
 
 
-def import_demonstrations(store: Pool, folder: Path, policy: Path, blobs: Path) -> tuple[int, int]:
+def import_demonstrations(
+    store: Pool, folder: Path, policy: Path, blobs: Path, reading: Reading | None = None
+) -> tuple[int, int]:
     """Add the successes in `folder` to the pool; how many were new, and how many it held already.
 
-    policy   checkpoint whose codec makes the token ids
-    blobs    the run's screenshots
+    policy    checkpoint whose codec makes the token ids
+    blobs     the run's screenshots
+    reading   how a vision-language policy is shown an episode
 
     All of the folder or nothing. Raises BadDemonstrations naming the line, CheckpointError, StoreUnavailable.
     """
     blob_store = BlobStore(blobs)
-    demonstrations = read_demonstrations(folder, load_codec(policy))
+    demonstrations = read_demonstrations(folder, load_codec(policy, reading))
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
         blob_store.put(screenshot_path(folder, name).read_bytes())
     added = store.add_demonstrations(demonstrations)
     return added, len(demonstrations) - added
 
 
-def read_demonstrations(folder: Path, codec: PromptCodec) -> tuple[Demonstration, ...]:
+def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]:
     """Every success in `folder`, its screenshots checked. Raises BadDemonstrations."""
     path = folder / FILE
     try:
@@ -116,14 +122,13 @@ def _numbered(
         )
 
 
-def _demonstration(line: str, folder: Path, codec: PromptCodec) -> Demonstration:
+def _demonstration(line: str, folder: Path, codec: Codec) -> Demonstration:
     episode = _Episode.model_validate_json(line)
     if is_held_out(episode.seed):
         raise BadDemonstrations(
             f"seed {episode.seed} of {episode.task_id} is kept for evaluation; training must not see it"
         )
-    for step in episode.steps:
-        _check_screenshot(screenshot_path(folder, step.screenshot_sha256), step.screenshot_sha256)
+    screens = [_screen(folder, step.screenshot_sha256, codec) for step in episode.steps]
     return Demonstration(
         pool_id=0,
         task_id=episode.task_id,
@@ -131,20 +136,34 @@ def _demonstration(line: str, folder: Path, codec: PromptCodec) -> Demonstration
         origin=episode.origin,
         instruction=episode.instruction,
         reward=episode.reward,
-        steps=tuple(_steps(episode, codec)),
+        steps=tuple(_steps(episode, screens, folder, codec)),
     )
 
 
-def _steps(episode: _Episode, codec: PromptCodec) -> Iterator[Step]:
+def _steps(episode: _Episode, screens: Sequence[Screen], folder: Path, codec: Codec) -> Iterator[Step]:
+    """What the engine would have been asked, and the answer in its tokens."""
+    by_name = {screen.sha256: screen for screen in screens}
     history: list[str] = []
-    for played in episode.steps:
-        prompt_ids = codec.encode_prompt(episode.instruction, history)
-        token_ids = codec.encode_answer(played.action, episode.instruction)
-        history.append(codec.decode_answer(token_ids, episode.instruction))
+    past: list[PastStep] = []
+    for played, screen in zip(episode.steps, screens, strict=True):
+        path = str(screenshot_path(folder, screen.sha256))
+        request = GenerateRequest(
+            screenshot_path=path,
+            screenshot_sha256=screen.sha256,
+            instruction=episode.instruction,
+            history=newest_history(history),
+            temperature=1.0,
+            past=newest_past(past),
+        )
+        prompt = codec.prompt(request, [by_name[shown.sha256] for shown in codec.shown(request)])
+        token_ids = tuple(codec.say(played.action, episode.instruction, screen.frame))
+        history.append(codec.understand(token_ids, episode.instruction, screen.frame))
+        past.append(PastStep(screenshot_path=path, screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(
-            screenshot_sha256=played.screenshot_sha256,
-            prompt_ids=tuple(prompt_ids),
-            token_ids=tuple(token_ids),
+            screenshot_sha256=screen.sha256,
+            prompt_ids=prompt.token_ids,
+            images=prompt.images,
+            token_ids=token_ids,
             logprobs=(),
             entropies=(),
             answer=history[-1],
@@ -155,7 +174,8 @@ def _steps(episode: _Episode, codec: PromptCodec) -> Iterator[Step]:
         )
 
 
-def _check_screenshot(path: Path, sha256: str) -> None:
+def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
+    path = screenshot_path(folder, sha256)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -163,7 +183,7 @@ def _check_screenshot(path: Path, sha256: str) -> None:
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise BadDemonstrations(f"screenshot {path} is not what its name says: its sha256 is {found}")
-    load_pixels(content)
+    return codec.screen(sha256, content)
 
 
 def main() -> None:
@@ -173,11 +193,13 @@ def main() -> None:
     parser.add_argument("blobs", type=Path, help="the run's blobs")
     parser.add_argument("policy", type=Path, help="checkpoint whose codec makes the token ids")
     parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--context", default="{}", help="the section [context] as JSON")
     options = parser.parse_args()
     try:
+        reading = reading_of(Context.model_validate_json(options.context))
         with Store(options.store) as store:
             counts = [
-                import_demonstrations(store, folder, options.policy, options.blobs)
+                import_demonstrations(store, folder, options.policy, options.blobs, reading)
                 for folder in options.folders
             ]
     except DartError as error:

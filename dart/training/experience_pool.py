@@ -10,23 +10,32 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dart.config_sections import Context
 from dart.errors import DiskError, UnavailableError
 from dart.rundir import RunPaths
 
 DEADLINE_S = 600.0
 
 
-def fill_pool(folders: Sequence[Path], policy: Path, paths: RunPaths) -> tuple[int, int]:
+def fill_pool(
+    folders: Sequence[Path], policy: Path, paths: RunPaths, context: Context | None = None
+) -> tuple[int, int]:
     """Import folders of demonstrations into a run at rest: how many were new, how many were known.
+
+    context   what a vision-language policy is shown, where that is not the default
 
     Raises UnavailableError or DiskError with what is wrong and what to do.
     """
     if not folders:
         return 0, 0
     command = [sys.executable, "-m", "dart.training.demonstrations", paths.store, paths.blobs, policy]
+    how = ["--context", context.model_dump_json()] if context not in (None, Context()) else []
     try:
         ended = subprocess.run(
-            [str(part) for part in (*command, *folders)], capture_output=True, text=True, timeout=DEADLINE_S
+            [str(part) for part in (*command, *folders, *how)],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(

@@ -9,29 +9,30 @@ import copy
 import io
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoProcessor
 
-from dart.policy.checkpoint import load_policy
-from dart.policy.codec import load_pixels
-from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.interface import Screen, screenshots_of
+from dart.policy.load import Holding, load
+from dart.policy.policy import Scorer
 from dart.store.blobs import BlobStore
-from dart.training.batch import StepSample, chunks, pad_answers, split_evenly, step_samples
+from dart.training.batch import StepSample, pad_answers, split_evenly, step_samples, within
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.loss import LossConfig, TokenBatch, dart_loss, sequence_mean_token_mean
 from dart.training.mismatch import MismatchTally
 from dart.training.refusal import NonFiniteUpdate, NothingToLearn
-from dart.training.scoring import prefix_of, score_steps
-from dart.types import Group
+from dart.training.scoring import prefix_of
+from dart.types import Group, Step
 
 OPTIMIZER_FILE = "optimizer.pt"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,10 @@ class LearnerConfig:
     """Optimizer steps per update; the samples are split among them at random."""
     micro_batch: int = 32
     """Samples per forward and backward pass; bounds memory, changes nothing else."""
+    micro_batch_tokens: int = 0
+    """Tokens per pass, padding included; 0: no bound."""
+    holding: Holding = field(default_factory=lambda: Holding(is_trained=True))
+    """How a vision-language policy is held in memory."""
     threads: int = 1
     seed: int = 0
 
@@ -129,11 +134,11 @@ class Learner:
         torch.set_num_threads(config.threads)
         self.config = config
         self.version = 0 if resume is None else resume.state.version
-        self._processor = AutoProcessor.from_pretrained(base, local_files_only=True)
-        self._model, _ = load_policy(base if resume is None else resume.folder)
-        self._reference = load_policy(base)[0].requires_grad_(False) if config.kl_beta > 0 else None
+        folder = None if resume is None else resume.folder
+        self._policy = load(base, holding=config.holding, resume=folder)
+        self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(),
+            self._policy.trained(),
             lr=config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
@@ -143,11 +148,16 @@ class Learner:
             state = torch.load(resume.folder / OPTIMIZER_FILE, weights_only=True)
             self._optimizer.load_state_dict(state)
 
+    def _base_policy(self, folder: Path) -> Scorer:
+        """What the KL term holds the policy to: part of it, or a frozen copy."""
+        known = self._policy.base()
+        return known or load(folder, holding=replace(self.config.holding, is_trained=False))
+
     def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateReport:
         """Train on the groups' steps once and make the next version.
 
-        Raises NothingToLearn, NonFiniteUpdate, MalformedStep, BlobMissing, BlobCorrupt; after each the
-        policy, the optimizer and the version are as before.
+        Raises NothingToLearn, NonFiniteUpdate, MalformedStep, ForeignPrompt, BlobMissing, BlobCorrupt; after
+        each the policy, the optimizer and the version are as before.
         """
         started = time.perf_counter()
         samples = step_samples(groups, self.config.entropy_quantile)
@@ -156,10 +166,10 @@ class Learner:
             raise NothingToLearn(
                 f"none of {len(groups)} groups has rewards that differ and a step to train on; collect more"
             )
-        pixels = _read_pixels(kept, blobs_dir)
+        screens = self._screens(kept, blobs_dir)
         mismatch = MismatchTally(self.config.tis_cap)
-        scored = self._scored(kept, pixels)
-        terms, grad_norms = self._optimize(scored, pixels, len(kept) / samples.steps, mismatch)
+        scored = self._scored(kept, screens)
+        terms, grad_norms = self._optimize(scored, screens, len(kept) / samples.steps, mismatch)
         figures: dict[str, Any] = {**terms, **mismatch.figures()}
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
@@ -193,15 +203,23 @@ class Learner:
         torch.save(self._optimizer.state_dict(), optimizer)
         (folder / OPTIMIZER_FILE).write_bytes(optimizer.getbuffer())
         try:
-            self._model.save_pretrained(folder)
+            self._policy.save(folder)
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
-        self._processor.save_pretrained(folder)
 
-    def _scored(self, samples: Sequence[StepSample], pixels: Mapping[str, Tensor]) -> list[_Scored]:
+    def _screens(self, samples: Sequence[StepSample], blobs_dir: Path) -> dict[str, Screen]:
+        """Every screenshot of the batch once, by sha256; each prompt is held against them."""
+        names = {name for sample in samples for name in screenshots_of(sample.step)}
+        blobs = BlobStore(blobs_dir)
+        screens = {name: self._policy.codec.screen(name, blobs.read(name)) for name in sorted(names)}
+        for sample in samples:
+            self._policy.check(sample.step, screens)
+        return screens
+
+    def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
         """With one optimizer step the old policy is the policy itself, and no extra pass is made."""
-        old = self._logprobs(self._model, samples, pixels) if self.config.minibatches > 1 else None
-        reference = self._logprobs(self._reference, samples, pixels) if self._reference is not None else None
+        old = self._logprobs(self._policy, samples, screens) if self.config.minibatches > 1 else None
+        reference = self._logprobs(self._reference, samples, screens) if self._reference is not None else None
         return [
             _Scored(
                 sample,
@@ -213,17 +231,25 @@ class Learner:
 
     @torch.no_grad()
     def _logprobs(
-        self, model: GuiPolicyForImageTextToText, samples: Sequence[StepSample], pixels: Mapping[str, Tensor]
+        self, policy: Scorer, samples: Sequence[StepSample], screens: Mapping[str, Screen]
     ) -> list[Tensor]:
         rows: list[Tensor] = []
-        for chunk in chunks(samples, self.config.micro_batch):
+        for chunk in self._micro_batches(samples, lambda sample: sample.step):
             steps = [sample.step for sample in chunk]
-            scores = score_steps(model, steps, pixels, self.config.temperature)
+            scores = policy.score(steps, screens, self.config.temperature)
             rows += [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
         return rows
 
+    def _micro_batches(self, items: Sequence[T], step_of: Callable[[T], Step]) -> Iterator[Sequence[T]]:
+        return within(
+            items,
+            self.config.micro_batch,
+            self.config.micro_batch_tokens,
+            lambda item: self._policy.tokens(step_of(item)),
+        )
+
     def _optimize(
-        self, scored: list[_Scored], pixels: Mapping[str, Tensor], share: float, mismatch: MismatchTally
+        self, scored: list[_Scored], screens: Mapping[str, Screen], share: float, mismatch: MismatchTally
     ) -> tuple[dict[str, float], list[float]]:
         """All optimizer steps of an update, or none of them.
 
@@ -236,9 +262,9 @@ class Learner:
         grad_norms: list[float] = []
         try:
             for minibatch in split_evenly(shuffled, self.config.minibatches):
-                chosen = sorted(minibatch, key=lambda item: prefix_of(item.sample.step))
-                for chunk in chunks(chosen, self.config.micro_batch):
-                    terms = self._backward(chunk, pixels, share * len(chunk) / len(minibatch), mismatch)
+                chosen = sorted(minibatch, key=lambda item: self._policy.order(item.sample.step))
+                for chunk in self._micro_batches(chosen, lambda item: item.sample.step):
+                    terms = self._backward(chunk, screens, share * len(chunk) / len(minibatch), mismatch)
                     _add_means(sums, terms, len(chunk) / len(scored))
                 grad_norms.append(self._step())
         except NonFiniteUpdate:
@@ -250,10 +276,10 @@ class Learner:
         return sums, grad_norms
 
     def _backward(
-        self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor], weight: float, mismatch: MismatchTally
+        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen], weight: float, mismatch: MismatchTally
     ) -> dict[str, float]:
         """Adds `weight` times the loss's gradient over a micro-batch to what is there; the diagnostics."""
-        batch, entropies = self._token_batch(chunk, pixels)
+        batch, entropies = self._token_batch(chunk, screens)
         terms = dart_loss(batch, self.config.loss)
         self._refuse_non_finite("loss", terms.loss)
         (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
@@ -264,7 +290,7 @@ class Learner:
 
     def _step(self) -> float:
         """One optimizer step with the gradient that was added up; returns its norm before clipping."""
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self._policy.trained(), self.config.max_grad_norm)
         self._refuse_non_finite("gradient norm", norm)
         self._set_learning_rate()
         self._optimizer.step()
@@ -272,12 +298,12 @@ class Learner:
         return float(norm)
 
     def _token_batch(
-        self, chunk: Sequence[_Scored], pixels: Mapping[str, Tensor]
+        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen]
     ) -> tuple[TokenBatch, Tensor]:
         """What the objective needs of a micro-batch, and the policy's entropies without gradient."""
         samples = [item.sample for item in chunk]
         steps = [sample.step for sample in samples]
-        scores = score_steps(self._model, steps, pixels, self.config.temperature)
+        scores = self._policy.score(steps, screens, self.config.temperature)
         answers = pad_answers(samples)
         batch = TokenBatch(
             logp=scores.logprobs,
@@ -301,19 +327,15 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, done)
 
-    def _snapshot(self) -> tuple[Any, Any]:
-        return copy.deepcopy((self._model.state_dict(), self._optimizer.state_dict()))
+    def _snapshot(self) -> tuple[list[Tensor], Any]:
+        weights = [weight.detach().clone() for weight in self._policy.trained()]
+        return weights, copy.deepcopy(self._optimizer.state_dict())
 
-    def _restore(self, snapshot: tuple[Any, Any]) -> None:
-        self._model.load_state_dict(snapshot[0])
+    @torch.no_grad()
+    def _restore(self, snapshot: tuple[list[Tensor], Any]) -> None:
+        for weight, before in zip(self._policy.trained(), snapshot[0], strict=True):
+            weight.copy_(before)
         self._optimizer.load_state_dict(snapshot[1])
-
-
-def _read_pixels(samples: Sequence[StepSample], blobs_dir: Path) -> dict[str, Tensor]:
-    """Every screenshot of the batch once: uint8 [H, W, 3] by sha256."""
-    names = {sample.step.screenshot_sha256 for sample in samples}
-    blobs = BlobStore(blobs_dir)
-    return {name: torch.from_numpy(load_pixels(blobs.read(name))) for name in sorted(names)}
 
 
 def _padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:

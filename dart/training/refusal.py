@@ -7,6 +7,7 @@ again, so that damage costs what it touches and not the run.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dart.policy.interface import ForeignPrompt, screenshots_of
 from dart.store.errors import BlobDamage
 from dart.training.advantage import members
 from dart.types import Group, Step
@@ -44,10 +45,10 @@ class NonFiniteUpdate(RuntimeError):
         )
 
 
-Refused = MalformedStep | NothingToLearn | NonFiniteUpdate | BlobDamage
+Refused = MalformedStep | ForeignPrompt | NothingToLearn | NonFiniteUpdate | BlobDamage
 """What may be wrong with a batch."""
 
-REFUSED = (MalformedStep, NothingToLearn, NonFiniteUpdate, BlobDamage)
+REFUSED = (MalformedStep, ForeignPrompt, NothingToLearn, NonFiniteUpdate, BlobDamage)
 """The same, to be caught."""
 
 
@@ -76,8 +77,8 @@ def blame(error: Refused, groups: Sequence[Group]) -> Blame:
     """The groups, and the demonstrations among them, that hold what the error names; else all groups."""
     match error:
         case BlobDamage():
-            return _holders(groups, lambda step: step.screenshot_sha256 == error.sha256, "damaged_screenshot")
-        case MalformedStep():
+            return _holders(groups, lambda step: error.sha256 in screenshots_of(step), "damaged_screenshot")
+        case MalformedStep() | ForeignPrompt():
             return _holders(groups, lambda step: step == error.step, "malformed_step")
         case NothingToLearn():
             return _everybody(groups, "nothing_to_learn")

@@ -63,6 +63,7 @@ def remove_uncommitted(checkpoints: Path, committed_version: int) -> None:
 
 def learner_config(config: Config) -> "LearnerConfig":
     """The learner's settings from the configuration."""
+    from dart.policy.load import Holding
     from dart.training.learner import LearnerConfig
 
     training, curation = config.training, config.curation
@@ -79,6 +80,16 @@ def learner_config(config: Config) -> "LearnerConfig":
         minibatches=training.minibatches,
         warmup_updates=training.warmup_updates,
         micro_batch=training.micro_batch,
+        micro_batch_tokens=training.micro_batch_tokens,
+        holding=Holding(
+            device=training.device,
+            precision=training.precision,
+            is_trained=True,
+            gradient_checkpointing=training.gradient_checkpointing,
+            lora_rank=training.lora.rank,
+            lora_alpha=training.lora.alpha,
+            seed=config.run.seed,
+        ),
         threads=training.threads,
         seed=config.run.seed,
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dart.policy.checkpoint import CheckpointError, load_policy, save_policy
+from dart.policy.checkpoint import CheckpointError, load_codec, load_policy, save_policy
 from dart.policy.codec import PixelFrameError, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
@@ -168,13 +168,14 @@ def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp
         TransformersEngine(folders[0], 0).generate([request(tmp_path, width=80)])
 
 
-def test_screens_seen_again_are_not_read_again(tmp_path: Path) -> None:
-    cache = ScreenCache(capacity=2)
-    first, second, third = (request(tmp_path, seed) for seed in range(3))
-    seen = cache.pixels(first)
-    Path(first.screenshot_path).unlink()
-    assert cache.pixels(first) is seen
-    cache.pixels(second)
-    cache.pixels(third)
+def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    codec = load_codec(folders[0])
+    cache = ScreenCache(codec, capacity=2)
+    first, second, third = (codec.shown(request(tmp_path, seed))[0] for seed in range(3))
+    seen = cache.screen(first)
+    Path(first.path).unlink()
+    assert cache.screen(first) is seen
+    cache.screen(second)
+    cache.screen(third)
     with pytest.raises(EngineError, match="is missing"):
-        cache.pixels(first)
+        cache.screen(first)

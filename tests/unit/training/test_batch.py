@@ -4,10 +4,10 @@ from collections.abc import Callable
 import pytest
 
 from dart.training.batch import (
-    chunks,
     pad_answers,
     split_evenly,
     step_samples,
+    within,
 )
 from dart.training.refusal import MalformedStep
 from dart.types import Demonstration, Group, Step
@@ -43,8 +43,16 @@ def test_answers_are_padded_on_the_right_and_masked(group_of: Callable[..., Grou
     assert padded.advantage.tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
 
 
-def test_chunks_keep_order_and_lose_nothing() -> None:
-    assert [list(chunk) for chunk in chunks(range(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
+def test_micro_batches_keep_order_and_lose_nothing() -> None:
+    assert [list(chunk) for chunk in within(range(7), 3, 0, lambda _: 1)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(within([], 3, 0, lambda _: 1)) == []
+
+
+def test_micro_batches_stay_within_their_tokens_when_they_are_padded() -> None:
+    lengths = [2, 3, 5, 5, 9, 40, 1, 1]
+    found = [list(chunk) for chunk in within(lengths, 4, 12, lambda length: length)]
+    assert found == [[2, 3], [5, 5], [9], [40], [1, 1]]
+    assert [length for chunk in found for length in chunk] == lengths
 
 
 @pytest.mark.parametrize(("items", "parts", "sizes"), [(10, 3, [3, 4, 3]), (2, 4, [1, 1]), (5, 1, [5])])

@@ -1,0 +1,86 @@
+"""What engines and trainers need of a policy, whichever it is. No torch here.
+
+Two kinds stand behind it: the small policy of the laptop job (`dart.policy.codec`) and vision-language
+checkpoints (`dart.policy.vlm_codec`). `dart.policy.load` chooses by the checkpoint's configuration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dart.policy.context import Screenshot
+from dart.policy.frames import Frame
+from dart.types import GenerateRequest, PromptImage, Step
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class PixelFrameError(ValueError):
+    """A screenshot is no image, or none this policy can look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A screenshot as a policy sees it."""
+
+    sha256: str
+    """Of the screenshot's file."""
+    pixels: Pixels
+    """uint8 [H, W, 3], already in the size the model looks at."""
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is recorded of a prompt: enough to make it again to the token."""
+
+    token_ids: tuple[int, ...]
+    images: tuple[PromptImage, ...] = ()
+    """In the order of their placeholders, of which there is one each in `token_ids`; empty for a policy
+    that sees the newest screenshot only and has all its placeholders there."""
+
+
+class Codec(Protocol):
+    """Between what is seen and said, and token ids."""
+
+    never_sampled: tuple[int, ...]
+    """Tokens that stand for pictures: an engine gives them no probability, a trainer neither."""
+
+    def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
+        """The screenshots the prompt of this request shows, oldest first; the last is that of now."""
+        ...
+
+    def screen(self, sha256: str, png: bytes) -> Screen:
+        """A screenshot as the policy sees it. Raises PixelFrameError."""
+        ...
+
+    def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
+        """The prompt with these screens, those of `shown`."""
+        ...
+
+    def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
+        """The tokens of an answer with this action, end token included. Raises ActionParseError."""
+        ...
+
+    def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
+        """The action of an answer in the grammar of the screen; what has none comes out as a text that the
+        strict parser refuses. Never raises."""
+        ...
+
+
+class ForeignPrompt(ValueError):
+    """A recorded prompt that this policy cannot have been given."""
+
+    def __init__(self, step: Step, problem: str) -> None:
+        super().__init__(
+            f"step with answer {step.answer!r} (policy version {step.policy_version}): {problem}"
+        )
+        self.step = step
+
+
+def screenshots_of(step: Step) -> tuple[str, ...]:
+    """sha256 of every screenshot in the prompt of a recorded step, oldest first."""
+    return tuple(image.sha256 for image in step.images) or (step.screenshot_sha256,)

@@ -1,0 +1,90 @@
+"""Training a few weights beside a frozen checkpoint (LoRA, Hu et al. 2021, arXiv 2106.09685), by peft.
+
+The adapter sits on the linear layers of the language model; the vision tower stays as it is. A checkpoint
+that is saved has the adapter added to the weights, so that engines load it like any other, and the adapter
+itself, for training to go on from. The base policy of the KL term is the same model without its adapter.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from dart.errors import UnavailableError
+from dart.policy.interface import Screen
+from dart.policy.policy import Scorer
+from dart.policy.sampling import AnswerScores
+from dart.policy.vlm import VisionLanguagePolicy, write_files
+from dart.types import Step
+
+LAYERS = r".*language_model\..*\.(?:[qkvo]_proj|gate_proj|up_proj|down_proj)"
+
+ADAPTER = "default"
+ADAPTER_FILE = "adapter.safetensors"
+
+
+def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: Path | None) -> Any:
+    """The model with an adapter: a fresh one that changes nothing yet, or that of a checkpoint.
+
+    Raises UnavailableError where peft is not installed.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    except ModuleNotFoundError as missing:
+        raise UnavailableError(
+            "training.lora.rank is set and the package peft is not installed: pip install 'dartrl[lora]', "
+            "or set training.lora.rank = 0 to train every weight"
+        ) from missing
+    torch.manual_seed(seed)
+    adapted = get_peft_model(module, LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS))
+    if resume is not None:
+        set_peft_model_state_dict(adapted, load_file(resume / ADAPTER_FILE))
+    return adapted
+
+
+class LoraPolicy(VisionLanguagePolicy):
+    """A vision-language policy of which only the adapter is trained."""
+
+    def base(self) -> Scorer:
+        """The same weights without the adapter."""
+        return _WithoutAdapter(self)
+
+    def save(self, folder: Path) -> None:
+        """The weights with the adapter added to them, and the adapter by itself."""
+        from peft import get_peft_model_state_dict
+
+        self.module.get_base_model().save_pretrained(folder, state_dict=self.merged())
+        write_files(self._files, folder)
+        adapter = get_peft_model_state_dict(self.module)
+        save_file(
+            {name: tensor.contiguous().cpu() for name, tensor in adapter.items()}, folder / ADAPTER_FILE
+        )
+
+    @torch.no_grad()
+    def merged(self) -> dict[str, Tensor]:
+        """The weights of the plain model, the adapter added where it sits; those in training stay apart."""
+        model = self.module.get_base_model()
+        merged: dict[str, Tensor] = {}
+        for name, weight in model.state_dict().items():
+            layer, is_adapted, what = name.partition(".base_layer.")
+            if ".lora_" in name:
+                continue
+            if is_adapted and what == "weight":
+                delta = model.get_submodule(layer).get_delta_weight(ADAPTER)
+                weight = (weight.float() + delta.float()).to(weight.dtype)
+            merged[name.replace(".base_layer.", ".")] = weight
+        return merged
+
+
+class _WithoutAdapter:
+    """Scores as the base policy does."""
+
+    def __init__(self, policy: LoraPolicy) -> None:
+        self._policy = policy
+
+    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
+        with self._policy.module.disable_adapter():
+            return self._policy.score(steps, screens, temperature)

@@ -1,0 +1,182 @@
+"""The language of UI-TARS (Qin et al. 2025, arXiv 2501.12326): its prompt, and answers to and from actions.
+
+An answer is a thought and one action::
+
+    Thought: The dialog asks for a name; I type it into the only field.
+    Action: click(start_box='(84,120)')
+
+Coordinates are pixels of the image the policy is shown (`dart.policy.frames`). Reading is as wide as what the
+published checkpoints write (box tokens, either quote, spaces, `finished` with a text) and no wider: an answer
+with no action, with two, or with anything around it is none. Pure.
+"""
+
+import re
+from collections.abc import Callable
+
+from dart.environments.actions import (
+    DIRECTIONS,
+    Action,
+    ActionParseError,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+    format_action,
+)
+
+PROMPT = """\
+You operate a computer for its user. You get a task, what you did so far, and screenshots. \
+Choose the one next action.
+
+## Format
+Thought: ...
+Action: ...
+
+## Actions
+click(start_box='(x,y)')
+left_double(start_box='(x,y)')
+right_single(start_box='(x,y)')
+drag(start_box='(x,y)', end_box='(x,y)')
+hotkey(key='ctrl c')
+type(content='text') # \\n at the end submits; write quotes as \\'
+scroll(start_box='(x,y)', direction='down') # or up, left, right
+wait()
+finished(content='text') # the task is done
+call_user() # only the user can go on
+infeasible() # the task cannot be done
+
+## Rules
+- Points are pixels of the last screenshot.
+- The thought is in English: a short plan, and in one last sentence the action and its target.
+
+## Task
+"""
+"""What a policy is told before the instruction, unless the configuration names a file with other words."""
+
+NOT_AN_ACTION = "not an action: "
+"""Begins what stands for an answer without an action: the strict grammar of the screen refuses it."""
+
+MOST_KEYS = 5
+
+KEY_NAMES = {
+    "control": "ctrl",
+    "option": "alt",
+    **dict.fromkeys(("cmd", "command", "super", "win", "windows"), "meta"),
+    "return": "enter",
+    "escape": "esc",
+    "del": "delete",
+    "pgup": "pageup",
+    "pgdn": "pagedown",
+    **{f"arrow{way}": way for way in DIRECTIONS},
+}
+"""Names of keys that policies write, and what the screen calls them."""
+
+_ACTION = re.compile(r"^[ \t]*Action:[ \t]*", re.MULTILINE)
+_BOX_TOKENS = re.compile(r"<\|box_(?:start|end)\|>")
+_CALL = re.compile(r"([a-z_]+)\((.*)\)", re.DOTALL)
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_ARGUMENT = re.compile(rf"\s*([a-z_]+)\s*=\s*({_QUOTED})\s*(?:,|$)", re.DOTALL)
+_CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
+_NUMBER = r"(\d{1,5}(?:\.\d+)?)"
+_POINT = re.compile(rf"\(?\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)?")
+
+Point = tuple[int, int]
+Move = Callable[[float, float], Point]
+
+
+def read_answer(text: str) -> Action:
+    """The action of an answer, in pixels of the shown image. Raises ActionParseError."""
+    parts = _ACTION.split(text)
+    if len(parts) != 2:
+        raise ActionParseError(f"expected one line that begins with 'Action:', found {len(parts) - 1}", text)
+    call = _CALL.fullmatch(parts[1].strip())
+    if call is None or call[1] not in _READERS:
+        raise ActionParseError(f"expected one of the actions {', '.join(_READERS)}", text)
+    expected, build = _READERS[call[1]]
+    arguments = _arguments(call[2], text)
+    if not set(arguments) <= set(expected):
+        raise ActionParseError(f"expected the arguments {', '.join(expected) or 'none'}", text)
+    try:
+        return build(arguments)
+    except KeyError as missing:
+        raise ActionParseError(f"{call[1]}: expected the argument {missing}", text) from missing
+    except ValueError as error:
+        raise ActionParseError(f"{call[1]}: {error}", text) from error
+
+
+def write_answer(action: Action, thought: str = "") -> str:
+    """The answer that says this action, in pixels of the shown image; without a thought only its action."""
+    line = f"Action: {format_action(action)}"
+    return f"Thought: {thought}\n{line}" if thought else line
+
+
+def moved(action: Action, move: Move) -> Action:
+    """The same action at other points."""
+    match action:
+        case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y):
+            return type(action)(*move(x, y))
+        case Scroll(x, y, direction):
+            return Scroll(*move(x, y), direction)
+        case Drag(x, y, end_x, end_y):
+            return Drag(*move(x, y), *move(end_x, end_y))
+        case _:
+            return action
+
+
+Arguments = dict[str, str]
+
+
+def _arguments(listed: str, text: str) -> Arguments:
+    content = _CONTENT.fullmatch(listed)
+    if content is not None:  # alone, so that a quote the policy forgot to escape is text
+        return {"content": _unescape(content[2])}
+    found: Arguments = {}
+    position = 0
+    while position < len(listed.rstrip()):
+        argument = _ARGUMENT.match(listed, position)
+        if argument is None or argument[1] in found:
+            raise ActionParseError("expected arguments like name='value', each once", text)
+        found[argument[1]] = _unescape(argument[2][1:-1])
+        position = argument.end()
+    return found
+
+
+def _unescape(escaped: str) -> str:
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], escaped, flags=re.DOTALL)
+
+
+def _point(box: str) -> Point:
+    found = _POINT.fullmatch(_BOX_TOKENS.sub("", box).strip())
+    if found is None:
+        raise ValueError(f"expected a point like '(84,120)', got: {box!r}")
+    return round(float(found[1])), round(float(found[2]))
+
+
+def _keys(written: str) -> tuple[str, ...]:
+    names = re.split(r"[\s+]+", written.strip().lower())
+    if len(names) > MOST_KEYS:
+        raise ValueError(f"expected at most {MOST_KEYS} keys, got {len(names)}")
+    return tuple(KEY_NAMES.get(name, name) for name in names)
+
+
+_READERS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], Action]]] = {
+    "click": (("start_box",), lambda a: Click(*_point(a["start_box"]))),
+    "left_double": (("start_box",), lambda a: LeftDouble(*_point(a["start_box"]))),
+    "right_single": (("start_box",), lambda a: RightSingle(*_point(a["start_box"]))),
+    "drag": (("start_box", "end_box"), lambda a: Drag(*_point(a["start_box"]), *_point(a["end_box"]))),
+    "hotkey": (("key",), lambda a: Hotkey(_keys(a["key"]))),
+    "type": (("content",), lambda a: Type(a["content"])),
+    "scroll": (("start_box", "direction"), lambda a: Scroll(*_point(a["start_box"]), a["direction"])),
+    "wait": ((), lambda a: Wait()),
+    "finished": (("content",), lambda a: Finished()),
+    "call_user": ((), lambda a: CallUser()),
+    "infeasible": ((), lambda a: CallUser()),
+}
+"""Arguments and meaning of every action. Both ways to give up are one to the screen: it pays only where the
+task cannot be done."""

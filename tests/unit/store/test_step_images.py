@@ -1,0 +1,43 @@
+"""The screenshots in the prompt of a step are recorded with it."""
+
+import dataclasses
+
+import msgpack
+import pytest
+
+from dart.store.errors import StoreConflict
+from dart.store.records import Finish
+from dart.store.rows import pack_steps, unpack_steps
+from dart.store.store import Store
+from dart.store.testing import step_at, trajectory_for
+from dart.types import PromptImage, Step
+
+
+def seeing(*screens: str) -> Step:
+    """A step whose prompt shows these screenshots; its own is the last."""
+    images = tuple(PromptImage(sha256=name, tokens=2691) for name in screens)
+    return dataclasses.replace(step_at(0), screenshot_sha256=screens[-1], images=images)
+
+
+def test_they_read_back_as_they_were(record: Store) -> None:
+    leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
+    steps = (seeing("a"), seeing("a", "b"), step_at(0))
+    trajectory = dataclasses.replace(trajectory_for(leased), steps=steps)
+    assert record.finish_rollout(leased.rollout_id, leased.fence, trajectory) == Finish.ACCEPTED
+    (stored,) = record.groups_to_trajectories([leased.group_id])[0].trajectories
+    assert stored.steps == steps
+
+
+def test_a_step_whose_prompt_does_not_end_with_its_own_screen_is_refused(record: Store) -> None:
+    leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
+    foreign = dataclasses.replace(seeing("a", "b"), screenshot_sha256="c")
+    trajectory = dataclasses.replace(trajectory_for(leased), steps=(foreign,))
+    with pytest.raises(StoreConflict, match="the last image of its prompt is b, its own screenshot is c"):
+        record.finish_rollout(leased.rollout_id, leased.fence, trajectory)
+
+
+def test_steps_that_were_parked_before_there_were_images_are_taken_up() -> None:
+    steps = (seeing("a", "b"), step_at(0))
+    assert unpack_steps(pack_steps(steps)) == steps
+    older = msgpack.packb([dataclasses.astuple(step_at(0))[:-1]])
+    assert unpack_steps(older) == (step_at(0),)

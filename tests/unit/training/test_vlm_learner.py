@@ -1,0 +1,231 @@
+"""The learner on a vision-language checkpoint: the tiny one, with episodes of two steps it really sampled."""
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dart.errors import UnavailableError
+from dart.policy.context import ContextLimits
+from dart.policy.interface import ForeignPrompt
+from dart.policy.load import Holding, load
+from dart.policy.reading import Reading
+from dart.rollout.engine import TransformersEngine
+from dart.store.blobs import BlobStore
+from dart.training.checkpoint import load_checkpoint
+from dart.training.learner import Learner, LearnerConfig
+from dart.training.refusal import blame
+from dart.types import GenerateRequest, Group, PastStep, Step
+
+READING = Reading(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "blobs")
+
+
+def screen(blobs: BlobStore, seed: int) -> str:
+    noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(noise).resize((160, 210), Image.Resampling.NEAREST).save(png, "PNG")
+    return blobs.put(png.getvalue())
+
+
+def played(folder: Path, blobs: BlobStore, group_of: Callable[..., Group], rollouts: int = 4) -> Group:
+    """Rollouts of two steps; the first half of them succeeds."""
+    engine = TransformersEngine(folder, 0, seed=7, reading=READING)
+    half = rollouts // 2
+    template = group_of(rewards=[1.0] * half + [0.0] * half, lengths=[2] * rollouts)
+    histories: list[list[Step]] = [[] for _ in range(rollouts)]
+    for number in range(2):
+        sha256 = screen(blobs, number)
+        asked = [
+            GenerateRequest(
+                screenshot_path=str(blobs.path(sha256)),
+                screenshot_sha256=sha256,
+                instruction="Click the button.",
+                history=(),
+                temperature=1.0,
+                past=tuple(
+                    PastStep(
+                        screenshot_path=str(blobs.path(step.screenshot_sha256)),
+                        screenshot_sha256=step.screenshot_sha256,
+                        token_ids=step.token_ids,
+                    )
+                    for step in steps
+                ),
+            )
+            for steps in histories
+        ]
+        for steps, made, old in zip(histories, engine.generate(asked), template.trajectories, strict=True):
+            steps.append(
+                dataclasses.replace(
+                    old.steps[number],
+                    screenshot_sha256=sha256,
+                    images=made.images,
+                    prompt_ids=made.prompt_ids,
+                    token_ids=made.token_ids,
+                    logprobs=made.logprobs,
+                    entropies=made.entropies,
+                    policy_version=0,
+                )
+            )
+    trajectories = tuple(
+        dataclasses.replace(old, steps=tuple(steps))
+        for old, steps in zip(template.trajectories, histories, strict=True)
+    )
+    return dataclasses.replace(template, trajectories=trajectories)
+
+
+def held(**how: object) -> Holding:
+    return Holding(is_trained=True, device="cpu", **how)  # type: ignore[arg-type]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load(folder, holding=Holding(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> bool:
+    return all(torch.allclose(one[name], other[name], atol=atol, rtol=0.0) for name in one)
+
+
+def test_an_update_goes_towards_what_succeeded_and_says_what_it_saw(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-3, kl_beta=0.01, minibatches=2, holding=held()))
+    report = learner.update([group], blobs.root)
+    assert (report.version, report.samples, report.optimizer_steps) == (1, 8, 2)
+    assert report.mismatch_engine is not None
+    assert report.mismatch_engine < 1e-3
+    assert report.tokens == sum(len(s.token_ids) for t in group.trajectories for s in t.steps)
+    after = load(learner.save(tmp_path / "checkpoints"), READING, Holding(device="cpu"))
+    screens = {name: after.codec.screen(name, blobs.read(name)) for name in map(blobs_name, all_steps(group))}
+    with torch.no_grad():
+        gained = [
+            float((after.score([step], screens, 1.0).logprobs[0] - torch.tensor(step.logprobs)).sum())
+            for step in all_steps(group)
+        ]
+    assert sum(gained[:4]) > 0 > sum(gained[4:])
+
+
+def all_steps(group: Group) -> list[Step]:
+    return [step for trajectory in group.trajectories for step in trajectory.steps]
+
+
+def blobs_name(step: Step) -> str:
+    return step.screenshot_sha256
+
+
+def test_small_passes_and_recomputed_activations_make_the_same_update(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    longest = max(load(tiny_qwen).tokens(step) for step in all_steps(group))
+    made = []
+    for name, config in {
+        "whole": LearnerConfig(lr=1e-3, kl_beta=0.0, holding=held()),
+        "in parts": LearnerConfig(lr=1e-3, kl_beta=0.0, micro_batch_tokens=2 * longest, holding=held()),
+        "recomputed": LearnerConfig(lr=1e-3, kl_beta=0.0, holding=held(gradient_checkpointing=True)),
+    }.items():
+        learner = Learner(tiny_qwen, config)
+        learner.update([group], blobs.root)
+        made.append(weights(learner.save(tmp_path / name)))
+    assert not same(made[0], weights(tiny_qwen), atol=1e-5)
+    assert same(made[0], made[1], atol=2e-4)
+    assert same(made[0], made[2], atol=2e-4)
+
+
+def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    config = LearnerConfig(lr=1e-3, kl_beta=0.01, holding=held())
+    learner = Learner(tiny_qwen, config)
+    learner.update([group], blobs.root)
+    folder = learner.save(tmp_path / "one")
+    learner.update([group], blobs.root)
+    resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
+    resumed.update([group], blobs.root)
+    assert same(weights(learner.save(tmp_path / "one")), weights(resumed.save(tmp_path / "two")), atol=1e-6)
+
+
+def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-6, kl_beta=0.1, holding=held(precision="bfloat16")))
+    report = learner.update([group], blobs.root)
+    assert report.mismatch_engine is not None
+    assert 0 < report.mismatch_engine < 0.05
+    after, before = weights(learner.save(tmp_path)), weights(tiny_qwen)
+    assert not same(after, before)
+    assert same(after, before, atol=1e-5)
+
+
+def test_a_step_of_another_policy_is_refused_and_blamed(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group]
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    first = group.trajectories[0]
+    image = dataclasses.replace(first.steps[0].images[0], tokens=7)
+    foreign = dataclasses.replace(first.steps[0], images=(image,))
+    changed = dataclasses.replace(first, steps=(foreign, first.steps[1]))
+    bad = dataclasses.replace(group, group_id=99, trajectories=(changed, *group.trajectories[1:]))
+    learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, holding=held()))
+    with pytest.raises(ForeignPrompt, match="took 7 image tokens when it was sampled") as refused:
+        learner.update([group, bad], blobs.root)
+    found = blame(refused.value, [group, bad])
+    assert (found.group_ids, found.reason) == ((99,), "malformed_step")
+    assert learner.version == 0
+
+
+def test_an_adapter_without_peft_is_said_with_the_remedy(
+    tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'dartrl\[lora\]'"):
+        Learner(tiny_qwen, LearnerConfig(holding=held(lora_rank=4)))
+
+
+# peft still asks for the old name
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
+def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
+    tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    group = played(tiny_qwen, blobs, group_of)
+    config = LearnerConfig(lr=1e-2, kl_beta=0.1, minibatches=2, holding=held(lora_rank=4))
+    learner = Learner(tiny_qwen, config)
+    report = learner.update([group], blobs.root)
+    assert report.kl > 0
+    folder = learner.save(tmp_path / "one")
+    after, before = weights(folder), weights(tiny_qwen)
+    assert after.keys() == before.keys()
+    changed = {name for name in before if not torch.equal(after[name], before[name])}
+    assert len(changed) == 2 * 7
+    assert all("language_model.layers" in name for name in changed)
+    steps = all_steps(group)
+    screens = {name: learner._policy.codec.screen(name, blobs.read(name)) for name in map(blobs_name, steps)}
+    with torch.no_grad():
+        trained = learner._policy.score(steps, screens, 1.0).logprobs
+        served = load(folder, READING, Holding(device="cpu")).score(steps, screens, 1.0).logprobs
+    assert torch.allclose(trained, served, atol=1e-4)
+    learner.update([group], blobs.root)
+    resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))
+    resumed.update([group], blobs.root)
+    assert same(weights(learner.save(tmp_path / "one")), weights(resumed.save(tmp_path / "two")), atol=1e-5)
