@@ -76,15 +76,18 @@ def _status(run_dir: Path, output: Format) -> None:
     from rich.console import Console
 
     from dart.observe import live
+    from dart.observe.processes import state_of_main
     from dart.rundir import holder
 
     pid = holder(run_dir)
     snapshot = _snapshot(run_dir)
+    main_is = state_of_main(pid or 0)
     if output.is_data:
-        print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
+        healthy = snapshot.is_healthy and not main_is
+        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
     else:
-        Console().print(Printable(live.status(snapshot, pid=pid)))
-    raise typer.Exit(verdict(snapshot, pid))
+        Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
+    raise typer.Exit(ExitCode.FAILED if main_is else verdict(snapshot, pid))
 
 
 def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
@@ -110,6 +113,8 @@ def _tree(run_dir: Path, output: Format) -> None:
 
 
 def _top(run_dir: Path, every_s: float) -> None:
+    from dataclasses import replace
+
     from rich.console import Console
 
     from dart.config import load_config
@@ -121,6 +126,8 @@ def _top(run_dir: Path, every_s: float) -> None:
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
+            # Of a run that has ended, engines that do not run are no news.
+            snapshot = snapshot if pid else replace(snapshot, engines=())
             console.print(Printable(view.screen(snapshot, {}, rows_max=len(snapshot.actors))))
         else:
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):

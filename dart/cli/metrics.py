@@ -58,6 +58,6 @@ def _metrics(run_dir: Path | None, listen: str | None) -> None:
             typer.echo(exposition(reader.read()), nl=False)
             return
         with scrape.Server(address_of(listen), paths, reader.read) as server:
-            typer.echo(f"serving /metrics, /livez and /readyz of {paths.root} on http://{listen}", err=True)
+            typer.echo(f"serving /metrics, /livez and /readyz of {paths.root} on {server.url}", err=True)
             with contextlib.suppress(KeyboardInterrupt):
                 server.serve_forever()

@@ -370,9 +370,14 @@ def vitals(actor: ActorRow) -> list[str]:
     return lines
 
 
-def status(snapshot: RunSnapshot, *, pid: int | None) -> Group:
-    """One run for `dartrl status`: the same screen with where it is and whether it runs."""
+def status(snapshot: RunSnapshot, *, pid: int | None, main_is: str = "") -> Group:
+    """One run for `dartrl status`: the same screen with where it is and whether it runs.
+
+    main_is   what is wrong with its main process: suspended or gone
+    """
     state = "NOT RUNNING" if pid is None else "healthy" if snapshot.is_healthy else "DEGRADED"
+    if main_is:
+        state = f"DEGRADED: its main process is {main_is}"
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
     # Of a run that has ended, engines that do not run are no news.
     return Group(where, screen(snapshot if pid else replace(snapshot, engines=())))

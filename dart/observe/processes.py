@@ -53,6 +53,13 @@ def look(pid: int, start_ticks: int) -> Process:
         return GONE
 
 
+def state_of_main(pid: int) -> str:
+    """What is wrong with the main process of a run, whose number its lock names: `suspended` or `gone`; empty
+    when nothing is, and for 0, which it has not named yet."""
+    state = look(pid, 0).state if pid else ProcessState.ALIVE
+    return "" if state is ProcessState.ALIVE else state.value
+
+
 def parse(stat: bytes, start_ticks: int) -> Process:
     """What one line of /proc/pid/stat says; the name in it may hold anything, brackets too."""
     fields = stat.rpartition(b")")[2].split()

@@ -1,12 +1,14 @@
 """What a scraper and a health check get: plain functions from a run to text, and a small server for them.
 
     /metrics   every metric of `dart.observe.metrics`, 200; 503 when the record cannot be read now
-    /livez     200 while the run's process holds its lock and its root supervisor beats, else 503
+    /livez     200 while the run's main process runs and its root supervisor beats, else 503
     /readyz    200 while the store takes writes, an engine serves a policy and an environment is up, else 503
 
 A web application mounts the three functions; `dartrl metrics --listen` serves them by itself. They only read.
 """
 
+import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +19,7 @@ from typing import ClassVar
 from dart.errors import DartError, UnavailableError
 from dart.observe.actors import read_actors
 from dart.observe.metrics import exposition
+from dart.observe.processes import state_of_main
 from dart.observe.snapshot import ActorRow, RunSnapshot
 from dart.rundir import RunPaths, holder
 
@@ -59,8 +62,11 @@ def readyz(paths: RunPaths) -> Reply:
 
 def _problems(paths: RunPaths, find: Callable[[Sequence[ActorRow]], Iterator[str]]) -> list[str]:
     try:
-        if holder(paths.root) is None:
+        pid = holder(paths.root)
+        if pid is None:
             return ["the run is not running"]
+        if wrong := state_of_main(pid):
+            return [f"the main process {pid} is {wrong}"]
         return list(find(read_actors(paths.root)))
     except DartError as error:
         return [str(error)]
@@ -105,6 +111,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], paths: RunPaths, read: Callable[[], RunSnapshot]) -> None:
         """Raises UnavailableError when the address cannot be had."""
         self.paths = paths
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._read = read
         self._one_at_a_time = Lock()
         try:
@@ -114,6 +121,16 @@ class Server(ThreadingHTTPServer):
             raise UnavailableError(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen HOST:PORT"
             ) from None
+
+    @property
+    def url(self) -> str:
+        host, port, *_ = self.socket.getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hung up is no news."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # as the library calls it
 
     def read(self) -> RunSnapshot:
         """A connection to the record is for one thread at a time."""

@@ -111,8 +111,9 @@ def overview(window: str) -> Page:
 def _charts(run: Run, window: str) -> str:
     bins = _bins(run, WINDOWS[window])
     played = _played(run, bins)
+    is_whole = WINDOWS[window] is None
     drawn = (
-        _success(played, bins, dots=_measured(run, bins)),
+        _success(played, bins, dots=_measured(run, bins) if is_whole else ()),
         _utilisation(run, bins),
         _throughput(played, bins),
         _staleness(run, bins),

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import re
+import signal
+import subprocess
 import threading
 import urllib.request
 from dataclasses import replace
@@ -212,6 +215,28 @@ def test_alive_is_a_root_that_beats_and_ready_needs_store_engine_and_environment
     ]
     assert both == (HTTPStatus.OK, HTTPStatus.OK)
     assert silent.text == b"the root supervisor gave no sign of life for 30 s\n"
+
+
+def test_a_run_whose_main_process_stands_still_or_is_gone_is_not_alive(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        Board.create(held.paths.board).close()
+        with subprocess.Popen(["sleep", "60"]) as main:
+            main.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, main.pid, os.WSTOPPED)
+            held.paths.lock.write_text(f"{main.pid}\n")
+            suspended = scrape.livez(held.paths).text.decode()
+            main.kill()
+        gone = scrape.livez(held.paths).text.decode()
+
+    assert suspended == f"the main process {main.pid} is suspended\n"
+    assert gone == f"the main process {main.pid} is gone\n"
+
+
+def test_an_address_of_the_newer_kind_is_served_and_named(tmp_path: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    with scrape.Server(("::1", 0), RunPaths(tmp_path), lambda: RUN) as server:
+        assert server.url == f"http://[::1]:{server.server_address[1]}"
 
 
 def test_the_pages_are_served_and_nothing_else_is(tmp_path: Path) -> None:
