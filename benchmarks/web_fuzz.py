@@ -45,12 +45,14 @@ PATHS += (
     "/login",
     "/logout",
     "/stream",
+    "/confirm",
+    "/do",
     "/nothing",
     "/static/app.js",
     "/static/../../config.toml",
     "/blobs/",
 )
-NAMES = ("id", "a", "b", "name", "page", "window", "task", "outcome", "result", "before", "token")
+NAMES = ("id", "a", "b", "name", "page", "window", "task", "outcome", "result", "before", "token", "do")
 METHODS = (
     "GET",
     "GET",

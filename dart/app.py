@@ -13,7 +13,7 @@ import math
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,12 +21,14 @@ from typing import Any
 
 from actors.system import ActorSystem, RootSpec
 from dart.config import Config
-from dart.config_sections import Child, ExperiencePool
+from dart.config_sections import Child, ExperiencePool, Tracking
 from dart.control.attendant import Attendant
+from dart.control.companions import Beside, Companions, MainProcess
 from dart.control.endpoint import ControlEndpoint
 from dart.control.found import look_back
 from dart.control.plant import Plant
 from dart.errors import DiskError, TemporaryError
+from dart.observe.companions import TRACKING, WEB
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
 from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
@@ -182,13 +184,24 @@ def train(
         with (
             ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system,
             ControlEndpoint(paths, directory.mail, plant),
+            Companions(
+                paths, beside(config, attendant), MainProcess(attendant.log, system.tell)
+            ) as companions,
         ):
             reserve(paths.board)
             if found is not None:
                 attendant.found(found.with_leftovers(system.reaped))
-            ending = _watch(system, session, paths, config, attendant)
+            ending = _watch(system, session, paths, config, attendant, companions)
         attendant.ended()
         return _conclude(paths, config, session, ending, resumed_at)
+
+
+def beside(config: Config, attendant: Attendant) -> Iterator[Beside]:
+    """The processes that look at a run and are no part of it."""
+    if config.web.enabled and attendant.serves_page:
+        yield Beside(name=WEB, module="dart.web", shutdown_s=3.0)
+    if config.tracking.writers:
+        yield Beside(name=TRACKING, module="dart.tracking", shutdown_s=30.0)
 
 
 def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> Mapping[str, Score]:
@@ -201,6 +214,7 @@ def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = 
                 ),
                 "training": config.training.model_copy(update={"policy": checkpoint}),
                 "curation": config.curation.model_copy(update={"experience_pool": ExperiencePool()}),
+                "tracking": Tracking(),
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
@@ -248,7 +262,12 @@ class _Ending:
 
 
 def _watch(
-    system: ActorSystem, session: Session, paths: RunPaths, config: Config, attendant: Attendant
+    system: ActorSystem,
+    session: Session,
+    paths: RunPaths,
+    config: Config,
+    attendant: Attendant,
+    companions: Companions,
 ) -> _Ending:
     """Show how the run stands until its root ends.
 
@@ -260,6 +279,7 @@ def _watch(
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
+            companions.look()
             attendant.show(reader.read())
             if signals.take_hangup():
                 attendant.hung_up()

@@ -44,7 +44,9 @@ from dart.config_sections import (
     Section,
     Supervision,
     Tasks,
+    Tracking,
     Training,
+    Web,
     child_over,
 )
 from dart.errors import ConfigurationError
@@ -73,6 +75,8 @@ class Config(Section):
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     observe: Observe = Observe()
+    web: Web = Web()
+    tracking: Tracking = Tracking()
     modelled: Modelled = Modelled()
     supervision: Supervision = Supervision()
 

@@ -368,6 +368,36 @@ class Observe(Section):
     """How often each actor records how busy it was."""
 
 
+class Web(Section):
+    """The page that `dartrl up` serves beside the run (docs/web.md)."""
+
+    enabled: bool = True
+    """Whether `dartrl up` serves it; `dartrl web` shows any run at any time."""
+    host: str = "127.0.0.1"
+    """Address to listen at; beyond this machine everybody is asked for the token."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8700
+    """Port to listen at; 0 takes a free one, which `dartrl status` tells; one that is taken is waited for."""
+    token_file: str = ""
+    """File with a token that everybody is asked for (mode 0600); made where there is none. Empty: `web.token`
+    in the run directory, which on this machine only those are asked for who change something."""
+    allow_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Further names the page may be asked under, such as that of a proxy before it."""
+
+
+class Tracking(Section):
+    """Figures of every update for TensorBoard and Weights & Biases (docs/tracking.md)."""
+
+    writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Field(strict=False)] = ()
+    """Who gets them: `tensorboard`, `wandb`, both or nobody; needs `pip install 'dartrl[tracking]'`."""
+    wandb_mode: Literal["online", "offline"] = "online"
+    """offline: written to files, and sent when somebody runs `wandb sync`."""
+    wandb_project: Annotated[str, Field(min_length=1)] = "dartrl"
+    """Project of Weights & Biases."""
+    wandb_entity: str = ""
+    """Its user or team; empty for that of whoever is logged in. The key is never here: `wandb login`, or
+    WANDB_API_KEY."""
+
+
 class Backoff(Section):
     """How long a supervisor waits before it starts a child again."""
 

@@ -29,6 +29,20 @@ def missing_packages(_: Config) -> Iterator[str]:
         yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
 
 
+TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+"""The package behind each of `tracking.writers`; the extra `tracking` brings them."""
+
+
+def missing_trackers(config: Config) -> Iterator[str]:
+    """The libraries that take the figures of updates."""
+    for name in config.tracking.writers:
+        if find_spec(TRACKERS[name]) is None:
+            yield (
+                f"tracking.writers names {name!r}, and the package {TRACKERS[name]} is not installed: "
+                "pip install 'dartrl[tracking]', or take it out of tracking.writers"
+            )
+
+
 def missing_browser(config: Config) -> Iterator[str]:
     """The browser and the pages it shows."""
     if config.environments.kind != "miniwob":
@@ -72,7 +86,8 @@ def damage_of(folder: Path) -> str | None:
 
 
 def require_installation(
-    config: Config, checks: Iterable[Check] = (missing_packages, missing_browser, missing_policy)
+    config: Config,
+    checks: Iterable[Check] = (missing_packages, missing_browser, missing_policy, missing_trackers),
 ) -> None:
     """See that everything a run needs from outside is there.
 

@@ -10,6 +10,7 @@ lock is an flock, so every process the run forked holds it too: it is free when 
     control.sock  where a living run is steered     session.json  how much of its time it has used
     store.db      the record                        curve.png     the learning curve
     blobs/        screenshots, by content           scratch/      browser profiles, gone when the run ends
+    web.token     asked of who steers by the page   tracking/     for TensorBoard and the like
 """
 
 import contextlib
@@ -95,6 +96,10 @@ class RunPaths:
     @property
     def curve(self) -> Path:
         return self.root / "curve.png"
+
+    @property
+    def tracking(self) -> Path:
+        return self.root / "tracking"
 
     @property
     def control(self) -> Path:

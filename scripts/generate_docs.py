@@ -52,7 +52,9 @@ EVENTS_HEAD = """\
 Generated from `dart/observe/events.py` by `python scripts/generate_docs.py`.
 
 What happens in a run and is worth telling is a row of the table `events` in its `store.db`: `unix_s`, `kind`,
-`subject`, and `data`, a JSON object with the fields below. Times are seconds, as the names say.
+`subject`, and `data`, a JSON object with the fields below. Times are seconds, as the names say. It is also a
+line in the log of whoever tells it, under the same name and with the same fields, and counted in the metric
+`dartrl_events_total`; `load`, which comes every few seconds, is neither.
 """
 
 
@@ -145,15 +147,15 @@ def events_page() -> str:
 
 def _event_lines() -> Iterator[str]:
     for kind, event in KINDS.items():
-        yield from _one_event(kind, event)
+        yield from _one_event(kind, event, f" Log: {event.level or 'none'}.")
     yield REPORTS_HEAD
     yield from _table_of("field", REPORT_FIELDS)
     for kind, event in REPORTS.items():
         yield from _one_event(kind, event)
 
 
-def _one_event(kind: str, event: EventKind) -> Iterator[str]:
-    yield f"\n## `{kind}`\n{event.about}\n\nSubject: {event.subject}.\n"
+def _one_event(kind: str, event: EventKind, level: str = "") -> Iterator[str]:
+    yield f"\n## `{kind}`\n{event.about}\n\nSubject: {event.subject}.{level}\n"
     if event.fields:
         yield from _table_of("field", event.fields)
 

@@ -19,7 +19,8 @@ def check(
     files: Annotated[list[Path], typer.Argument(help="TOML files, each checked by itself.")],
     overrides: Overrides = None,
 ) -> None:
-    """Report every problem of every file at once; exit code 78 if there is one.
+    """Report every problem of every file at once; exit code 78 if there is one, 69 if a package is missing
+    that `tracking.writers` needs.
 
     **Examples**
 
@@ -28,16 +29,21 @@ def check(
     """
     from dart.config import ConfigError, load_config
     from dart.config_layers import Problem
+    from dart.errors import UnavailableError
+    from dart.preflight import missing_trackers
 
     problems: list[Problem] = []
+    missing: list[str] = []
     with errors_as_exit_codes():
         for path in files:
             try:
-                load_config(path, overrides or [])
+                missing += missing_trackers(load_config(path, overrides or []))
             except ConfigError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
         if problems:
             raise ConfigError(problems)
+        if missing:
+            raise UnavailableError("\n".join(dict.fromkeys(missing)))
     typer.echo(f"{', '.join(map(str, files))}: good")
 
 

@@ -31,7 +31,8 @@ def web(
 ) -> None:
     """Show a run in the browser: curves, the supervision tree, tasks, and every trajectory step by step.
 
-    Works on a running run and on one that has ended, and only shows. Ctrl-C ends the page, never the run.
+    Works on a running run and on one that has ended. With a token it can also pause, resume and drain a
+    running one, restart actors and end quarantines. Ctrl-C ends the page, never the run.
 
     **Examples**
 
@@ -44,24 +45,20 @@ def web(
 
 
 def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: list[str]) -> None:
-    import socket
-
     from dart.rundir import RunPaths, holder
-    from dart.web.access import access_for, is_loopback
-    from dart.web.server import serve, token_of
+    from dart.web.access import access_for
+    from dart.web.server import address, listen, own_names, serve, token_of
 
     holder(run_dir)  # says so when there is no run at all
     token = None
     if token_file is not None:
         token, is_new = token_of(token_file.expanduser())
         typer.echo(f"the token is in {token_file}" + (", made just now" if is_new else ""), err=True)
-    own = [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
-    access = access_for(host, token, [*names, *own])
-
-    def ready(address: str) -> None:
-        typer.echo(f"{address} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
-
+    access = access_for(host, token, [*names, *own_names(host)])
+    listener = listen(host, port)
+    place = address(host, listener.getsockname()[1])
+    typer.echo(f"{place} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
     try:
-        serve(RunPaths(run_dir.resolve()), access, host, port, on_ready=ready)
+        serve(RunPaths(run_dir.resolve()), access, listener)
     except KeyboardInterrupt:
         return

@@ -1,6 +1,10 @@
 """Whoever sits by a run in its main process: is shown how it stands and told what happens to all of it."""
 
+import logging
 from collections.abc import Callable
+from typing import Any
+
+import structlog
 
 from dart.control.found import Found
 from dart.observe.snapshot import RunSnapshot
@@ -12,8 +16,13 @@ class Attendant:
     takes_hangups = False
     """Whether SIGHUP means to read the configuration anew; else it ends the process, as ever."""
 
-    def __init__(self, show: Callable[[RunSnapshot], None] = lambda _: None) -> None:
+    serves_page = False
+    """Whether the page of the run is served beside it, if its configuration says so."""
+
+    def __init__(self, show: Callable[[RunSnapshot], None] = lambda _: None, log: Any = None) -> None:
         self._show = show
+        self.log = _silent_log() if log is None else log
+        """Where events of the main process are logged."""
 
     def found(self, found: Found) -> None:
         """Once, when a run is taken up: what its earlier part left."""
@@ -30,3 +39,8 @@ class Attendant:
 
     def hung_up(self) -> None:
         """After each SIGHUP."""
+
+
+def _silent_log() -> Any:
+    """A screen that is drawn in place has no room for lines."""
+    return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

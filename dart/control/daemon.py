@@ -34,6 +34,7 @@ class Daemon(Attendant):
     """Sits by one run. Every line it logs is one event."""
 
     takes_hangups = True
+    serves_page = True
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class Daemon(Attendant):
         pid: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
-        self._paths, self._log, self._clock = paths, log, clock
+        super().__init__(log=log)
+        self._paths, self._clock = paths, clock
         self._watchdog_every_s = watchdog_every_s(environment, pid)
         self._fed_s = self._told_s = -float("inf")
         self._is_up = False
@@ -53,12 +54,12 @@ class Daemon(Attendant):
         self._told: tuple[object, ...] = ()
 
     def found(self, found: Found) -> None:
-        self._log.info("run_taken_up", text=found.in_words(), **asdict(found))
+        self.log.info("run_taken_up", text=found.in_words(), **asdict(found))
 
     def show(self, snapshot: RunSnapshot) -> None:
         if not self._is_up and any(actor.name == "root" and actor.is_well for actor in snapshot.actors):
             self._is_up = True
-            self._log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
+            self.log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
             notify(READY=1)
         notify(STATUS=status_line(snapshot))
         if self._is_up:  # a root that is starting its children answers nobody, and nobody waits for it
@@ -67,7 +68,7 @@ class Daemon(Attendant):
 
     def stopping(self, number: int) -> None:
         notify(STOPPING=1, STATUS="draining")
-        self._log.warning("drain_began", signal=signal.Signals(number).name)
+        self.log.warning("drain_began", signal=signal.Signals(number).name)
 
     def ended(self) -> None:
         # Nobody answers for the watchdog any more, and the check of a large record takes its time.
@@ -76,7 +77,7 @@ class Daemon(Attendant):
     def hung_up(self) -> None:
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
         is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
-        level = self._log.info if is_well else self._log.error
+        level = self.log.info if is_well else self.log.error
         level("configuration_read", outcome=answer.outcome.value, text=answer.text)
 
     def _feed(self) -> None:
@@ -93,11 +94,11 @@ class Daemon(Attendant):
         """Once when it begins and once when it ends, however often it is looked in between."""
         if answer.outcome is Outcome.DONE and self._silent_since_s is not None:
             silent_s = round(self._clock() - self._silent_since_s, 1)
-            self._log.warning("root_answers_again", silent_s=silent_s)
+            self.log.warning("root_answers_again", silent_s=silent_s)
             self._silent_since_s = None
         elif answer.outcome is not Outcome.DONE and self._silent_since_s is None:
             self._silent_since_s = self._clock()
-            self._log.error("root_does_not_answer", text=answer.text)
+            self.log.error("root_does_not_answer", text=answer.text)
 
     def _asked(self, call: Request) -> Answer:
         """The answer of the run's own endpoint; without one, that it has none."""
@@ -112,7 +113,7 @@ class Daemon(Attendant):
         if said == self._told and self._clock() - self._told_s < PROGRESS_EVERY_S:
             return
         self._told, self._told_s = said, self._clock()
-        self._log.info(
+        self.log.info(
             "run_stands",
             phase=snapshot.phase.value,
             elapsed_s=round(snapshot.elapsed_s, 1),

@@ -10,7 +10,7 @@ On restart it rebuilds everything from the record; leases it had given out stay 
 
 import math
 import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of, settings_of
 from dart.curation.starvation import Playing
 from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
+from dart.observe.emit import emit, log_event
 from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS, WORK_HELD
 from dart.observe.snapshot import SILENT_S
 from dart.rollout.health import SILENT_S as ENGINE_SILENT_S
@@ -195,8 +196,8 @@ class CuratorActor(Actor):
         """Durable when it is answered: a curator that is started again, and the next run, hold it too."""
         if call.is_held is not None and call.is_held != self._is_held:
             data = {"is_held": call.is_held}
-            draft = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
-            recording = self.ask("store", m.RecordEvents(events=(draft,)), deadline_s=WRITE_DEADLINE_S)
+            event = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
+            recording = self.ask("store", m.RecordEvents(events=(event,)), deadline_s=WRITE_DEADLINE_S)
             try:
                 answer = await recording
             except (AskError, MailboxFull) as error:
@@ -204,7 +205,7 @@ class CuratorActor(Actor):
             if isinstance(answer, m.Paused):
                 return answer
             self._is_held = call.is_held
-            self.log.warning("work_held", **data)
+            log_event(self.log, event)
         return m.WorkHeld(
             is_held=self._is_held, playing=len(self._playing()), is_training=self._is_batch_open()
         )
@@ -267,11 +268,7 @@ class CuratorActor(Actor):
         if decision.kind is DecisionKind.QUARANTINE:
             kind = TASK_RESTS if decision.after else TASK_IS_BACK
             until = {"until_unix_s": float(decision.after)} if decision.after else {}
-            self._tell(kind, decision.task_id, {"reason": decision.reason, **until})
-
-    def _tell(self, kind: str, subject: str, data: Mapping[str, str | float]) -> None:
-        draft = m.EventDraft(kind=kind, subject=subject, data=data)
-        self.tell("store", m.RecordEvents(events=(draft,)))
+            emit(self, kind, decision.task_id, {"reason": decision.reason, **until})
 
     def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
         if phase is Phase.AFTER and (behind := self._not_settled()):
@@ -413,15 +410,12 @@ class CuratorActor(Actor):
         if late is not None:
             lease_s = self._config.curation.batch_lease_s
             data = {"batch": late.batch_id, "fence": late.fence, "lease_s": lease_s}
-            self.log.error("batch_overdue", **data)
-            self._tell(BATCH_OVERDUE, "trainer", data)
+            emit(self, BATCH_OVERDUE, "trainer", data)
 
     def _look_who_starves(self) -> None:
         notice = self._watchdog.look(self.board.rows(), self._in_hand(), self.clock.monotonic_s())
         if notice is not None:
-            data = event_of(notice)
-            self.log.warning("starved", who=notice.diagnosis.starving, **data)
-            self._tell(STARVED, notice.diagnosis.starving, data)
+            emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
     def _in_hand(self) -> InHand:
         """Who waits for what, as far as somebody should be getting it."""

@@ -28,6 +28,7 @@ from dart.environments.faults import EnvironmentFault
 from dart.environments.make import make_environment
 from dart.environments.protocol import EpisodeKey
 from dart.environments.waiting import Interruption
+from dart.observe.emit import emit
 from dart.observe.load import LOAD, LoadMeter
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
@@ -329,5 +330,4 @@ class EnvironmentActor(Actor):
         return slot is not None and self.board.state(slot) is ActorState.RUNNING
 
     def _record_load(self) -> None:
-        draft = m.EventDraft(kind=LOAD, subject=self.identity.name, data=dict(self._meter.totals()))
-        self.tell("store", m.RecordEvents(events=(draft,)))
+        emit(self, LOAD, self.identity.name, self._meter.totals())

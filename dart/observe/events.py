@@ -1,10 +1,11 @@
-"""Every kind of event a run records, and what its fields say: the one place where they are declared.
+"""Every kind of event a run records, what its fields say and how loud it is: the one place of it all.
 
-Written into docs/reference/events.md. A test compares it with what the code records.
+Written into docs/reference/events.md. A test compares it with what the code emits (`dart.observe.emit`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dart.observe.load import LOAD
 
@@ -16,6 +17,8 @@ TASK_IS_BACK = "task_is_back"
 BATCH_OVERDUE = "batch_overdue"
 BATCH_REFUSED = "batch_refused"
 WORK_HELD = "work_held"
+COMPANION_IS_UP = "companion_is_up"
+COMPANION_IS_DOWN = "companion_is_down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,13 @@ class EventKind:
     """What its subject names."""
     fields: Mapping[str, str]
     """Name to meaning, units included."""
+    level: Literal["info", "warning", "error"] | None = "warning"
+    """Of its line in the log of whoever tells it; None for what comes every few seconds and is no line."""
 
 
 KINDS: Mapping[str, EventKind] = {
     LOAD: EventKind(
+        level=None,
         about="Every `observe.load_every_s`, and when an actor stops: how busy it was since it started.",
         subject="the actor",
         fields={
@@ -78,11 +84,13 @@ KINDS: Mapping[str, EventKind] = {
         fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
     ),
     TASK_IS_BACK: EventKind(
+        level="info",
         about="A task that rested is played like the others again.",
         subject="the task",
         fields={"reason": "what released it"},
     ),
     BATCH_OVERDUE: EventKind(
+        level="error",
         about="The trainer has a batch for longer than `curation.batch_lease_s`; told once for each lease.",
         subject="the trainer",
         fields={
@@ -92,6 +100,7 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     BATCH_REFUSED: EventKind(
+        level="error",
         about="A batch could not be trained: the groups to blame were dropped, the others are open again.",
         subject="the trainer",
         fields={
@@ -107,7 +116,19 @@ KINDS: Mapping[str, EventKind] = {
         subject="the curator, which gives the work out",
         fields={"is_held": "whether no new episode and no new update begins"},
     ),
+    COMPANION_IS_UP: EventKind(
+        level="info",
+        about="A process beside the tree does what it is there for: the page, or the writers of `tracking`.",
+        subject="`web` or `tracking`",
+        fields={"text": "where it is to be found, or what it writes where"},
+    ),
+    COMPANION_IS_DOWN: EventKind(
+        about="A process beside the tree waits for something, or ended and starts again. The run goes on.",
+        subject="`web` or `tracking`",
+        fields={"text": "what it waits for, or how it ended and when it starts again"},
+    ),
     WORKER_STATE: EventKind(
+        level="info",
         about="A rollout actor is healthy, updating, stale, suspect or dead from now on.",
         subject="the rollout actor",
         fields={
@@ -121,6 +142,9 @@ KINDS: Mapping[str, EventKind] = {
     ),
 }
 
+
+TOLD = tuple(kind for kind in KINDS if kind != LOAD)
+"""What a person wants to read, and what is counted; the load comes every few seconds."""
 
 REPORTS: Mapping[str, EventKind] = {
     "child_terminated": EventKind(

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from dart.observe.companions import Companion
 from dart.observe.printing import Printable, one_line
 from dart.observe.snapshot import SILENT_S, ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.store.blobs import NO_ROOM
@@ -149,7 +150,8 @@ def head(snapshot: RunSnapshot) -> RenderableType:
     lines = [Flow(figures) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
     engines = [_engine_text(engine) for engine in snapshot.engines if engine.reason]
     notices = [Text(notice, style="bold yellow") for notice in snapshot.notices]
-    return Group(head, *lines, Flow(_health(snapshot)), *engines, *notices)
+    beside = [_companion_text(companion) for companion in snapshot.companions]
+    return Group(head, *lines, Flow(_health(snapshot)), *beside, *engines, *notices)
 
 
 class Flow:
@@ -167,6 +169,11 @@ class Flow:
                 longer = figure
             line = longer
         yield Text(line)
+
+
+def _companion_text(companion: Companion) -> Text:
+    """Where the page is to be found, or why not."""
+    return Text(f"{companion.name}  {companion.text}", style="" if companion.is_well else "yellow")
 
 
 def _engine_text(engine: EngineRow) -> Text:

@@ -244,6 +244,13 @@ METRICS: tuple[Metric, ...] = (
         _value(lambda run: run.pool_size),
     ),
     _counter("pool_uses", "Groups that got a demonstration.", _value(lambda run: run.pool_uses)),
+    _counter(
+        "events",
+        "Events of the record, by kind (docs/reference/events.md); `load` comes every few seconds and is not "
+        "counted.",
+        _each(lambda run: run.events),
+        kind="kind of the event",
+    ),
     # actors
     _gauge(
         "actors",

@@ -17,8 +17,9 @@ from dart.curation.phases import RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
+from dart.observe.companions import read_companions
 from dart.observe.curve import Episode
-from dart.observe.events import STARVED, WORK_HELD
+from dart.observe.events import STARVED, TOLD, WORK_HELD
 from dart.observe.report import Report
 from dart.observe.session import Session
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
@@ -106,7 +107,9 @@ class SnapshotReader:
             pool_uses=sum(one.uses for one in pool),
             parkings=parkings,
             parked_now=parked_now,
+            events=self.store.event_counts(TOLD),
             notices=tuple(self._notices(vitals)),
+            companions=read_companions(self.paths),
             engines=engine_rows(vitals),
             conservation=self.store.conservation(),
             evaluation_done=done,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dart.observe.companions import Companion
 from dart.rollout.health import WorkerState
 from dart.store.records import Conservation
 
@@ -164,8 +165,12 @@ class RunSnapshot:
     """How often an episode was interrupted and kept."""
     parked_now: int = 0
     """Episodes that wait to be taken up again."""
+    events: Mapping[str, int] = field(default_factory=dict)
+    """Events of the record by kind, without the load."""
     notices: tuple[str, ...] = ()
     """What is wrong now beyond single actors: who starves and why, a record that takes no writes."""
+    companions: tuple[Companion, ...] = ()
+    """Processes beside the tree: the page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)
     evaluation_done: int = 0

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from dart.store.records import Event
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -66,6 +68,19 @@ class LoadPoint:
     @property
     def started_unix_s(self) -> float:
         return self.unix_s - self.totals["wall_s"]
+
+
+def load_points(events: Sequence[Event]) -> list[LoadPoint]:
+    """What load events say, as figures."""
+    return [
+        LoadPoint(
+            actor=event.subject,
+            unix_s=event.unix_s,
+            totals={name: float(str(value)) for name, value in event.data.items()},
+        )
+        for event in events
+        if "wall_s" in event.data
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

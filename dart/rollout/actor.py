@@ -19,6 +19,7 @@ from actors.completion import Completion, Lock
 from dart import messages as m
 from dart.config import Config
 from dart.errors import DartError
+from dart.observe.emit import emit
 from dart.observe.load import LOAD, LoadMeter
 from dart.rollout.probe import probe_request
 from dart.rollout.protocol import Engine
@@ -257,8 +258,7 @@ class RolloutActor(Actor):
         self.set_gauges(version=self._engine.version, in_flight=len(self._queue) + len(self._under_way))
 
     def _record_load(self) -> None:
-        event = m.EventDraft(kind=LOAD, subject=self.identity.name, data=self._meter.totals())
-        self.tell("store", m.RecordEvents(events=(event,)))
+        emit(self, LOAD, self.identity.name, self._meter.totals())
 
     # ---- the engine ----
 

@@ -16,6 +16,7 @@ from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
+from dart.observe.emit import log_event, send_events
 from dart.observe.events import WORKER_STATE
 from dart.rollout.health import SILENT_S, Facts, WorkerState, state_of
 from dart.rollout.sync import Load, Sync
@@ -168,15 +169,16 @@ class WeightSyncActor(Actor):
         }
         if state is not worker.state:
             worker.since_unix_s = data["since_unix_s"] = self.clock.unix_s()
-            self.log.info(WORKER_STATE, worker=worker.name, **data)
-            self._news.append(m.EventDraft(kind=WORKER_STATE, subject=worker.name, data=data))
+            event = m.EventDraft(kind=WORKER_STATE, subject=worker.name, data=data)
+            log_event(self.log, event)
+            self._news.append(event)
         worker.state, worker.reason = state, reason
 
     def _tell_news(self) -> None:
         """All that came together, in one write."""
         if self._news:
             news, self._news = tuple(self._news), []
-            self.tell("store", m.RecordEvents(events=news))
+            send_events(self, *news)
 
     # ---- doing ----
 

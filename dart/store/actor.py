@@ -14,6 +14,7 @@ from typing import Any
 
 from actors.actor import Actor, Sender, receives
 from dart import messages as m
+from dart.observe.emit import Data, log_event
 from dart.observe.events import PAUSED
 from dart.store import parcels
 from dart.store.errors import StoreBusy, StoreConflict
@@ -201,13 +202,14 @@ class StoreActor(Actor):
         if self._pause is None:
             return
         paused_s = self.clock.unix_s() - self._pause.began_unix_s
-        data = {
+        data: Data = {
             "began_unix_s": self._pause.began_unix_s,
             "paused_s": paused_s,
             "reason": self._pause.reason,
         }
-        store.record_event(PAUSED, self.identity.name, data)
-        self.log.warning("record_goes_on", paused_s=paused_s, reason=self._pause.reason)
+        event = m.EventDraft(kind=PAUSED, subject=self.identity.name, data=data)
+        store.record_events((event,))
+        log_event(self.log, event)
         self._pause = None
         self.set_ready(True)
 

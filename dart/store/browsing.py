@@ -244,6 +244,18 @@ class RunBrowser(StoreReader):
         with self._transaction() as connection:
             return {row.place: (row.episodes, row.successes, row.steps) for row in connection.execute(query)}
 
+    def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
+        """Successes among the newest episodes stored until a moment, at most `last`; how many those are."""
+        newest = (
+            select(trajectories.c.reward)
+            .where(trajectories.c.stored_unix_s <= unix_s)
+            .order_by(trajectories.c.stored_unix_s.desc())
+            .limit(last)
+        )
+        with self._transaction() as connection:
+            rewards = connection.execute(newest).scalars().all()
+        return sum(reward > success_above for reward in rewards), len(rewards)
+
     def faults_over_time(
         self, begins_unix_s: float, ends_unix_s: float, width_s: float
     ) -> dict[str, dict[int, int]]:

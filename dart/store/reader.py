@@ -235,6 +235,12 @@ class StoreReader:
             rows = connection.execute(select(versions).order_by(versions.c.version))
             return tuple(queries.read_version(row) for row in rows)
 
+    def versions_from(self, version: int, limit: int) -> tuple[Version, ...]:
+        """The oldest policy versions from this one on, itself included."""
+        query = select(versions).where(versions.c.version >= version).order_by(versions.c.version)
+        with self._transaction() as connection:
+            return tuple(queries.read_version(row) for row in connection.execute(query.limit(limit)))
+
     def evaluations(self, phase: Phase | None = None) -> tuple[Evaluation, ...]:
         """Evaluation episodes in the order they were recorded."""
         query = select(evaluations).order_by(evaluations.c.evaluation_id)
@@ -256,6 +262,12 @@ class StoreReader:
         with self._transaction() as connection:
             rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
             return tuple(queries.read_event(row) for row in rows)
+
+    def event_counts(self, kinds: Collection[str]) -> dict[str, int]:
+        """How many events there are of each of these kinds; counted in an index, so name none that floods."""
+        query = select(events.c.kind, func.count()).where(events.c.kind.in_(kinds)).group_by(events.c.kind)
+        with self._transaction() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
 
     def find_events(
         self,

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar, overload
 
 from actors.actor import Actor
-from dart import messages as m
 from dart.errors import DiskError
+from dart.observe.emit import Data, emit
 from dart.observe.events import PAUSED
 from dart.store.blobs import NO_ROOM
 from dart.store.errors import StoreBusy
@@ -65,11 +65,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _say_it_goes_on(actor: Actor, what: str, paused_s: float) -> None:
-    actor.log.warning("there_is_room", what=what, paused_s=paused_s)
-    data: dict[str, str | int | float | bool | None] = {
+    data: Data = {
         "began_unix_s": actor.clock.unix_s() - paused_s,
         "paused_s": paused_s,
         "reason": f"no room on the disk for {what}",
     }
-    draft = m.EventDraft(kind=PAUSED, subject=actor.identity.name, data=data)
-    actor.tell("store", m.RecordEvents(events=(draft,)))
+    emit(actor, PAUSED, actor.identity.name, data)

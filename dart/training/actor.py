@@ -21,6 +21,8 @@ from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
+from dart.observe.emit import emit
+from dart.observe.events import BATCH_REFUSED
 from dart.observe.load import LOAD, LoadMeter
 from dart.store.client import write
 from dart.store.reader import StoreReader
@@ -150,7 +152,7 @@ class TrainerActor(Actor):
     async def _refuse(self, batch: m.BatchLease, found: Blame, detail: str) -> None:
         """Durable when this returns. The curator notices when it is asked next: the record refuses it."""
         self.log.error(
-            "batch_refused",
+            BATCH_REFUSED,
             batch=batch.batch_id,
             groups=found.group_ids,
             demonstrations=found.pool_ids,
@@ -205,8 +207,7 @@ class TrainerActor(Actor):
         self.set_gauges(version=self._learner.version)
 
     def _tell_load(self) -> None:
-        event = m.EventDraft(kind=LOAD, subject=self.identity.name, data=dict(self._load.totals()))
-        self.tell("store", m.RecordEvents(events=(event,)))
+        emit(self, LOAD, self.identity.name, self._load.totals())
 
 
 def _metrics(report: Any, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:

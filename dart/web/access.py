@@ -6,9 +6,12 @@ against four rules, in this order:
     host     the name it was asked under is one of ours: a foreign name that resolves to this machine (DNS
              rebinding) would make a stranger's script same-origin with this page
     origin   where the browser names one it is our own, in `Origin` and in `Sec-Fetch-Site`
-    method   nothing here changes anything but the login
-    token    beyond loopback, or where a token was set: in `Authorization: Bearer`, or a session cookie that
-             the login form gave for it
+    method   nothing is changed but by a POST to `/do`, the login and the logout
+    token    of whoever changes something, and beyond loopback, or where that was asked for, of everybody: in
+             `Authorization: Bearer`, or a session cookie that the login form gave for it
+
+A change that comes with the cookie must also name its origin, and that must be ours: browsers do with every
+POST, and no page of another origin can make one name another. The cookie is not sent for other sites at all.
 
 The cookie holds no token: an expiry and a keyed hash of it, so it says nothing when it leaks from a browser's
 files after its time, and another token voids it.
@@ -24,9 +27,14 @@ from ipaddress import ip_address
 from dart.errors import UsageError
 
 COOKIE = "dartrl_session"
+"""With the port behind it: browsers send cookies to every port of a machine, and each may be another run."""
+
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
 """A token is not typed from memory; what is shorter than this was not made by a random generator."""
+
+STEER = "/do"
+"""Where a POST changes the run."""
 
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
 """What is answered without a token: the form to give it, and how that looks."""
@@ -44,7 +52,9 @@ class Access:
     names: frozenset[str]
     """Names it may be asked under, in lower case; addresses need not be listed."""
     token: str | None
-    """None where nobody is asked for one."""
+    """Asked of who changes something; None: nobody may."""
+    is_open: bool
+    """Who only looks is not asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +81,13 @@ class Refusal:
     needs_login: bool = False
 
 
-def access_for(host: str, token: str | None, names: Iterable[str] = ()) -> Access:
+def access_for(
+    host: str, token: str | None, names: Iterable[str] = (), *, is_open: bool | None = None
+) -> Access:
     """The rules for a page that listens at `host`.
 
     names    further names it may be asked under, such as that of a proxy before it
+    is_open  whether who only looks needs no token, which only this machine may; default: where there is none
     raises   UsageError if it can be reached from elsewhere and has no token, or a token that can be guessed
     """
     is_local = is_loopback(host)
@@ -89,7 +102,12 @@ def access_for(host: str, token: str | None, names: Iterable[str] = ()) -> Acces
             "good one is made"
         )
     own = {"localhost", *(name.lower() for name in names)}
-    return Access(loopback_only=is_local, names=frozenset(own | {host.lower()}), token=token)
+    return Access(
+        loopback_only=is_local,
+        names=frozenset(own | {host.lower()}),
+        token=token,
+        is_open=token is None or (bool(is_open) and is_local),
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -109,6 +127,7 @@ def refusal(access: Access, asked: Asked, now_unix_s: float) -> Refusal | None:
         or _foreign_origin(asked)
         or _method(asked)
         or _no_token(access, asked, now_unix_s)
+        or _no_origin(asked)
     )
 
 
@@ -146,20 +165,51 @@ def _authority(origin: str) -> str:
 
 
 def _method(asked: Asked) -> Refusal | None:
-    if asked.method in ("GET", "HEAD") or (asked.method == "POST" and asked.path in ("/login", "/logout")):
+    if asked.method in ("GET", "HEAD"):
+        return Refusal(405, "changes are made by POST alone") if asked.path == STEER else None
+    if asked.method == "POST" and asked.path in ("/login", "/logout", STEER):
         return None
-    return Refusal(405, "this page only shows: GET and HEAD")
+    return Refusal(405, "there is only GET and HEAD here")
 
 
 def _no_token(access: Access, asked: Asked, now_unix_s: float) -> Refusal | None:
-    if access.token is None or asked.path in OPEN_PATHS:
+    if asked.path in OPEN_PATHS or (access.is_open and asked.path != STEER):
         return None
-    kind, _, given = (asked.authorization or "").partition(" ")
-    if kind.lower() == "bearer" and is_token(access.token, given.strip()):
-        return None
-    if asked.cookie is not None and is_session(access.token, asked.cookie, now_unix_s):
+    if access.token is None:
+        return Refusal(403, "this page only shows: it was started without a token (--token-file)")
+    if is_known(access, asked, now_unix_s):
         return None
     return Refusal(401, "a token is needed: log in, or send it as Authorization: Bearer", needs_login=True)
+
+
+def is_known(access: Access, asked: Asked, now_unix_s: float) -> bool:
+    """Whether the request comes with the token, or with a session that was given for it."""
+    if access.token is None:
+        return False
+    if is_token(access.token, _bearer(asked)):
+        return True
+    return asked.cookie is not None and is_session(access.token, asked.cookie, now_unix_s)
+
+
+def _bearer(asked: Asked) -> str:
+    kind, _, given = (asked.authorization or "").partition(" ")
+    return given.strip() if kind.lower() == "bearer" else ""
+
+
+def _no_origin(asked: Asked) -> Refusal | None:
+    """A change that a browser asks for, unless it says that our own page made it ask.
+
+    A token in the header is not sent by browsers of themselves, and needs no such witness.
+    """
+    if asked.path != STEER or asked.origin is not None or _bearer(asked):
+        return None
+    return Refusal(403, "a change needs the Origin that browsers send, or the token in Authorization: Bearer")
+
+
+def cookie_name(host: str | None) -> str:
+    """Of the session of whoever asks under this `Host`."""
+    port = (host or "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
 def is_token(token: str, given: str) -> bool:

@@ -1,4 +1,4 @@
-"""The page of a run as an ASGI application: addresses to pages. It only shows, nothing here changes a run.
+"""The page of a run as an ASGI application: addresses to pages.
 
 /             overview            /trajectories   list, newest first
 /tree         supervision tree    /trajectory     one, step by step
@@ -6,6 +6,7 @@
 /tasks        all tasks           /export         one, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
 /stream       what changes on a page, as server-sent events
+/confirm, /do whether something is really wanted; it done, as the command line would do it
 /metrics, /livez, /readyz   for scrapers and health checks
 """
 
@@ -14,7 +15,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 from urllib.parse import parse_qs, urlencode
@@ -25,6 +26,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from dart.control.client import request as control
+from dart.control.protocol import Outcome
 from dart.errors import (
     DartError,
     DiskError,
@@ -38,13 +41,14 @@ from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage, StoreError
 from dart.web import access as rules
-from dart.web import export, viewer
+from dart.web import export, steering, viewer
 from dart.web.access import Access
 from dart.web.desk import Desk
-from dart.web.guard import Guard
+from dart.web.guard import Guard, asked_of
 from dart.web.parts import Page, Part, page_of
 from dart.web.render import STATIC, render, static
 from dart.web.run import Run
+from dart.web.steering import Wanted
 
 T = TypeVar("T")
 
@@ -62,8 +66,8 @@ FRESH_S = 1.0
 """So long an answer for machines is good for the next one."""
 
 KEEP_ALIVE_S = 15.0
-LOGIN_BYTES = 4096
-LOGIN_S = 5.0
+FORM_BYTES = 4096
+FORM_S = 5.0
 """A form is a few bytes; whoever sends it slower than this holds a connection for nothing."""
 
 FOREVER = "private, max-age=31536000, immutable"
@@ -89,7 +93,9 @@ class Site:
         values = dict(request.query_params)
         page = page_of(name, values)
         parts = {part.name: await told(self._html(name, values, part)) for part in page.parts}
-        return self._page(page, parts, stream=f"/stream?{urlencode({**values, 'page': name})}")
+        offers = steering.offers(page.place, values["name"] if name == "actor" else "")
+        stream = f"/stream?{urlencode({**values, 'page': name})}"
+        return self._page(request, page, parts, stream=stream, offers=offers)
 
     async def _html(self, name: str, values: Mapping[str, str], part: Part) -> str:
         """A part of a page; made once for everybody who looks at it."""
@@ -100,31 +106,72 @@ class Site:
         with Run(self._paths) as run:
             return job(run)
 
-    async def _still(self, title: str, body: Callable[[Run], str]) -> Response:
+    async def _still(
+        self, request: Request, title: str, body: Callable[[Run], str], place: str = "trajectories"
+    ) -> Response:
         """A page of what does not change any more; only its head follows the run."""
         head = page_of("head", {})
         parts = {"head": await told(self._html("head", {}, head.parts[0]))}
         html = await self._desk.run(title, lambda: self._opened(body))
-        page = Page(title, "trajectories", head.parts)
-        return self._page(page, parts, stream="/stream?page=head", body=html)
+        return self._page(
+            request, Page(title, place, head.parts), parts, stream="/stream?page=head", body=html
+        )
 
-    def _page(self, page: Page, parts: Mapping[str, str], *, stream: str, body: str = "") -> Response:
-        has_login = self._access.token is not None
-        values = {"page": page, "parts": parts, "stream": stream, "body": body, "has_login": has_login}
-        return HTMLResponse(render("page.html", **values))
+    def _page(
+        self,
+        request: Request,
+        page: Page,
+        parts: Mapping[str, str],
+        *,
+        stream: str,
+        body: str = "",
+        offers: Sequence[Wanted] = (),
+    ) -> Response:
+        values = {"page": page, "parts": parts, "stream": stream, "body": body, "offers": offers}
+        can_steer = self._access.token is not None
+        return HTMLResponse(
+            render("page.html", **values, can_steer=can_steer, is_known=self._is_known(request))
+        )
+
+    def _is_known(self, request: Request) -> bool:
+        """Whether this visitor may change something."""
+        return rules.is_known(self._access, asked_of(request.scope), time.time())
 
     async def trajectories(self, request: Request) -> Response:
         values = dict(request.query_params)
-        return await self._still("Trajectories", lambda run: viewer.trajectories(run, values))
+        return await self._still(request, "Trajectories", lambda run: viewer.trajectories(run, values))
 
     async def trajectory(self, request: Request) -> Response:
         rollout_id = viewer.number(request.query_params, "id")
-        return await self._still(f"Rollout {rollout_id}", lambda run: viewer.trajectory(run, rollout_id))
+        title = f"Rollout {rollout_id}"
+        return await self._still(request, title, lambda run: viewer.trajectory(run, rollout_id))
 
     async def compare(self, request: Request) -> Response:
         first, second = (viewer.number(request.query_params, name) for name in ("a", "b"))
         title = f"Rollouts {first} and {second}"
-        return await self._still(title, lambda run: viewer.compare(run, first, second))
+        return await self._still(request, title, lambda run: viewer.compare(run, first, second))
+
+    # steering
+
+    async def confirm(self, request: Request) -> Response:
+        """Whether something is really wanted. Shows what it will do, and the button that does it."""
+        wanted = steering.wanted(request.query_params)
+        values = {"wanted": wanted, "may": self._is_known(request), "can": self._access.token is not None}
+        return await self._still(request, wanted.title, lambda _: render("_confirm.html", **values), "")
+
+    async def do(self, request: Request) -> Response:
+        """Something done, by the request that the command line would make, and what became of it."""
+        wanted = steering.wanted(await _form(request))
+        answer = await self._desk.run(wanted.title, partial(control, self._paths.root, wanted.request))
+        values = {
+            "wanted": wanted,
+            "text": answer.text,
+            "outcome": answer.outcome.value.replace("_", " "),
+            "tone": "" if answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY) else "bad",
+        }
+        page = await self._still(request, wanted.title, lambda _: render("_done.html", **values), "")
+        page.status_code = steering.STATUS[answer.outcome]
+        return page
 
     # files
 
@@ -195,12 +242,12 @@ class Site:
             return RedirectResponse("/", status_code=303)
         if request.method != "POST":
             return HTMLResponse(render("login.html", is_wrong=False))
-        given = parse_qs(await _body(request)).get("token", [""])[0].strip()
+        given = (await _form(request)).get("token", "").strip()
         if not rules.is_token(self._access.token, given):
             return HTMLResponse(render("login.html", is_wrong=True), status_code=403)
         answer = RedirectResponse("/", status_code=303)
         answer.set_cookie(
-            rules.COOKIE,
+            rules.cookie_name(request.headers.get("host")),
             rules.new_session(self._access.token, time.time()),
             max_age=int(rules.SESSION_S),
             httponly=True,
@@ -211,7 +258,7 @@ class Site:
 
     async def logout(self, request: Request) -> Response:
         answer = RedirectResponse("/login", status_code=303)
-        answer.delete_cookie(rules.COOKIE)
+        answer.delete_cookie(rules.cookie_name(request.headers.get("host")))
         return answer
 
 
@@ -240,6 +287,8 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
         Route("/livez", site.livez),
         Route("/readyz", site.readyz),
         Route("/stream", site.stream),
+        Route("/confirm", site.confirm),
+        Route(rules.STEER, site.do, methods=["POST"]),
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
     ]
@@ -295,20 +344,21 @@ async def told(html: Awaitable[str], of: tuple[type[DartError], ...] = PASSING) 
         return render("_trouble.html", text=str(error))
 
 
-async def _body(request: Request) -> str:
-    """The body of a form; what is larger than a form has to be is refused."""
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form, the first of each; what is larger than a form has to be is refused."""
     body = bytearray()
     try:
-        async with asyncio.timeout(LOGIN_S):
+        async with asyncio.timeout(FORM_S):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > LOGIN_BYTES:
+                if len(body) > FORM_BYTES:
                     raise HTTPException(413, "the form is too large")
     except TimeoutError:
         raise HTTPException(408, "the form did not come to its end") from None
     except ClientDisconnect:
         raise HTTPException(400, "the form was broken off") from None
-    return body.decode("utf-8", "replace")
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    return {name: values[0] for name, values in fields.items()}
 
 
 def status_of(error: Exception) -> int:

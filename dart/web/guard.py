@@ -8,7 +8,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dart.web.access import COOKIE, Access, Asked, Refusal, refusal
+from dart.web.access import Access, Asked, Refusal, cookie_name, refusal
 
 HEADERS = {
     "content-security-policy": (
@@ -41,13 +41,13 @@ class Guard:
         if scope["type"] != "http":  # nothing here speaks WebSocket
             await send({"type": "websocket.close", "code": 1003})
             return
-        asked = _asked(scope)
+        asked = asked_of(scope)
         refused = refusal(self._access, asked, self._unix_s())
         answer: ASGIApp = self._app if refused is None else _told(refused, asked)
         await answer(scope, receive, _with_headers(send))
 
 
-def _asked(scope: Scope) -> Asked:
+def asked_of(scope: Scope) -> Asked:
     """What the rules look at; a header that is given twice and should be given once is as good as none."""
     headers = Headers(scope=scope)
 
@@ -55,16 +55,16 @@ def _asked(scope: Scope) -> Asked:
         given = headers.getlist(name)
         return given[0] if len(given) == 1 else None
 
-    origins = headers.getlist("origin")
+    host, origins = one("host"), headers.getlist("origin")
     return Asked(
         method=scope["method"],
         path=scope["path"],
-        host=one("host"),
+        host=host,
         origin=" ".join(origins) if origins else None,
         fetch_site=one("sec-fetch-site"),
         fetch_mode=one("sec-fetch-mode"),
         authorization=one("authorization"),
-        cookie=cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE),
+        cookie=cookie_parser("; ".join(headers.getlist("cookie"))).get(cookie_name(host)),
     )
 
 

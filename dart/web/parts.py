@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dart.errors import UsageError
 from dart.observe import reading
 from dart.observe.deaths import all_reports
-from dart.observe.events import KINDS
+from dart.observe.events import KINDS, TOLD
 from dart.observe.history import Happening, is_news, told
 from dart.observe.load import LOAD
 from dart.observe.logs import in_words
@@ -24,7 +24,7 @@ from dart.observe.tasks import (
     state,
     task_reports,
 )
-from dart.observe.utilisation import LoadPoint
+from dart.observe.utilisation import load_points
 from dart.store.browsing import PAGE, Wanted
 from dart.store.records import STALENESS_BOUND, Event, Phase
 from dart.web import charts, series
@@ -51,9 +51,6 @@ NEWS_S = 86_400.0
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
 """Stretches of time the overview can show, in seconds; None is the whole run."""
-
-TOLD = tuple(kind for kind in KINDS if kind != LOAD)
-"""Kinds of events a person wants to read; the load is drawn instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,19 +200,6 @@ def _utilisation(run: Run, bins: Bins) -> ChartView:
         about="share of time: in an episode, answering, in an update",
         is_percent=True,
     )
-
-
-def load_points(events: Sequence[Event]) -> list[LoadPoint]:
-    """What load events say, as figures."""
-    return [
-        LoadPoint(
-            actor=event.subject,
-            unix_s=event.unix_s,
-            totals={name: float(str(value)) for name, value in event.data.items()},
-        )
-        for event in events
-        if "wall_s" in event.data
-    ]
 
 
 def _staleness(run: Run, bins: Bins) -> ChartView:

@@ -11,29 +11,34 @@ import uvicorn
 
 from dart.errors import DiskError, UnavailableError, UsageError
 from dart.rundir import RunPaths
-from dart.web.access import Access
+from dart.web.access import Access, is_loopback
 from dart.web.app import web_app
 
 TOKEN_BYTES = 32
 CONNECTIONS_MOST = 128
 REQUEST_HEAD_BYTES = 16 << 10
+BEAT_EVERY_S = 5
 END_S = 1
 """Pages that follow the run hold their connections for ever; at the end they are given this long."""
 
 
 def serve(
-    paths: RunPaths, access: Access, host: str, port: int, on_ready: Callable[[str], None] = lambda _: None
+    paths: RunPaths, access: Access, listener: socket.socket, beat: Callable[[], None] | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    port       0 takes a free one
-    on_ready   told the address once it can be reached
-    raises     UnavailableError when the port cannot be had
+    beat   called every few seconds; whoever gives it has a log, to which its warnings go as well
     """
-    listener = listen(host, port)
-    on_ready(address(host, listener.getsockname()[1]))
+
+    async def notify() -> None:
+        if beat is not None:
+            beat()
+
     config = uvicorn.Config(
         web_app(paths, access),
+        callback_notify=notify,
+        timeout_notify=BEAT_EVERY_S,
+        log_config=uvicorn.config.LOGGING_CONFIG if beat is None else None,
         log_level="warning",
         access_log=False,  # what is asked for is nobody's business, and a log that grows with every look
         proxy_headers=False,  # what a proxy says of others is believed by nobody here
@@ -49,7 +54,7 @@ def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at an address. Raises UnavailableError."""
+    """A socket at an address; port 0 takes a free one. Raises UnavailableError."""
     try:
         (family, *_, place), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -58,13 +63,18 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise UnavailableError(
             f"cannot listen at {address(host, port)}: {error.strerror or error}; "
-            "choose another --port (0 takes a free one) or --host"
+            "choose another port (0 takes a free one) or host"
         ) from error
 
 
 def address(host: str, port: int) -> str:
     """The page's address for a browser."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def own_names(host: str) -> list[str]:
+    """What this machine is called by those who reach it from elsewhere at an address."""
+    return [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
 
 
 def token_of(path: Path) -> tuple[str, bool]:

@@ -3,123 +3,29 @@
 Environments, engine and trainer are modelled; the actors, the record and the files are the real ones.
 """
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from actors.board import Board, Vitals
-from dart.config import load_config
 from dart.control.client import request
-from dart.control.protocol import Answer, Outcome, Pause, Ping, Request, RestartActor, Resume, Scale
+from dart.control.protocol import Outcome, Pause, Ping, RestartActor, Resume, Scale
 from dart.control.socket import connect
-from dart.errors import NotRunningError, SilentError
-from dart.rundir import RunPaths
-from dart.store.check import check
-from dart.store.reader import StoreReader
+from dart.errors import NotRunningError
+from tests.fault.daemons import DEADLINE_S, Daemon
 
-DEADLINE_S = 90.0
-CONFIG = """
-run.minutes = 10.0
-tasks.train = ["modelled/0", "modelled/1"]
-supervision.environment_pool.shutdown_s = 1.0
-environments = { kind = "modelled", count = 3, latency = { enabled = true, scale = 0.005 } }
-rollout = { engine = "modelled", count = 1 }
-modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
-curation = { rollouts_per_group = 4, step_cap = 30 }
-training = { learner = "modelled", groups_per_update = 1, updates = 100000 }
-evaluation = { before = false, after = false }
-"""
-
-
-class Daemon:
-    """`dartrl up` in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths = RunPaths(folder / "run")
-        self.config = folder / "config.toml"
-        self.config.write_text(CONFIG)
-        self.start()
-
-    def start(self) -> None:
-        self.process = self.run("up", str(self.config))
-        self.wait_until(self.is_up, "the root")
-
-    def run(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "dart", *words, "--run-dir", str(self.paths.root)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def is_up(self) -> bool:
-        try:
-            return self.ask(Ping()).outcome is Outcome.DONE
-        except (NotRunningError, SilentError):
-            return False
-
-    def ask(self, call: Request) -> Answer:
-        return request(self.paths.root, call)
-
-    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        give_up = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert self.process.poll() is None, f"it ended before {what}: {self.process.communicate()[1]}"
-            assert time.monotonic() < give_up, f"{what} did not come within {DEADLINE_S:g} s"
-            time.sleep(0.05)
-
-    def row(self, name: str) -> Vitals:
-        board = Board(self.paths.board)
-        slot = board.find(name)
-        assert slot is not None
-        row = board.vitals(slot)
-        board.close()
-        return row
-
-    def trajectories(self) -> int:
-        with StoreReader(self.paths.store) as reader:
-            return reader.totals().trajectories
-
-    def plays_on(self, more: int = 3) -> None:
-        goal = self.trajectories() + more
-        self.wait_until(lambda: self.trajectories() >= goal, f"{more} more episodes")
-
-    def ended(self) -> tuple[int, list[dict[str, Any]]]:
-        """Its exit code and what it logged."""
-        _, log = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode, [
-            json.loads(line) for line in log.splitlines() if line.startswith("{")
-        ]
-
-    def processes(self) -> list[psutil.Process]:
-        """All that hold the run's lock or have its files open."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if any(str(self.paths.root) in file.path for file in process.open_files()):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-    def assert_sound(self) -> None:
-        assert check(self.paths, load_config(self.paths.config), full=True) == []
+ANY_TIME = ("run_stands", "companion_is_up")
+"""Events that come when they come."""
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     daemon = Daemon(tmp_path)
     yield daemon
-    for process in daemon.processes():
-        process.kill()
-    if daemon.process.poll() is None:
-        daemon.process.kill()
-    daemon.process.communicate(timeout=DEADLINE_S)
+    daemon.end()
 
 
 @pytest.mark.slow
@@ -154,7 +60,7 @@ def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_it_is_told_to(da
     code, log = daemon.ended()
 
     assert code == 0
-    assert [line["event"] for line in log if line["event"] != "run_stands"] == [
+    assert [line["event"] for line in log if line["event"] not in ANY_TIME] == [
         "daemon_started",
         "run_is_up",
         "configuration_read",

@@ -21,14 +21,17 @@ names = st.sampled_from(
 )
 paths = st.one_of(
     st.sampled_from(
-        ["/", "/tree", "/actor", "/trajectory", "/compare", "/stream", "/export", "/login", "/tasks"]
+        ["/", "/tree", "/actor", "/trajectory", "/compare", "/stream", "/export", "/login", "/do", "/confirm"]
     ),
     st.text(max_size=20).map(lambda text: f"/{text}"),
     st.text(max_size=70).map(lambda text: f"/blobs/{text}.png"),
     st.text(max_size=20).map(lambda text: f"/static/{text}"),
 )
 queries = st.one_of(
-    raw, st.tuples(st.sampled_from([b"id=", b"a=1&b=", b"name=", b"page=", b"before="]), raw).map(b"".join)
+    raw,
+    st.tuples(
+        st.sampled_from([b"id=", b"a=1&b=", b"name=", b"page=", b"before=", b"do=pause&name=", b"do="]), raw
+    ).map(b"".join),
 )
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from dart.observe import events
 
 SOURCES = Path(events.__file__).parents[1].rglob("*.py")
-RECORDED = re.compile(r"""(?:EventDraft\(\s*kind=|record_event\(|self\._tell\()("?\w+"?)(?=[,)])""")
+RECORDED = re.compile(
+    r"""(?:EventDraft\(\s*kind=|record_event\(|_event_row\(|\bemit\([\w.]+, )("?\w+"?)(?=[,)])"""
+)
 """What stands first where an event is made."""
 
 CONSTANTS = {name: value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}

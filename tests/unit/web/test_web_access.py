@@ -70,9 +70,16 @@ def test_other_sites_may_lead_here_and_not_look(asked: dict[str, str], answer: i
 
 @pytest.mark.parametrize(
     ("method", "path", "answer"),
-    [("HEAD", "/", 200), ("POST", "/login", 200), ("POST", "/", 405), ("DELETE", "/login", 405)],
+    [
+        ("HEAD", "/", 200),
+        ("POST", "/login", 200),
+        ("POST", "/", 405),
+        ("DELETE", "/login", 405),
+        ("POST", "/do", 403),
+        ("GET", "/do", 405),
+    ],
 )
-def test_nothing_but_the_login_is_posted(method: str, path: str, answer: int) -> None:
+def test_nothing_but_the_login_is_posted_where_there_is_no_token(method: str, path: str, answer: int) -> None:
     assert status(LOCAL, method=method, path=path) == answer
 
 
@@ -97,6 +104,38 @@ def test_nothing_but_the_login_is_posted(method: str, path: str, answer: int) ->
 )
 def test_with_a_token_nothing_is_shown_without_it(asked: dict[str, str], answer: int) -> None:
     assert status(OPEN, **asked) == answer
+
+
+DAEMON = access_for("127.0.0.1", TOKEN, is_open=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({}, 200),
+        ({"path": "/blobs/x"}, 200),
+        ({"path": "/do", "method": "POST"}, 401),
+        ({"path": "/do", "method": "POST", "authorization": f"Bearer {TOKEN}"}, 200),
+        ({"path": "/do", "method": "POST", "cookie": new_session(TOKEN, NOW_UNIX_S)}, 403),
+        (
+            {
+                "path": "/do",
+                "method": "POST",
+                "cookie": new_session(TOKEN, NOW_UNIX_S),
+                "origin": "http://localhost:8700",
+            },
+            200,
+        ),
+    ],
+)
+def test_on_this_machine_looking_may_be_free_and_changing_never_is(
+    asked: dict[str, str], answer: int
+) -> None:
+    assert status(DAEMON, **asked) == answer
+
+
+def test_looking_is_never_free_beyond_this_machine() -> None:
+    assert status(access_for("0.0.0.0", TOKEN, is_open=True), host="192.0.2.7") == 401
 
 
 def test_a_cookie_cannot_be_prolonged() -> None:

@@ -39,7 +39,7 @@ def test_a_token_file_that_cannot_be_made_or_read_says_why(tmp_path: Path) -> No
 
 
 def test_a_port_that_is_taken_says_what_to_do() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(UnavailableError, match="choose another --port"):
+    with listen("127.0.0.1", 0) as taken, pytest.raises(UnavailableError, match="choose another port"):
         listen("127.0.0.1", taken.getsockname()[1])
 
 

@@ -1,0 +1,64 @@
+"""What is kept beside a run that has `tracking.writers`: `python -m dart.tracking RUN_DIR PID`."""
+
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from dart.config import Config, load_config
+from dart.control.companions import begin_beside
+from dart.errors import DartError, UnavailableError
+from dart.observe.companions import TRACKING, Companion, beat, say
+from dart.preflight import missing_trackers
+from dart.rundir import RunPaths
+from dart.store.browsing import RunBrowser
+from dart.tracking.follower import Follower, Position
+from dart.tracking.writers import TensorBoard, WeightsAndBiases, Writer
+
+LOOK_EVERY_S = 5.0
+
+
+def main(arguments: list[str]) -> None:
+    """Write until it is told that the run is over, and then what is left. Raises DartError, StoreError."""
+    paths = begin_beside(TRACKING, arguments)
+    is_over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
+    config = load_config(paths.config)
+    if missing := list(missing_trackers(config)):
+        raise UnavailableError("; ".join(missing))
+    paths.tracking.mkdir(exist_ok=True)
+    position = Position(paths.tracking / "position.json")
+    with ExitStack() as stack:
+        store = stack.enter_context(RunBrowser(paths.store))
+        writers: dict[str, Writer] = {
+            name: opened(name, paths, config, position) for name in config.tracking.writers
+        }
+        for writer in writers.values():
+            stack.callback(writer.close)
+        say(paths, Companion(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
+        follower = Follower(store, config, writers, position)
+        while not is_over.wait(LOOK_EVERY_S):
+            follower.catch_up()
+            beat(paths, TRACKING)
+        follower.catch_up(is_over=True)
+
+
+def opened(name: str, paths: RunPaths, config: Config, position: Position) -> Writer:
+    """A writer that goes on where it was."""
+    folder = paths.tracking / name
+    if name == "tensorboard":
+        return TensorBoard(folder, first=position.of(name) + 1)
+    return WeightsAndBiases(folder, config, position.run_id)
+
+
+def in_words(config: Config, folder: Path) -> str:
+    """What is written where."""
+    return f"{' and '.join(config.tracking.writers)} in {folder}"
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except DartError as error:
+        sys.exit(str(error))

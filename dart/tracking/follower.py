@@ -1,0 +1,106 @@
+"""Following the record of a run, update by update, and what of it each writer has."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from dart.config import Config
+from dart.observe.curve import WINDOW
+from dart.observe.load import LOAD
+from dart.observe.tasks import SUCCESS
+from dart.observe.utilisation import load_points
+from dart.store.browsing import RunBrowser
+from dart.store.records import Version
+from dart.tracking.points import Between, Point, point
+from dart.tracking.writers import Writer
+
+AT_ONCE = 100
+"""Updates that are read and written together."""
+
+
+class Position:
+    """What each writer has: the newest version, in a file. Replaced whole, after the writer was flushed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        known = json.loads(path.read_text()) if path.exists() else {}
+        self._versions: dict[str, int] = known.get("versions", {})
+        self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
+        """Names the run to services that keep runs of many."""
+
+    def of(self, writer: str) -> int:
+        """The newest version it has; 0 for none."""
+        return self._versions.get(writer, 0)
+
+    def keep(self, versions: Mapping[str, int]) -> None:
+        """Note what writers have now. Raises OSError."""
+        self._versions |= versions
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
+        new.replace(self._path)
+
+
+class Follower:
+    """Writes the points that are missing."""
+
+    def __init__(
+        self,
+        store: RunBrowser,
+        config: Config,
+        writers: Mapping[str, Writer],
+        position: Position,
+        now_unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._config, self._writers, self._position = store, config, writers, position
+        self._now_unix_s = now_unix_s
+        self._settle_s = 2 * config.observe.load_every_s
+        """After an update, until everybody has told how busy he was before it."""
+
+    def catch_up(self, *, is_over: bool = False) -> int:
+        """Write what is there and has settled; how many updates that were.
+
+        is_over   nobody tells anything any more: nothing is waited for
+        """
+        count = 0
+        while points := list(self._next(is_over=is_over)):
+            for name, writer in self._writers.items():
+                for one in points:
+                    if one.version > self._position.of(name):
+                        writer.write(one)
+                writer.flush()
+            newest = points[-1].version
+            self._position.keep({name: max(newest, self._position.of(name)) for name in self._writers})
+            count += len(points)
+        return count
+
+    def _next(self, *, is_over: bool) -> Iterator[Point]:
+        """The oldest points that some writer has not."""
+        known = min(self._position.of(name) for name in self._writers)
+        made = self._store.versions_from(known, AT_ONCE + 1)
+        for before, version in pairwise(made):
+            is_settled = self._now_unix_s() - version.created_unix_s > self._settle_s
+            if not (is_settled or is_over):
+                return
+            yield self._point(before, version)
+
+    def _point(self, before: Version, version: Version) -> Point:
+        begins, ends = before.created_unix_s, version.created_unix_s
+        environments, engines = self._config.environments.count, self._config.rollout.count
+        successes, episodes = self._store.successes_until(ends, WINDOW, SUCCESS)
+        stored = self._store.played_over_time(begins, ends, max(1e-6, ends - begins), SUCCESS)
+        load = self._store.sampled_events(
+            LOAD, begins - self._settle_s, ends + self._settle_s, environments + engines + 1
+        )
+        between = Between(
+            successes=successes,
+            episodes=episodes,
+            stored_episodes=sum(one[0] for one in stored.values()),
+            stored_steps=sum(one[2] for one in stored.values()),
+            load=load_points(load),
+            environments=environments,
+            engines=engines,
+        )
+        return point(before, version, between)

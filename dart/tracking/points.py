@@ -1,0 +1,74 @@
+"""What is told of one update: its own figures, and what the run did since the update before. Pure.
+
+    update/…        figures of the update as the trainer recorded them: loss, kl, entropy and others
+    staleness/…     mean, p50, p95 and max of the steps it trained, and the bound, in policy versions
+    curve/success   share of successes among the newest episodes before it, at most 100
+    utilisation/…   share of time environments were in an episode, engines answered, the trainer updated
+    throughput/…    episodes and environment steps that were stored, per minute
+
+The step of a point is the policy version the update made, its time the moment it was committed. The same
+record gives the same points, whenever it is read.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dart.observe.utilisation import LoadPoint, Window, utilisation
+from dart.store.records import Version
+
+STALENESS = "staleness_"
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The figures of one update."""
+
+    version: int
+    unix_s: float
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """What the run did from the update before to this one."""
+
+    successes: int
+    """Among the newest episodes up to this update."""
+    episodes: int
+    """How many those are."""
+    stored_episodes: int
+    stored_steps: int
+    load: Iterable[LoadPoint]
+    """From a little before to a little after."""
+    environments: int
+    engines: int
+
+
+def point(before: Version, version: Version, between: Between) -> Point:
+    """What is told of an update.
+
+    before   the version it started from
+    """
+    figures = dict(_figures(version.metrics))
+    if between.episodes:
+        figures["curve/success"] = between.successes / between.episodes
+    if version.created_unix_s > before.created_unix_s:
+        window = Window(begins_unix_s=before.created_unix_s, ends_unix_s=version.created_unix_s)
+        figures |= dict(_pace(between, window))
+    return Point(version=version.version, unix_s=version.created_unix_s, figures=figures)
+
+
+def _figures(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    for name, value in metrics.items():
+        is_staleness = name.startswith(STALENESS)
+        yield f"staleness/{name.removeprefix(STALENESS)}" if is_staleness else f"update/{name}", value
+
+
+def _pace(between: Between, window: Window) -> Iterator[tuple[str, float]]:
+    used = utilisation(between.load, (), window, environments=between.environments, engines=between.engines)
+    yield "utilisation/environments", used.env_util
+    yield "utilisation/engines", used.rollout_util
+    yield "utilisation/trainer", used.trainer_util
+    yield "throughput/episodes_per_minute", MINUTE_S * between.stored_episodes / window.seconds
+    yield "throughput/steps_per_minute", MINUTE_S * between.stored_steps / window.seconds

@@ -1,0 +1,93 @@
+"""Where points go: event files of TensorBoard, a run of Weights & Biases. Their libraries come when made."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from dart.config import Config
+from dart.tracking.points import Point
+
+
+class Writer(Protocol):
+    """Takes points in the order of their versions."""
+
+    def write(self, point: Point) -> None:
+        """Take one point."""
+
+    def flush(self) -> None:
+        """What was taken outlives this process when this returns."""
+
+    def close(self) -> None:
+        """After the last point; waits until everything is where it belongs."""
+
+
+class TensorBoard:
+    """Event files in a folder, one for each start; `tensorboard --logdir` reads them as one run."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        """`first` is the first version that will be written: what an earlier process wrote from there on, and
+        could not note any more, counts as not written."""
+        with _without_torch():
+            from tensorboardX import SummaryWriter
+
+        # Read in the order of their names, which have whole seconds.
+        suffix = f".{first:08d}.{os.getpid()}"
+        self._writer: Any = SummaryWriter(str(folder), purge_step=first, filename_suffix=suffix)
+
+    def write(self, point: Point) -> None:
+        for name, value in point.figures.items():
+            self._writer.add_scalar(name, value, point.version, walltime=point.unix_s)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """tensorboardX looks for torch by importing it: seconds, and hundreds of MiB, for nothing."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # what the import system takes for "there is none"
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+class WeightsAndBiases:
+    """One run of Weights & Biases, gone on with after a restart; its step is the version."""
+
+    def __init__(self, folder: Path, config: Config, run_id: str) -> None:
+        """Raises what `wandb.init` raises where nobody is logged in."""
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = config.tracking
+        is_online = wanted.wandb_mode == "online"
+        self._run: Any = wandb.init(
+            dir=str(folder),
+            id=run_id,
+            project=wanted.wandb_project,
+            entity=wanted.wandb_entity or None,
+            name=config.run.dir.name,
+            mode=wanted.wandb_mode,
+            resume="allow" if is_online else None,
+            config=config.model_dump(mode="json"),
+            settings=wandb.Settings(console="off", disable_git=True, quiet=True),
+        )
+
+    def write(self, point: Point) -> None:
+        self._run.log({**point.figures, "unix_s": point.unix_s}, step=point.version, commit=True)
+
+    def flush(self) -> None:
+        """Each point is with the service, a process of its own, as soon as it was written."""
+
+    def close(self) -> None:
+        self._run.finish()

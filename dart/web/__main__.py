@@ -1,0 +1,56 @@
+"""The page that `dartrl up` keeps beside its run: `python -m dart.web RUN_DIR PID`."""
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from socket import socket
+
+from dart.config import load_config
+from dart.config_sections import Web
+from dart.control.companions import begin_beside
+from dart.errors import DartError, UnavailableError
+from dart.observe.companions import WEB, Companion, beat, say
+from dart.rundir import RunPaths
+from dart.web.access import Access, access_for
+from dart.web.server import address, listen, own_names, serve, token_of
+
+LOOK_AGAIN_S = 5.0
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until it is told to end. Raises DartError."""
+    paths = begin_beside(WEB, arguments)
+    web = load_config(paths.config).web
+    access = access_of(web, paths)
+    listener = _listening(web, paths)
+    serve(paths, access, listener, beat=partial(beat, paths, WEB))
+
+
+def access_of(web: Web, paths: RunPaths) -> Access:
+    """Who may look and who may change something. Raises DiskError, UsageError."""
+    file = Path(web.token_file).expanduser() if web.token_file else paths.root / "web.token"
+    token, _ = token_of(file)
+    names = [*web.allow_hosts, *own_names(web.host)]
+    return access_for(web.host, token, names, is_open=not web.token_file)
+
+
+def _listening(web: Web, paths: RunPaths) -> socket:
+    """The open port; one that is taken is waited for, and that is said."""
+    while True:
+        try:
+            listener = listen(web.host, web.port)
+        except UnavailableError as error:
+            say(paths, Companion(name=WEB, is_well=False, text=f"{error}; it is tried again and again"))
+            time.sleep(LOOK_AGAIN_S)
+            continue
+        place = address(web.host, listener.getsockname()[1])
+        say(paths, Companion(name=WEB, is_well=True, text=place))
+        return listener
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except DartError as error:
+        sys.exit(str(error))

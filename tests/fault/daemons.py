@@ -1,0 +1,120 @@
+"""`dartrl up` in a process of its own, with modelled environments, engine and trainer; the rest is real."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from actors.board import Board, Vitals
+from dart.config import load_config
+from dart.control.client import request
+from dart.control.protocol import Answer, Outcome, Ping, Request
+from dart.errors import NotRunningError, SilentError
+from dart.observe.companions import Companion, read_companion
+from dart.rundir import RunPaths
+from dart.store.check import check
+from dart.store.reader import StoreReader
+
+DEADLINE_S = 90.0
+CONFIG = """
+run.minutes = 10.0
+tasks.train = ["modelled/0", "modelled/1"]
+supervision.environment_pool.shutdown_s = 1.0
+environments = { kind = "modelled", count = 3, latency = { enabled = true, scale = 0.005 } }
+rollout = { engine = "modelled", count = 1 }
+modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
+curation = { rollouts_per_group = 4, step_cap = 30 }
+training = { learner = "modelled", groups_per_update = 1, updates = 100000 }
+evaluation = { before = false, after = false }
+"""
+
+
+class Daemon:
+    """`dartrl up` in a process of its own."""
+
+    def __init__(self, folder: Path, more: str = "", *, port: int = 0) -> None:
+        self.paths = RunPaths(folder / "run")
+        self.config = folder / "config.toml"
+        self.config.write_text(f"{CONFIG}web.port = {port}\n{more}")
+        self.start()
+
+    def start(self) -> None:
+        self.process = self.run("up", str(self.config))
+        self.wait_until(self.is_up, "the root")
+
+    def run(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "dart", *words, "--run-dir", str(self.paths.root)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def is_up(self) -> bool:
+        try:
+            return self.ask(Ping()).outcome is Outcome.DONE
+        except (NotRunningError, SilentError):
+            return False
+
+    def ask(self, call: Request) -> Answer:
+        return request(self.paths.root, call)
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        give_up = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert self.process.poll() is None, f"it ended before {what}: {self.process.communicate()[1]}"
+            assert time.monotonic() < give_up, f"{what} did not come within {DEADLINE_S:g} s"
+            time.sleep(0.05)
+
+    def row(self, name: str) -> Vitals:
+        board = Board(self.paths.board)
+        slot = board.find(name)
+        assert slot is not None
+        row = board.vitals(slot)
+        board.close()
+        return row
+
+    def trajectories(self) -> int:
+        with StoreReader(self.paths.store) as reader:
+            return reader.totals().trajectories
+
+    def plays_on(self, more: int = 3) -> None:
+        goal = self.trajectories() + more
+        self.wait_until(lambda: self.trajectories() >= goal, f"{more} more episodes")
+
+    def ended(self) -> tuple[int, list[dict[str, Any]]]:
+        """Its exit code and what it logged."""
+        _, log = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, [
+            json.loads(line) for line in log.splitlines() if line.startswith("{")
+        ]
+
+    def processes(self) -> list[psutil.Process]:
+        """All that hold the run's lock or have its files open."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if any(str(self.paths.root) in file.path for file in process.open_files()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def companion(self, name: str) -> Companion:
+        """How a process beside the run is, once it has said so."""
+        self.wait_until(lambda: read_companion(self.paths, name) is not None, f"a word of {name}")
+        companion = read_companion(self.paths, name)
+        assert companion is not None
+        return companion
+
+    def assert_sound(self) -> None:
+        assert check(self.paths, load_config(self.paths.config), full=True) == []
+
+    def end(self) -> None:
+        """Whatever is still there is killed."""
+        for process in self.processes():
+            process.kill()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=DEADLINE_S)

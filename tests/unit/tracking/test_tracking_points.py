@@ -1,0 +1,207 @@
+"""What is told of an update is what the record says of it, whenever it is read."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dart.config import Config, load_config
+from dart.observe.load import LOAD
+from dart.observe.utilisation import LoadPoint
+from dart.store.browsing import RunBrowser
+from dart.store.records import Version
+from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.tracking import follower
+from dart.tracking.follower import Follower, Position
+from dart.tracking.points import Between, Point, point
+
+FIGURES = {"loss": 0.5, "staleness_mean": 1.5, "staleness_bound": 4.0}
+
+
+def version(number: int, unix_s: float) -> Version:
+    return Version(version=number, checkpoint="", metrics=FIGURES if number else {}, created_unix_s=unix_s)
+
+
+def between(**different: object) -> Between:
+    values = {
+        "successes": 3,
+        "episodes": 4,
+        "stored_episodes": 5,
+        "stored_steps": 20,
+        "load": (),
+        "environments": 2,
+        "engines": 1,
+    }
+    return Between(**{**values, **different})  # type: ignore[arg-type]
+
+
+def test_an_update_is_told_with_what_the_run_did_since_the_one_before() -> None:
+    load = [
+        LoadPoint(actor="env-000", unix_s=100.0, totals={"wall_s": 50.0, "in_episode_s": 50.0}),
+        LoadPoint(actor="env-000", unix_s=130.0, totals={"wall_s": 80.0, "in_episode_s": 80.0}),
+        LoadPoint(actor="rollout-0", unix_s=130.0, totals={"wall_s": 80.0, "busy_s": 8.0}),
+        LoadPoint(actor="trainer", unix_s=130.0, totals={"wall_s": 80.0, "update_s": 20.0}),
+    ]
+
+    told = point(version(6, 100.0), version(7, 130.0), between(load=load))
+
+    assert told == Point(
+        version=7,
+        unix_s=130.0,
+        figures={
+            "update/loss": 0.5,
+            "staleness/mean": 1.5,
+            "staleness/bound": 4.0,
+            "curve/success": 0.75,
+            "utilisation/environments": pytest.approx(0.5),
+            "utilisation/engines": pytest.approx(0.1),
+            "utilisation/trainer": pytest.approx(0.25),
+            "throughput/episodes_per_minute": 10.0,
+            "throughput/steps_per_minute": 40.0,
+        },
+    )
+
+
+def test_what_cannot_be_known_is_left_out() -> None:
+    told = point(version(0, 100.0), version(1, 100.0), between(episodes=0, successes=0))
+
+    assert told.figures.keys() == {"update/loss", "staleness/mean", "staleness/bound"}
+
+
+# ---- following ----
+
+
+class Notes:
+    """A writer that keeps what it is given; what was not flushed is lost with its process."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.kept: list[int] = []
+
+    def write(self, one: Point) -> None:
+        self.written.append(one.version)
+
+    def flush(self) -> None:
+        self.kept += self.written
+        self.written = []
+
+    def close(self) -> None:
+        self.flush()
+
+
+class World:
+    """A record that grows, and a clock moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_s = 1000.0
+        self.path = folder / "store.db"
+        self.store = Store(self.path, clock=lambda: self.now_s)
+        self.store.add_version("base")
+        self.position = folder / "position.json"
+        self.config: Config = load_config(None, ["observe.load_every_s=5.0", "environments.count=1"])
+
+    def update(self) -> None:
+        """One group, half of it a success, and the update that trains it, five seconds later."""
+        self.now_s += 5.0
+        group = self.store.open_group("t", 1, 2, 4, 0)
+        for reward in (0.0, 1.0):
+            lease = self.store.lease_rollout(group, "env-000", self.now_s + 60.0)
+            self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        self.now_s += 5.0
+        busy = {"wall_s": self.now_s - 1000.0, "in_episode_s": (self.now_s - 1000.0) / 2}
+        self.store.record_event(LOAD, "env-000", busy)
+        newest = self.store.latest_version()
+        assert newest is not None
+        batch = self.store.lease_batch([group], self.now_s + 60.0)
+        self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, "c", {"loss": 0.25})
+
+    def follower(self, **writers: Notes) -> Follower:
+        """As one that was just started."""
+        browser = RunBrowser(self.path)
+        return Follower(browser, self.config, writers, Position(self.position), lambda: self.now_s)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.store.close()
+
+
+def test_an_update_is_written_once_its_load_was_told_or_the_run_is_over(world: World) -> None:
+    notes = Notes()
+    following = world.follower(notes=notes)
+    world.update()
+
+    assert (following.catch_up(), notes.kept) == (0, [])
+    world.now_s += 11.0
+    assert (following.catch_up(), notes.kept) == (1, [1])
+    world.update()
+    assert following.catch_up(is_over=True) == 1
+    assert following.catch_up(is_over=True) == 0
+    assert notes.kept == [1, 2]
+
+
+def test_whoever_is_started_again_goes_on_and_doubles_nothing(world: World) -> None:
+    notes = Notes()
+    for _ in range(3):
+        world.update()
+        world.follower(notes=notes).catch_up(is_over=True)
+        world.follower(notes=notes).catch_up(is_over=True)
+
+    assert notes.kept == [1, 2, 3]
+
+
+def test_a_writer_that_comes_later_gets_all_and_the_others_nothing_twice(world: World) -> None:
+    early, late = Notes(), Notes()
+    for _ in range(4):
+        world.update()
+    world.follower(early=early).catch_up(is_over=True)
+    world.update()
+
+    world.follower(early=early, late=late).catch_up(is_over=True)
+
+    assert (early.kept, late.kept) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert world.follower(early=early).catch_up(is_over=True) == 0
+
+
+def test_many_updates_are_written_a_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "AT_ONCE", 3)
+    notes = Notes()
+    for _ in range(7):
+        world.update()
+
+    assert world.follower(notes=notes).catch_up(is_over=True) == 7
+    assert notes.kept == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_points_are_what_the_record_says(world: World) -> None:
+    points: list[Point] = []
+    notes = Notes()
+    notes.write = points.append  # type: ignore[method-assign]
+    for _ in range(2):
+        world.update()
+
+    world.follower(notes=notes).catch_up(is_over=True)
+
+    assert points[1].figures == {
+        "update/loss": 0.25,
+        "curve/success": 0.5,
+        "utilisation/environments": pytest.approx(0.5),
+        "utilisation/engines": 0.0,
+        "utilisation/trainer": 0.0,
+        "throughput/episodes_per_minute": 12.0,
+        "throughput/steps_per_minute": 24.0,
+    }
+
+
+def test_a_run_keeps_its_name_with_the_services(tmp_path: Path) -> None:
+    first = Position(tmp_path / "position.json")
+    first.keep({"wandb": 3})
+
+    again = Position(tmp_path / "position.json")
+
+    assert (again.run_id, again.of("wandb"), again.of("tensorboard")) == (first.run_id, 3, 0)
+    assert json.loads((tmp_path / "position.json").read_text())["versions"] == {"wandb": 3}
