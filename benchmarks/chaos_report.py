@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks import runs
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
-from dart.environments.faulty import Injected, Injection
+from dart.environments.faulty import Injection
+from dart.environments.injected import OF_RESET
 
 THROUGHPUT_GOAL = 0.85
 FAULTS_PER_MINUTE = 10.0
@@ -90,7 +91,7 @@ def faulted_and_stored(store: Path, injections: Sequence[Injection]) -> list[tup
     struck = {
         (injection.rollout_id, injection.fence)
         for injection in injections
-        if injection.rollout_id and injection.kind is not Injected.FAILED_RESET
+        if injection.rollout_id and injection.kind not in OF_RESET
     }
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         stored = set(connection.execute("SELECT rollout_id, fence FROM trajectories"))

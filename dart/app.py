@@ -65,7 +65,11 @@ EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Kept free at the end of the time budget for the last update and the final evaluation."""
 
-ENGINE_MODULES = {"transformers": "dart.rollout.engine", "modelled": "dart.modelled.engine"}
+ENGINE_MODULES = {
+    "transformers": "dart.rollout.engine",
+    "modelled": "dart.modelled.engine",
+    "oracle": "dart.modelled.oracle",
+}
 """Imported once, by the supervisor of the engines: one that crashed is back without importing torch anew."""
 
 NO_TRAINING_MINUTES = 1e-3
@@ -95,6 +99,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
             max_restarts=limits.max_restarts,
             max_seconds=limits.max_seconds,
             max_quarantined=limits.max_quarantined,
+            max_failing=limits.max_failing,
             ordered=False,
         )
         return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))

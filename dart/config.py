@@ -30,7 +30,7 @@ from dart.config_layers import (
     without_refused,
 )
 from dart.config_sections import (
-    MODELLED,
+    MACHINE_DEFAULTS,
     POOLS,
     Child,
     Context,
@@ -49,6 +49,7 @@ from dart.config_sections import (
     Web,
     child_over,
 )
+from dart.environments.injected import INJECTABLE, Injected
 from dart.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -105,7 +106,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
     """
     layers, problems = _read_layers(path, overrides)
     defaults = Config().model_dump(mode="json")
-    data, origins = merge([Layer("default", defaults), *layers])
+    data, origins = merge([Layer("default", defaults), *_for_machines(layers), *layers])
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
@@ -117,6 +118,16 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
     if problems:
         raise ConfigError(problems)
     return Resolved(_with_policy_found(config, path), origins)
+
+
+def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
+    """What is different by default where environments are desktops or virtual machines."""
+    given, _ = merge(layers)
+    environments = given.get("environments")
+    kind = environments.get("kind") if isinstance(environments, dict) else None
+    if not isinstance(kind, str) or kind not in MACHINE_DEFAULTS:
+        return []
+    return [Layer(f"default for {kind}", MACHINE_DEFAULTS[kind])]
 
 
 def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
@@ -158,7 +169,9 @@ Contradiction = tuple[tuple[str, ...], str]
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
     """Values that are each allowed and wrong together."""
-    yield from _task_problems(config.tasks.train)
+    yield from _task_problems(config)
+    yield from _fault_problems(config.environments)
+    yield from _provider_problems(config.environments)
     yield from _backoff_problems(config.supervision)
     yield from _children_problems(config)
     yield from _breaker_problems(config.supervision)
@@ -206,10 +219,10 @@ def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
 
 
 def _modelled_problems(config: Config) -> Iterator[Contradiction]:
-    """A modelled environment plays modelled tasks only, and nothing else plays them."""
-    is_modelled = config.environments.kind == "modelled"
+    """Each kind of environment plays its own tasks only."""
+    kind = config.environments.kind
     for task in config.tasks.train:
-        if task.startswith(MODELLED) != is_modelled:
+        if task.partition("/")[0] in set(INJECTABLE) - {kind}:
             yield (
                 ("tasks.train", "environments.kind"),
                 f"names {task!r}, which environments of kind {config.environments.kind!r} do not play",
@@ -244,12 +257,54 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
                 yield (f"{key}.{problem.key}",), problem.text
 
 
-def _task_problems(tasks: Sequence[str]) -> Iterator[Contradiction]:
-    known = known_tasks()
+def _fault_problems(environments: Environments) -> Iterator[Contradiction]:
+    """A fault that this kind of environment cannot have would never strike."""
+    if not environments.faults.enabled:
+        return
+    for kind in set(Injected) - INJECTABLE[environments.kind]:
+        if getattr(environments.faults, kind.value):
+            yield (
+                (f"environments.faults.{kind.value}", "environments.kind"),
+                f"must be 0: environments of kind {environments.kind!r} cannot have this fault",
+            )
+
+
+def _provider_problems(environments: Environments) -> Iterator[Contradiction]:
+    """What each provider of virtual machines needs to be told."""
+    osworld = environments.osworld
+    if environments.kind != "osworld":
+        return
+    if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
+        yield (
+            ("environments.osworld.addresses", "environments.count"),
+            f"must name a machine for each of the {environments.count} environments, "
+            f"got {len(osworld.addresses)}",
+        )
+    if osworld.provider == "local" and not osworld.local.server:
+        yield (
+            ("environments.osworld.local.server", "environments.osworld.provider"),
+            "must be the command of a guest server, got nothing",
+        )
+    can_revert = osworld.provider == "addresses" and bool(osworld.revert_command)
+    if osworld.renew == "revert" and not can_revert:
+        yield (
+            ("environments.osworld.renew",),
+            "is 'revert', which needs provider 'addresses' and a revert_command",
+        )
+    if osworld.renew == "recreate" and osworld.provider == "addresses":
+        yield (
+            ("environments.osworld.renew", "environments.osworld.provider"),
+            "is 'recreate', but nobody makes machines of given addresses anew: choose 'revert' or 'keep'",
+        )
+
+
+def _task_problems(config: Config) -> Iterator[Contradiction]:
+    tasks, known = config.tasks.train, known_tasks(config)
     for task, times in Counter(tasks).items():
         if times > 1:
             yield ("tasks.train",), f"names {task!r} {times} times; name it once"
-        if known and not task.startswith(MODELLED) and task not in known:
+        is_foreign = task.partition("/")[0] in set(INJECTABLE) - {config.environments.kind}
+        if known and not is_foreign and task not in known:
             yield ("tasks.train",), f"names {task!r}, which is not a task{did_you_mean(near(task, known))}"
 
 
@@ -262,8 +317,19 @@ def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:
             )
 
 
-def known_tasks() -> Collection[str]:
-    """Ids of the tasks that are installed; empty when the pages are not, and nothing can be checked."""
+def known_tasks(config: Config) -> Collection[str]:
+    """Ids of the tasks there are for the kind of environment; empty where nothing can be checked."""
+    kind = config.environments.kind
+    if kind == "modelled":
+        return ()
+    if kind == "desktop":
+        from dart.environments.desktop.tasks import task_ids as desktop_task_ids
+
+        return desktop_task_ids()
+    if kind == "osworld":
+        from dart.environments.osworld.task_files import task_ids as osworld_task_ids
+
+        return osworld_task_ids(config.environments.osworld.tasks)
     from dart.environments.faults import PagesMissing
     from dart.environments.miniwob import task_ids
 

@@ -46,7 +46,8 @@ class Tasks(Section):
         "miniwob/enter-password",
         "miniwob/login-user",
     )
-    """Task ids, `miniwob/<page>`."""
+    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `modelled/<anything>`,
+    as the kind of environment is."""
 
 
 class Latency(Section):
@@ -96,15 +97,117 @@ class Faults(Section):
     """Share of resets that fail."""
     bad_evaluation: Rate = 0.01
     """Share of episodes whose score is not a number."""
+    never_ready: Rate = 0.0
+    """Share of resets whose screen starts and never answers."""
+    ready_too_early: Rate = 0.0
+    """Share of resets whose screen answers before there is a window manager; not of pages in a browser."""
+    truncated_frame: Rate = 0.0
+    """Share of episodes in which half of a screenshot is missing."""
+    dirty_reset: Rate = 0.0
+    """Share of resets that leave something of another episode behind; not of pages in a browser."""
+    popup: Rate = 0.0
+    """Share of resets with a window nobody asked for; not of pages in a browser."""
+    slow_start: Rate = 0.0
+    """Share of resets that take longer, by a third of their deadline."""
+    dead_application: Rate = 0.0
+    """Share of episodes whose application stands still; not of pages in a browser."""
+    dead_window_manager: Rate = 0.0
+    """Share of episodes whose window manager dies; not of pages in a browser."""
+
+
+class Desktop(Section):
+    """Desktops without a virtual machine: an X server and real applications in a sandbox each."""
+
+    width: Annotated[int, Field(ge=320, le=7680)] = 800
+    """Width of the screen in pixels."""
+    height: Annotated[int, Field(ge=240, le=4320)] = 600
+    """Height of the screen in pixels."""
+    memory_mb: Annotated[int, Field(ge=0)] = 1024
+    """Most memory of one desktop with everything in it, where the kernel lets us set a limit; 0 for none."""
+    start_deadline_s: Seconds = 10.0
+    """Longest a sandbox may take until it answers."""
+
+
+class OSWorldDocker(Section):
+    """Virtual machines in containers of this computer (`provider = "docker"`)."""
+
+    program: str = "docker"
+    """The command line client, or one that takes the same arguments."""
+    image: str = "happysixd/osworld-docker"
+    """Image whose container runs the machine."""
+    disk: Annotated[Path, Field(strict=False)] = Path("Ubuntu.qcow2")
+    """Disk image with the system, mounted read-only."""
+    cpus: Count = 4
+    """Processors of the machine."""
+    ram: str = "4G"
+    """Memory of the machine."""
+    disk_size: str = "32G"
+    """What the machine may write."""
+
+
+class OSWorldPool(Section):
+    """Virtual machines lent by a server of DART's environment protocol (`provider = "pool"`)."""
+
+    server: str = "http://127.0.0.1:50003"
+    """Address of the server."""
+    token_variable: str = "DARTRL_POOL_TOKEN"
+    """Environment variable that holds the token. It is written nowhere."""
+    own_token: bool = False
+    """Nobody else uses the token: machines of it that no environment of this run holds are given back."""
+
+
+class OSWorldLocal(Section):
+    """A guest server in a sandbox of this computer (`provider = "local"`)."""
+
+    server: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Command that serves the guest protocol; `{port}` becomes the port, DISPLAY is set."""
+    readable: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
+    """Folders the command needs, readable inside."""
+
+
+class OSWorld(Section):
+    """Desktops in virtual machines that serve OSWorld's guest protocol."""
+
+    tasks: Annotated[Path, Field(strict=False)] = Path("evaluation_examples/examples")
+    """Folder with the tasks as published (`<application>/<id>.json`), or a set of them; each is played as
+    `osworld/<application>/<id>`."""
+    cache: Annotated[Path, Field(strict=False)] = Path("osworld-cache")
+    """Folder with files that tasks would fetch from the network, by `<task id>/<file name>`."""
+    provider: Literal["addresses", "docker", "pool", "local"] = "addresses"
+    """Where machines come from."""
+    addresses: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """`host:port` of guest servers, one for each environment."""
+    renew: Literal["recreate", "revert", "keep"] = "recreate"
+    """How a machine becomes clean before an episode: a new one; its snapshot; not at all."""
+    revert_command: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Command that brings a machine of `addresses` back; `{address}`, `{host}`, `{port}` and `{snapshot}` are
+    filled in."""
+    password: str = "password"
+    """Of the guest's user; `{CLIENT_PASSWORD}` in tasks."""
+    width: Annotated[int, Field(ge=320, le=7680)] = 1920
+    """Width of the guest's screen in pixels; `{SCREEN_WIDTH}` in tasks."""
+    height: Annotated[int, Field(ge=240, le=4320)] = 1080
+    """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
+    pause_s: Annotated[float, Field(ge=0)] = 2.0
+    """Wait after an action, until the screen shows what it did."""
+    missing_result: Literal["fault", "zero"] = "fault"
+    """What it means that a file to be evaluated is not there: the evaluator failed, or the task did."""
+    docker: OSWorldDocker = OSWorldDocker()
+    """Containers."""
+    pool: OSWorldPool = OSWorldPool()
+    """Machines of a server."""
+    local: OSWorldLocal = OSWorldLocal()
+    """Sandboxes."""
 
 
 class Environments(Section):
-    """The browsers and how long each of their answers may take."""
+    """The browsers or desktops, and how long each of their answers may take."""
 
     count: Count = 8
-    """Environment actors, each with a browser of its own."""
-    kind: Literal["miniwob", "modelled"] = "miniwob"
-    """What an environment is: a page in a browser, or a model of one (`[modelled]`) for measurements."""
+    """Environment actors, each with a browser or desktop of its own."""
+    kind: Literal["miniwob", "modelled", "desktop", "osworld"] = "miniwob"
+    """What an environment is: a page in a browser, a model of one (`[modelled]`) for measurements, a desktop
+    in a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
     """An episode that waits this long for an answer is parked: the clock of its page stands still."""
     executable: str = ""
@@ -121,6 +224,10 @@ class Environments(Section):
     """Waits added to every environment."""
     faults: Faults = Faults()
     """Faults injected into every environment."""
+    desktop: Desktop = Desktop()
+    """Desktops in sandboxes."""
+    osworld: OSWorld = OSWorld()
+    """Desktops in virtual machines."""
 
 
 class Rollout(Section):
@@ -128,8 +235,9 @@ class Rollout(Section):
 
     count: Count = 1
     """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers", "modelled"] = "transformers"
-    """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`)."""
+    engine: Literal["transformers", "modelled", "oracle"] = "transformers"
+    """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`), `oracle` waits
+    so too and answers with the scripted solutions of the tasks of local desktops."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
     """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
     sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
@@ -480,6 +588,9 @@ class Child(Section):
     """Quarantine of a flaky child."""
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of a pool that may be in quarantine; beyond it the fault is not theirs and the pool gives up."""
+    max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of a pool beyond which failures within a minute are one event with one cause: one child is tried
+    until it holds, the others wait. 1: never."""
     retirement: Retirement = Retirement()
     """Replacement before age or use make it fail."""
     start_deadline_s: Seconds = 30.0
@@ -544,8 +655,37 @@ def child_over(limits: Child, different: Mapping[str, Any]) -> Mapping[str, Any]
     return merged
 
 
-MODELLED = "modelled/"
-"""Tasks of modelled environments are called this and anything: `modelled/0`."""
+_MACHINE_POOL: Mapping[str, Any] = {
+    "backoff": {"initial_s": 1.0, "max_s": 60.0, "reset_after_s": 120.0},
+    "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0},
+    "max_failing": 0.5,
+}
+"""Machines fail for reasons of their own, and together when what they run on fails: the sixth failure within
+ten minutes is quarantine, and a failure of over half of them within a minute is one event."""
+
+MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
+    "desktop": {
+        "supervision": {
+            "environment_pool": {**_MACHINE_POOL, "retirement": {"max_uses": 500, "max_age_s": 6 * 3600.0}}
+        }
+    },
+    "osworld": {
+        "environments": {
+            "reset_deadline_s": 600.0,
+            "observe_deadline_s": 30.0,
+            "step_deadline_s": 100.0,
+            "evaluate_deadline_s": 180.0,
+        },
+        "supervision": {
+            "environment_pool": {
+                **_MACHINE_POOL,
+                "shutdown_s": 60.0,
+                "retirement": {"max_uses": 100, "max_age_s": 12 * 3600.0},
+            }
+        },
+    },
+}
+"""What is different by default where environments are of this kind; a file or `--set` has the last word."""
 
 POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
 """Which pool's limits hold for a child, by the pattern of its id."""

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dart.config import Config
-from dart.environments.faults import BrowserMissing, PagesMissing
+from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
 from dart.errors import UnavailableError
 from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpoint
@@ -44,7 +45,11 @@ def missing_trackers(config: Config) -> Iterator[str]:
 
 
 def missing_browser(config: Config) -> Iterator[str]:
-    """The browser and the pages it shows."""
+    """What shows the screens: the browser and its pages, or what desktops are made of."""
+    if config.environments.kind == "desktop":
+        if missing := missing_for_desktops():
+            yield str(DesktopMissing(missing))
+        return
     if config.environments.kind != "miniwob":
         return
     executable = config.environments.executable or CHROMIUM
@@ -58,7 +63,7 @@ def missing_browser(config: Config) -> Iterator[str]:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """The checkpoint to start from, whole."""
-    if config.rollout.engine == "modelled" and config.training.learner == "modelled":
+    if config.rollout.engine in ("modelled", "oracle") and config.training.learner == "modelled":
         return
     folder = config.training.policy
     remedy = "make one with 'dartrl pretrain', or name another one with --set training.policy=FOLDER"

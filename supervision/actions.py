@@ -96,7 +96,8 @@ class Report:
     """OTP's supervisor report: context, reason, offender (the supervisor adds itself)."""
 
     context: str
-    """start_error, child_terminated, shutdown_error, shutdown (OTP); quarantined, retired (beyond it)."""
+    """start_error, child_terminated, shutdown_error, shutdown (OTP); beyond it quarantined, retired, outage
+    and outage_over."""
     reason: str
     offender: str
 

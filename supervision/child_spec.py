@@ -206,12 +206,16 @@ class SupervisorFlags:
     """Most children at a time, restarting and quarantined ones included; 0 for no limit."""
     max_quarantined: float = 1.0
     """Share of the children that may be in quarantine; beyond it the fault is not theirs: it gives up."""
+    max_failing: float = 1.0
+    """Share of the children beyond which failures within a minute are one event (`supervision.outage`);
+    1 for never."""
 
     def __post_init__(self) -> None:
         _check("max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
         _check("max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
         _check("max_children", self.max_children, self.max_children >= 0, "at least 0")
         _check("max_quarantined", self.max_quarantined, 0 <= self.max_quarantined <= 1, "in [0, 1]")
+        _check("max_failing", self.max_failing, 0 <= self.max_failing <= 1, "in [0, 1]")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
             raise InvalidChildSpec(
                 "strategy rest_for_one needs ordered=true: 'the rest' has no meaning otherwise"

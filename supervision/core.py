@@ -32,7 +32,7 @@ from supervision.actions import (
     Target,
 )
 from supervision.backoff import backoff_s
-from supervision.breaker import CircuitState
+from supervision.breaker import Circuit, CircuitState
 from supervision.budget import add_restart
 from supervision.child_spec import (
     AutoShutdown,
@@ -44,6 +44,7 @@ from supervision.child_spec import (
     check_fits,
     check_unique_ids,
 )
+from supervision.outage import Outage
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class SupervisorCore:
     draw: Callable[[], float] = random.random
     children: dict[str, Child] = field(init=False)
     restarts: tuple[float, ...] = ()
+    outage: Outage = field(default_factory=Outage)
     finishing: Finish | None = None
     is_finished: bool = False
 
@@ -68,7 +70,7 @@ class SupervisorCore:
 
     def tick(self, now_s: float) -> list[Action]:
         """Time passed: start what is due, kill what is overdue, replace what is old."""
-        actions = self._overdue(now_s)
+        actions = [*self._overdue(now_s), *self._outage_over(now_s)]
         for child in self.children.values():
             self._close_circuit(child, now_s)
             actions += succession.retire_if_old(child, now_s)
@@ -126,6 +128,7 @@ class SupervisorCore:
     def next_wake_s(self) -> float:
         """When `tick` has something to do even if nothing happens; infinity for never."""
         wakes = [self._wake_s(child) for child in self.children.values()]
+        wakes.append(self.outage.wake_s(self.children))
         return min([*wakes, *(child.start_at_s for child in self._next_to_start())], default=math.inf)
 
     # ---- a process ended ----
@@ -198,6 +201,8 @@ class SupervisorCore:
         report = Report("child_terminated", child.last_reason, child.spec.id)
         policy = child.spec.backoff
         child.failures_in_row = 1 if ran_s >= policy.reset_after_s else child.failures_in_row + 1
+        if self._is_in_outage(child, now_s):
+            return self._failed_in_outage(child, report, now_s)
         verdict = self._spend(child, kind, ran_s, now_s)
         if self.finishing is not None:
             return [report, *verdict]
@@ -206,6 +211,49 @@ class SupervisorCore:
             child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
         self._take_along(child)
         return [report, *verdict]
+
+    def _is_in_outage(self, child: Child, now_s: float) -> bool:
+        """Whether there is an outage, or this failure makes one."""
+        if self.flags.max_failing >= 1:
+            return False
+        self.outage.note(child.spec.id, child.last_reason, now_s)
+        return self.outage.is_on or self.outage.begins(len(self.children), self.flags.max_failing)
+
+    def _failed_in_outage(self, child: Child, report: Report, now_s: float) -> list[Action]:
+        """The scout is tried again, everyone else waits; one report, at the beginning."""
+        child.restarts += 1
+        reports: list[Action] = []
+        if not self.outage.is_on:
+            reports = [report, self.outage.begin(child.spec.id, len(self.children), now_s)]
+            self.restarts = ()
+            for other in self._held():
+                other.circuit, other.start_at_s = Circuit(), math.inf
+        is_scout = child.spec.id == self.outage.scout
+        wait_s = backoff_s(child.spec.backoff, child.failures_in_row, self.draw()) if is_scout else math.inf
+        child.start_at_s = now_s + wait_s
+        return reports
+
+    def _outage_over(self, now_s: float) -> list[Action]:
+        survivor = self.outage.survivor(self.children, now_s)
+        if not survivor:
+            self._replace_scout(now_s)
+            return []
+        for other in self._held():
+            other.failures_in_row = 1
+            other.start_at_s = now_s + backoff_s(other.spec.backoff, 1, self.draw())
+        return [self.outage.end(survivor, now_s)]
+
+    def _replace_scout(self, now_s: float) -> None:
+        """Somebody was told to take the scout down: another one is tried for the others."""
+        scout, held = self.children.get(self.outage.scout), self._held()
+        is_tried = scout is not None and scout.target is not Target.DOWN
+        if self.outage.is_on and not is_tried and held:
+            self.outage.scout, held[0].start_at_s = held[0].spec.id, now_s
+
+    def _held(self) -> list[Child]:
+        """Those down because of what all have in common."""
+        failed = [self.children[id_] for id_ in self.outage.failed if id_ in self.children]
+        return [child for child in failed if child.status is Status.DOWN and child.target is Target.UP]
 
     def _spend(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
         """One failure on the budget it belongs to: its kind's, the breaker's, or the supervisor's."""

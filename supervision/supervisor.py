@@ -103,7 +103,7 @@ def supervisor_spec(
 def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -> ChildSpec:
     """A supervisor that starts empty and is told whom to start (Elixir DynamicSupervisor).
 
-    limits   further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined
+    limits   further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined, max_failing
     """
     flags = SupervisorFlags(dynamic=True, ordered=False, max_children=max_children, **limits)
     return supervisor_spec(id_, flags)
@@ -404,7 +404,8 @@ class Supervisor(Actor):
     def _publish(self) -> None:
         for child in self._core.children.values():
             state = state_of(child)
-            is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED)
+            is_held = math.isinf(child.start_at_s)  # by an outage, until another child holds
+            is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED) and not is_held
             retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
             self._brood.publish(child, state, retry_unix_s)
 
@@ -436,7 +437,7 @@ class Supervisor(Actor):
             )
 
     def _log_report(self, report: Report) -> None:
-        level = self.log.error if report.context == "shutdown" else self.log.warning
+        level = self.log.error if report.context in ("shutdown", "outage") else self.log.warning
         level(
             "supervisor_report",
             supervisor=self.identity.name,

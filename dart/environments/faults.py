@@ -12,14 +12,26 @@
     │  ├─ EnvironmentTimeout                    page and browser answer, yet the operation did not end
     │  ├─ ResetFailed                           the start screen could not be shown
     │  ├─ ActionNotConfirmed                    an action arrived not at all, in part or twice
-    │  └─ FrozenFrame                           the screenshots no longer show the screen
+    │  ├─ FrozenFrame                           the screenshots no longer show the screen
+    │  ├─ CorruptFrame                          a screenshot is no whole picture
+    │  ├─ MachineDied                           the desktop or virtual machine is gone
+    │  ├─ MachineHung                           it answers nothing
+    │  ├─ CallFailed                            it answered a call with an error, or not as the protocol says
+    │  ├─ NotReady                              it answers, and is not what an episode can be played on
+    │  ├─ DirtyStart                            something of another episode is on it
+    │  ├─ ApplicationDied                       an application of the task is gone or stopped
+    │  ├─ WindowManagerDied                     nobody gives windows focus and frames
+    │  └─ NoMachineFree                         the provider has no machine to give
     ├─ EvaluatorFailed          EVALUATOR       the episode ran, its score could not be had
-    └─ UnknownTask              TASK            no such task; trying again will not help
+    ├─ UnknownTask              TASK            no such task; trying again will not help
+    └─ TaskUnsupported          TASK            the task needs what this system does not have
 
     InstallationIncomplete      a person has to install something; no attempt of any task can go on
     ├─ BrowserMissing
     ├─ LauncherMissing
-    └─ PagesMissing
+    ├─ PagesMissing
+    ├─ DesktopMissing
+    └─ ProviderRefused
 """
 
 import difflib
@@ -112,6 +124,69 @@ class FrozenFrame(InfrastructureFault):
         super().__init__(f"the screenshots of {task_id} froze: a mark drawn on the screen is not on them")
 
 
+class CorruptFrame(InfrastructureFault):
+    """A screenshot is cut off, empty, or no picture at all."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the screenshot is corrupt: {why}")
+
+
+class MachineDied(InfrastructureFault):
+    """The desktop or virtual machine ``machine`` is gone; ``why`` is its exit code or what it said last."""
+
+    def __init__(self, machine: str, during: str, why: str) -> None:
+        super().__init__(f"{machine} died during {during}: {why}")
+
+
+class MachineHung(InfrastructureFault):
+    """The desktop or virtual machine ``machine`` did not answer within ``deadline_s``."""
+
+    def __init__(self, machine: str, during: str, deadline_s: float) -> None:
+        super().__init__(f"{machine} answered nothing during {during} for {deadline_s:g} s")
+
+
+class CallFailed(InfrastructureFault):
+    """``machine`` answered the call ``call`` with an error, or not as the protocol says."""
+
+    def __init__(self, machine: str, call: str, why: str) -> None:
+        super().__init__(f"{machine} could not do {call}: {why}")
+
+
+class NotReady(InfrastructureFault):
+    """``machine`` answers, and still lacks ``missing`` after ``deadline_s``."""
+
+    def __init__(self, machine: str, missing: str, deadline_s: float) -> None:
+        super().__init__(f"{machine} was not ready within {deadline_s:g} s: {missing}")
+
+
+class DirtyStart(InfrastructureFault):
+    """What ``machine`` shows before the first action is not only what the task put there."""
+
+    def __init__(self, machine: str, found: str) -> None:
+        super().__init__(f"{machine} is not clean before its first action: {found}")
+
+
+class ApplicationDied(InfrastructureFault):
+    """An application of the task was killed, crashed or stands still; the picture alone does not show it."""
+
+    def __init__(self, application: str, how: str) -> None:
+        super().__init__(f"the application {application} {how}")
+
+
+class WindowManagerDied(InfrastructureFault):
+    """Windows get neither focus nor frames any more; the picture alone does not show it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the window manager {how}")
+
+
+class NoMachineFree(InfrastructureFault):
+    """The provider gave no machine within ``deadline_s``."""
+
+    def __init__(self, provider: str, why: str, deadline_s: float) -> None:
+        super().__init__(f"{provider} gave no machine within {deadline_s:g} s: {why}")
+
+
 class EvaluatorFailed(EnvironmentFault):
     """The episode ran, but its score could not be had."""
 
@@ -130,6 +205,15 @@ class UnknownTask(EnvironmentFault):
         nearest = difflib.get_close_matches(task_id, list(known), n=1)
         hint = f", did you mean {nearest[0]}?" if nearest else ""
         super().__init__(f"unknown task {task_id}{hint}")
+
+
+class TaskUnsupported(EnvironmentFault):
+    """The task needs something this system cannot do; ``needs`` says what."""
+
+    kind = FaultKind.TASK
+
+    def __init__(self, task_id: str, needs: str) -> None:
+        super().__init__(f"{task_id} cannot be played here: {needs}")
 
 
 class InstallationIncomplete(UnavailableError):
@@ -161,3 +245,20 @@ class PagesMissing(InstallationIncomplete):
             f"the MiniWoB++ pages are missing (looked for {looked_for}): "
             "install them with `pip install --no-deps miniwob==1.1.0` or run `make setup`"
         )
+
+
+class DesktopMissing(InstallationIncomplete):
+    """Programs or packages of the local desktop are not installed."""
+
+    def __init__(self, missing: Iterable[str]) -> None:
+        super().__init__(
+            f"a local desktop needs {', '.join(missing)}: run `make desktop`, which installs them through "
+            "apt and pip"
+        )
+
+
+class ProviderRefused(InstallationIncomplete):
+    """The provider of machines does not take us; trying again will not help."""
+
+    def __init__(self, provider: str, why: str) -> None:
+        super().__init__(f"{provider} refuses to give machines: {why}")

@@ -1,45 +1,39 @@
 """Faults injected into an environment on purpose, by a plan that is a pure function of its seed.
 
-What is injected is real where it can be: a crash kills the browser's process, a hang stops it, a doubled
-action is sent twice. Silent faults happen on the `Wire`, below the checks that must notice them. Each one
-that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that afterwards
-it can be shown that no attempt with a fault became a trajectory. Failed resets are the exception: a reset is
-tried again within its attempt.
+What is injected is real where it can be: a crash kills the process behind the screen, a hang stops it, a
+doubled action is sent twice. Silent faults happen on the `Wire`, below the checks that must notice them. Each
+one that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that
+afterwards it can be shown that no attempt with a fault became a trajectory. Faults of a reset are the
+exception (`dart.environments.injected.OF_RESET`): a reset is tried again within its attempt.
 """
 
+import asyncio
 import json
 import math
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 from dart.config_sections import Faults
 from dart.environments.actions import Action
 from dart.environments.faults import ResetFailed
+from dart.environments.injected import Injected
 from dart.environments.inputs import Call
 from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.wire import Wire
 from dart.environments.wrapper import WrappedEnvironment
 
-
-class Injected(StrEnum):
-    """What is done to an environment; the names are those of its rates in the configuration."""
-
-    CRASH = "crash"
-    HANG = "hang"
-    LOST_ACTION = "lost_action"
-    DOUBLED_ACTION = "doubled_action"
-    FROZEN_FRAME = "frozen_frame"
-    BAD_EVALUATION = "bad_evaluation"
-    FAILED_RESET = "failed_reset"
-
-
 FIRST_STEPS = (0, 0, 1)
 """At which step of its episode a fault strikes, drawn from these. An episode that is over before has none."""
+
+SLOWER_BY_SHARE = 1 / 3
+"""Of its deadline a slow reset takes longer."""
+
+DISTURBS_START = (Injected.READY_TOO_EARLY, Injected.DIRTY_RESET, Injected.POPUP)
+DISTURBS_STEP = (Injected.DEAD_APPLICATION, Injected.DEAD_WINDOW_MANAGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +127,13 @@ class Breakable(Environment, Protocol):
         """To the process behind the screen."""
         ...
 
+    async def disturb(self, kind: Injected) -> None:
+        """Do to the screen what `DISTURBS_START` and `DISTURBS_STEP` say, below every check.
+
+        Raises ValueError for a kind this environment cannot have.
+        """
+        ...
+
 
 class _Strike:
     """The fault planned for the episode that is played, until it struck."""
@@ -154,7 +155,8 @@ class _Strike:
 class FaultyWire(Wire):
     """Loses, doubles, freezes and falsifies what passes, as planned."""
 
-    def __init__(self) -> None:
+    def __init__(self, breakable: Breakable) -> None:
+        self._breakable = breakable
         self.strike = _Strike(None, lambda kind: False)
         self.steps_done = 0
         self._last: bytes | None = None
@@ -163,6 +165,13 @@ class FaultyWire(Wire):
     def begin(self, strike: _Strike) -> None:
         """A new episode."""
         self.strike, self.steps_done, self._last, self._is_frozen = strike, 0, None, False
+
+    async def started(self) -> None:
+        if self.strike.strikes(Injected.NEVER_READY, math.inf):
+            self._breakable.send_signal(signal.SIGSTOP)
+        for kind in DISTURBS_START:
+            if self.strike.strikes(kind, math.inf):
+                await self._breakable.disturb(kind)
 
     def sent(self, calls: list[Call]) -> list[Call]:
         if calls and self.strike.strikes(Injected.LOST_ACTION, self.steps_done):
@@ -174,6 +183,8 @@ class FaultyWire(Wire):
     def seen(self, png: bytes) -> bytes:
         """The picture stops after the step the plan names: what comes is the one before it."""
         if self._last is not None and self.steps_done > 0:
+            if self.strike.strikes(Injected.TRUNCATED_FRAME, self.steps_done - 1):
+                return png[: len(png) // 2]
             frozen_now = self.strike.strikes(Injected.FROZEN_FRAME, self.steps_done - 1)
             self._is_frozen = self._is_frozen or frozen_now
         if not self._is_frozen or self._last is None:
@@ -187,12 +198,19 @@ class FaultyWire(Wire):
 class FaultyEnvironment(WrappedEnvironment):
     """Breaks the inner environment as planned."""
 
-    def __init__(self, inner: Breakable, plan: FaultPlan, log: InjectionLog) -> None:
+    def __init__(
+        self,
+        inner: Breakable,
+        plan: FaultPlan,
+        log: InjectionLog,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         super().__init__(inner)
         self._breakable = inner
-        self._wire = inner.wire = FaultyWire()
+        self._wire = inner.wire = FaultyWire(inner)
         self._plan = plan
         self._log = log
+        self._sleep = sleep
         self._resets = 0
 
     async def reset(
@@ -204,6 +222,9 @@ class FaultyEnvironment(WrappedEnvironment):
         self._wire.begin(strike)
         if strike.strikes(Injected.FAILED_RESET, math.inf):
             raise ResetFailed(task_id, "a fault was injected (environments.faults.failed_reset)")
+        if strike.strikes(Injected.SLOW_START, math.inf):
+            await self._sleep(SLOWER_BY_SHARE * deadline_s)
+            deadline_s -= SLOWER_BY_SHARE * deadline_s
         return await super().reset(task_id, seed, deadline_s=deadline_s, episode=episode)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
@@ -212,6 +233,9 @@ class FaultyEnvironment(WrappedEnvironment):
             self._breakable.send_signal(signal.SIGKILL)
         if strike.strikes(Injected.HANG, steps_done):
             self._breakable.send_signal(signal.SIGSTOP)
+        for kind in DISTURBS_STEP:
+            if strike.strikes(kind, steps_done):
+                await self._breakable.disturb(kind)
         result = await super().step(action, deadline_s=deadline_s)
         self._wire.steps_done += 1
         return result

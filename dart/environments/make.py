@@ -1,7 +1,6 @@
 """The environment a configuration asks for, with the waits and the faults it asks for around it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from dart.config import Config
 from dart.environments.faulty import Breakable, FaultPlan, FaultyEnvironment, InjectionLog
@@ -24,7 +23,7 @@ def make_environment(
     Faults are below the waits, where the real ones are: on the side of the screen.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
-    breakable = _breakable(config, paths.scratch / name)
+    breakable = _breakable(config, name, paths)
     environment: Environment = breakable
     if settings.faults.enabled:
         log = InjectionLog(paths.root / FAULTS_FOLDER, name, unix_s)
@@ -34,7 +33,17 @@ def make_environment(
     return environment
 
 
-def _breakable(config: Config, scratch: Path) -> Breakable:
-    if config.environments.kind == "modelled":
+def _breakable(config: Config, name: str, paths: RunPaths) -> Breakable:
+    """Only what the kind needs is imported: a browser needs no X libraries, a desktop no HTTP client."""
+    settings, scratch, run_dir = config.environments, paths.scratch / name, paths.root
+    if settings.kind == "modelled":
         return ModelledEnvironment(config.modelled, config.run.seed)
+    if settings.kind == "desktop":
+        from dart.environments.desktop.environment import DesktopEnvironment
+
+        return DesktopEnvironment(name, scratch, settings.desktop)
+    if settings.kind == "osworld":
+        from dart.environments.osworld.environment import make_osworld
+
+        return make_osworld(name, scratch, run_dir, settings.osworld)
     return MiniWobEnvironment(scratch, config.environments.executable or CHROMIUM)

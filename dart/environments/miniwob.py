@@ -28,6 +28,7 @@ from dart.environments.faults import (
     BrowserDied,
     BrowserHung,
     CallRefused,
+    CorruptFrame,
     EnvironmentTimeout,
     FrozenFrame,
     InfrastructureFault,
@@ -35,6 +36,7 @@ from dart.environments.faults import (
     ResetFailed,
 )
 from dart.environments.frames import FrameWatch
+from dart.environments.injected import Injected
 from dart.environments.inputs import Call, input_calls
 from dart.environments.miniwob_pages import (
     HEIGHT,
@@ -49,7 +51,7 @@ from dart.environments.miniwob_pages import (
     page_url,
     task_ids,
 )
-from dart.environments.png import png_size
+from dart.environments.png import png_size, whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.receipts import Receipts, differences, receipts_of
 from dart.environments.scoring import clamped_score
@@ -120,6 +122,7 @@ class MiniWobEnvironment:
         self._episode = None
         async with self._operation("reset", deadline_s):
             page = await self._ready_page()
+            await self.wire.started()
             ready = page.next_binding_call("dartReady")
             navigated = await page.post("Page.navigate", {"url": url})
             if "errorText" in navigated:
@@ -136,7 +139,7 @@ class MiniWobEnvironment:
         async with self._operation("observe", deadline_s):
             frame, self._frame = self._frame, None
             screenshot = await _screenshot(frame or page.post("Page.captureScreenshot", SCREENSHOT))
-        return self._see(episode, screenshot)
+            return self._see(episode, screenshot)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         page, episode = self._playing("step")
@@ -198,6 +201,10 @@ class MiniWobEnvironment:
         if self._browser is not None and self._browser.alive:
             os.kill(self._browser.pid, number)
 
+    async def disturb(self, kind: Injected) -> None:
+        """A page has neither windows nor applications."""
+        raise ValueError(f"a page in a browser cannot have {kind.value}")
+
     async def inspect(self, expression: str) -> Any:
         """The JSON value of a JavaScript expression in the page: for oracles and tests, not for policies."""
         page, _ = self._playing("inspect")
@@ -258,7 +265,12 @@ class MiniWobEnvironment:
         return self.wire.seen(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
 
     def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
+        """Raises CorruptFrame."""
         png = self.wire.seen(screenshot)
+        try:
+            whole_png_size(png)
+        except ValueError as error:
+            raise CorruptFrame(str(error)) from error
         episode.frames.saw(png)
         return _observation(png, episode.instruction)
 
@@ -376,7 +388,7 @@ async def _screenshot(answer: Answer) -> bytes:
         png = base64.b64decode((await answer)["data"], validate=True)
         png_size(png)
     except (binascii.Error, ValueError) as error:
-        raise InfrastructureFault(f"the browser's screenshot is corrupt: {error}") from error
+        raise CorruptFrame(str(error)) from error
     return png
 
 

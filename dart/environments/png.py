@@ -2,6 +2,9 @@
 
 import struct
 
+TRAILER = b"IEND\xaeB`\x82"
+"""The last chunk's name and checksum: a picture that was cut off does not end like this."""
+
 
 def png_size(png: bytes) -> tuple[int, int]:
     """Width and height in pixels, from the PNG's header; raises ValueError when it is none."""
@@ -9,3 +12,11 @@ def png_size(png: bytes) -> tuple[int, int]:
         raise ValueError(f"expected a PNG, got {len(png)} bytes that start with {png[:8]!r}")
     width, height = struct.unpack(">II", png[16:24])
     return width, height
+
+
+def whole_png_size(png: bytes) -> tuple[int, int]:
+    """As `png_size`; raises ValueError as well for a picture that was cut off."""
+    size = png_size(png)
+    if not png.endswith(TRAILER):
+        raise ValueError(f"expected a whole PNG, got {len(png)} bytes that end with {png[-8:]!r}")
+    return size

@@ -1,4 +1,4 @@
-"""What passes between an environment and its screen: input events, screenshots, the raw score.
+"""What passes between an environment and its screen: its start, input events, screenshots, the raw score.
 
 Every environment sends and reads through a `Wire`. This one changes nothing. `dart.environments.faulty` has
 one that loses, doubles and freezes, below the checks that must notice it.
@@ -11,6 +11,9 @@ from dart.environments.inputs import Call
 
 class Wire:
     """Passes everything on as it is."""
+
+    async def started(self) -> None:
+        """The screen was just started; nobody has looked yet whether it is ready and clean."""
 
     def sent(self, calls: list[Call]) -> list[Call]:
         """The input events that reach the screen for those that were sent."""

@@ -78,9 +78,12 @@ class ModelledEngine:
             token_ids=tuple(draw.randrange(VOCABULARY) for _ in range(count)),
             logprobs=tuple(0.0 if is_greedy else -self._nats() for _ in range(count)),
             entropies=tuple(self._nats() for _ in range(count)),
-            answer=format_action(Click(draw.randrange(WIDTH_PX), draw.randrange(HEIGHT_PX))),
+            answer=self._text(request),
             policy_version=self._version,
         )
+
+    def _text(self, request: GenerateRequest) -> str:
+        return format_action(Click(self._random.randrange(WIDTH_PX), self._random.randrange(HEIGHT_PX)))
 
     def _tokens(self) -> int:
         median = self._modelled.tokens_median

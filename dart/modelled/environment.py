@@ -18,13 +18,20 @@ from dart.config_sections import Modelled
 from dart.environments.actions import Action, format_action
 from dart.environments.faults import (
     ActionNotConfirmed,
+    ApplicationDied,
+    CorruptFrame,
+    DirtyStart,
     EnvironmentTimeout,
     FrozenFrame,
     InfrastructureFault,
+    NotReady,
+    WindowManagerDied,
 )
 from dart.environments.frames import FrameWatch
+from dart.environments.injected import Injected
 from dart.environments.inputs import input_calls
 from dart.environments.miniwob_pages import HEIGHT, WIDTH
+from dart.environments.png import whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.receipts import differences, receipts_of
 from dart.environments.scoring import clamped_score
@@ -35,6 +42,8 @@ MOST_STEPS = 1000
 """No modelled episode is longer."""
 
 INSTRUCTION = "Wait until it is done."
+
+MACHINE = "the modelled environment"
 
 
 @dataclass(slots=True)
@@ -61,11 +70,17 @@ class ModelledEnvironment:
         self._episode: _Episode | None = None
         self._signal = 0
         """What the process that is not there was sent: SIGKILL, SIGSTOP or nothing."""
+        self._disturbed: Injected | None = None
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
     ) -> Observation:
-        self._signal = 0
+        self._signal, self._disturbed = 0, None
+        await self.wire.started()
+        if self._signal:
+            await asyncio.sleep(deadline_s)
+            raise EnvironmentTimeout("reset", deadline_s, "the modelled environment, which is stopped")
+        self._look_for_disturbances(deadline_s)
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{episode.rollout_id}")
         steps = cut_lognormal(rng, self._modelled.steps_median, self._modelled.steps_sigma, MOST_STEPS)
         succeeds = rng.random() < self._modelled.success
@@ -84,6 +99,7 @@ class ModelledEnvironment:
         if unconfirmed:
             self._episode = None
             raise ActionNotConfirmed(format_action(action), unconfirmed)
+        self._look_for_disturbances(deadline_s)
         episode.frames.acted()
         episode.steps_done += 1
         return StepResult(terminated=episode.terminated)
@@ -114,6 +130,23 @@ class ModelledEnvironment:
         """As if it had a process: SIGKILL ends it, SIGSTOP makes every call last until its deadline."""
         self._signal = number
 
+    async def disturb(self, kind: Injected) -> None:
+        """As if it had windows and applications."""
+        self._disturbed = kind
+
+    def _look_for_disturbances(self, deadline_s: float) -> None:
+        """What the probes of a real screen would find."""
+        found = {
+            Injected.READY_TOO_EARLY: NotReady(MACHINE, "no window manager", deadline_s),
+            Injected.DIRTY_RESET: DirtyStart(MACHINE, "a file of another episode"),
+            Injected.POPUP: DirtyStart(MACHINE, "a window nobody asked for"),
+            Injected.DEAD_APPLICATION: ApplicationDied("of the model", "stands still"),
+            Injected.DEAD_WINDOW_MANAGER: WindowManagerDied("is gone"),
+        }
+        if self._disturbed is not None:
+            self._episode = None
+            raise found[self._disturbed]
+
     async def _playing(self, operation: str, deadline_s: float) -> _Episode:
         if self._signal == signal.SIGKILL:
             self._episode = None
@@ -128,6 +161,11 @@ class ModelledEnvironment:
 
     def _see(self, episode: _Episode) -> Observation:
         png = self._seen(episode)
+        try:
+            whole_png_size(png)
+        except ValueError as error:
+            self._episode = None
+            raise CorruptFrame(str(error)) from error
         episode.frames.saw(png)
         return Observation(screenshot=png, width=WIDTH, height=HEIGHT, instruction=INSTRUCTION)
 

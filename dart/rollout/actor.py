@@ -286,6 +286,10 @@ class RolloutActor(Actor):
             from dart.modelled.engine import ModelledEngine
 
             return ModelledEngine(folder, version, modelled=self._config.modelled, seed=seed)
+        if self._config.rollout.engine == "oracle":
+            from dart.modelled.oracle import OracleEngine
+
+            return OracleEngine(folder, version, modelled=self._config.modelled, seed=seed)
         from dart.policy.reading import reading_of
         from dart.rollout.engine import TransformersEngine
 

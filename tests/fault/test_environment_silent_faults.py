@@ -11,12 +11,14 @@ from dart.environments.faults import (
     ActionNotConfirmed,
     BrowserDied,
     BrowserHung,
+    CorruptFrame,
     EnvironmentFault,
     EvaluatorFailed,
     FrozenFrame,
     ResetFailed,
 )
-from dart.environments.faulty import FaultPlan, FaultyEnvironment, Injected, InjectionLog, read_injections
+from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.injected import Injected
 from dart.environments.miniwob import MiniWobEnvironment
 from dart.environments.targets import click
 
@@ -51,6 +53,7 @@ async def target(environment: MiniWobEnvironment, selector: str) -> Click:
         (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of miniwob/enter-text froze"),
         (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
         (Injected.FAILED_RESET, ResetFailed, "a fault was injected"),
+        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
     ],
 )
 async def test_every_injected_fault_is_noticed_before_there_is_a_reward(

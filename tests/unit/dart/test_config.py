@@ -81,7 +81,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert found == [
         "--set: expected section.key=value, got 'nonsense'",
         "--set: environments.count must be a whole number, got 'none' "
-        "(default 8; Environment actors, each with a browser of its own)",
+        "(default 8; Environment actors, each with a browser or desktop of its own)",
         f"{path}: training.lr must be greater than 0, got -1.0 (default 0.0003; Learning rate of AdamW)",
         f"{path}: training.clip_hihg is not a key; did you mean training.clip_high or training.clip_low?",
         f"{path}: tasks.train names 'miniwob/clik-test', which is not a task; "
@@ -96,7 +96,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("training.threads=1.5", "must be a whole number"),
         ("training.lr='fast'", "must be a number"),
         ("run.minutes=nan", "must be a finite number"),
-        ("rollout.engine=tgi", "must be 'transformers' or 'modelled'"),
+        ("rollout.engine=tgi", "must be 'transformers', 'modelled' or 'oracle'"),
         ("tasks.train=[]", "must have at least 1 entries"),
         ("tasks.train=[3]", "must be a string"),
         ("training=3", "must be a section (a TOML table)"),
@@ -161,8 +161,8 @@ def test_the_defaults_do_not_contradict_each_other() -> None:
 
 
 def test_the_pages_of_the_package_are_the_known_tasks() -> None:
-    assert len(known_tasks()) > 100
-    assert "miniwob/click-test" in known_tasks()
+    assert len(known_tasks(Config())) > 100
+    assert "miniwob/click-test" in known_tasks(Config())
 
 
 def test_the_shown_configuration_resolves_to_itself(tmp_path: Path) -> None:
@@ -308,3 +308,78 @@ def test_settings_of_curation_that_do_not_go_together_are_refused(
     problems = problems_of(None, *overrides)
 
     assert any(key in problem and text in problem for problem in problems), problems
+
+
+# ---- desktops and virtual machines ----
+
+
+def test_machines_have_other_limits_by_default_and_say_where_they_are_from() -> None:
+    resolved = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
+    pool = resolved.config.supervision.environment_pool
+    assert (pool.backoff.initial_s, pool.backoff.max_s) == (1.0, 60.0)
+    assert (pool.breaker.enabled, pool.breaker.max_failures, pool.breaker.within_s) == (True, 5, 600.0)
+    assert pool.max_failing == 0.5
+    assert pool.retirement.max_uses > 0
+    assert pool.retirement.max_age_s > 0
+    assert resolved.origins["supervision.environment_pool.backoff.max_s"] == "default for desktop"
+    assert Config().supervision.environment_pool.max_failing == 1.0
+
+
+def test_a_file_has_the_last_word_on_the_limits_of_machines(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        [tasks]
+        train = ["desktop/editor-write"]
+        [environments]
+        kind = "desktop"
+        [supervision.environment_pool.backoff]
+        max_s = 5.0
+        """,
+    )
+    pool = load_config(path).supervision.environment_pool
+    assert (pool.backoff.initial_s, pool.backoff.max_s) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["environments.faults.enabled=true", "environments.faults.popup=0.1"],
+            "environments.faults.popup must be 0: environments of kind 'miniwob' cannot have this fault",
+        ),
+        (
+            ["environments.kind=desktop", 'tasks.train=["desktop/editor-wirte"]'],
+            "names 'desktop/editor-wirte', which is not a task; did you mean desktop/editor-write",
+        ),
+        (["environments.kind=desktop"], "which environments of kind 'desktop' do not play"),
+        (
+            ["environments.kind=osworld", 'environments.osworld.addresses=["a:1"]', "environments.count=2"],
+            "must name a machine for each of the 2 environments, got 1",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.provider=local"],
+            "environments.osworld.local.server must be the command of a guest server",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.renew=revert"],
+            "environments.osworld.renew is 'revert', which needs provider 'addresses' and a revert_command",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.provider=addresses"],
+            "environments.osworld.renew is 'recreate', but nobody makes machines of given addresses anew",
+        ),
+    ],
+)
+def test_what_does_not_go_together_on_desktops_is_said(overrides: list[str], says: str) -> None:
+    assert any(says in problem for problem in problems_of(None, *overrides))
+
+
+def test_a_kind_of_environment_nobody_knows_changes_no_defaults() -> None:
+    assert any("environments.kind must be" in problem for problem in problems_of(None, "environments.kind=3"))
+
+
+def test_the_desktop_job_is_a_configuration() -> None:
+    config = load_config(Path(__file__).parents[3] / "configs" / "desktop.toml")
+    assert config.environments.kind == "desktop"
+    assert len(config.tasks.train) >= 15

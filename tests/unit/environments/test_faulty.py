@@ -9,14 +9,20 @@ from dart.config_sections import Faults, Modelled
 from dart.environments.actions import Click, Wait
 from dart.environments.faults import (
     ActionNotConfirmed,
+    ApplicationDied,
+    CorruptFrame,
+    DirtyStart,
     EnvironmentFault,
     EnvironmentTimeout,
     EvaluatorFailed,
     FrozenFrame,
     InfrastructureFault,
+    NotReady,
     ResetFailed,
+    WindowManagerDied,
 )
-from dart.environments.faulty import FaultPlan, FaultyEnvironment, Injected, InjectionLog, read_injections
+from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.injected import INJECTABLE, OF_RESET, Injected
 from dart.environments.protocol import EpisodeKey
 from dart.modelled.environment import ModelledEnvironment
 
@@ -33,7 +39,11 @@ def only(kind: Injected) -> Faults:
 def faulty(kind: Injected, folder: Path) -> FaultyEnvironment:
     inner = ModelledEnvironment(Modelled(steps_median=4.0, steps_sigma=0.0), 0)
     log = InjectionLog(folder, "env-000", lambda: 12.0)
-    return FaultyEnvironment(inner, FaultPlan(only(kind), "env-000"), log)
+    return FaultyEnvironment(inner, FaultPlan(only(kind), "env-000"), log, asleep)
+
+
+async def asleep(seconds: float) -> None:
+    """No time passes."""
 
 
 async def play(environment: FaultyEnvironment, action: Click | Wait = Click(1, 1)) -> float:  # noqa: B008
@@ -58,7 +68,8 @@ def test_each_kind_strikes_as_often_as_its_rate_says() -> None:
     plan = FaultPlan(Faults(enabled=True), "env-000")
     planned = [plan.of(number) for number in range(20_000)]
     struck = Counter(fault.kind for fault in planned if fault is not None)
-    for kind in Injected:
+    assert set(struck) == {kind for kind in Injected if getattr(Faults(), kind.value)}
+    for kind in struck:
         assert struck[kind] / 20_000 == pytest.approx(getattr(Faults(), kind.value), rel=0.25)
 
 
@@ -77,6 +88,13 @@ def test_without_rates_nothing_strikes() -> None:
         (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of modelled/0 froze"),
         (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
         (Injected.FAILED_RESET, ResetFailed, "reset of modelled/0 failed"),
+        (Injected.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
+        (Injected.READY_TOO_EARLY, NotReady, "no window manager"),
+        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
+        (Injected.DIRTY_RESET, DirtyStart, "a file of another episode"),
+        (Injected.POPUP, DirtyStart, "a window nobody asked for"),
+        (Injected.DEAD_APPLICATION, ApplicationDied, "stands still"),
+        (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied, "is gone"),
     ],
 )
 async def test_every_kind_of_fault_is_noticed_and_written_down(
@@ -107,6 +125,30 @@ async def test_the_next_reset_repairs_what_was_broken(kind: Injected, tmp_path: 
     assert not await environment.healthy(deadline_s=DEADLINE_S) or kind is Injected.FROZEN_FRAME
     await environment.reset("modelled/0", 2, deadline_s=DEADLINE_S)
     assert await environment.healthy(deadline_s=DEADLINE_S)
+
+
+async def test_a_slow_start_is_written_down_and_harms_nothing(tmp_path: Path) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    inner = ModelledEnvironment(Modelled(success=1.0), 0)
+    log = InjectionLog(tmp_path, "env-000", lambda: 12.0)
+    environment = FaultyEnvironment(inner, FaultPlan(only(Injected.SLOW_START), "x"), log, sleep)
+    assert await play(environment) == 1.0
+    assert waited == [pytest.approx(DEADLINE_S / 3)]
+    assert [injection.kind for injection in read_injections(tmp_path)] == [Injected.SLOW_START]
+
+
+def test_every_rate_has_its_kind_and_every_kind_its_rate() -> None:
+    assert {kind.value for kind in Injected} == set(Faults.model_fields) - {"enabled", "seed"}
+
+
+def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
+    assert Injected.POPUP not in INJECTABLE["miniwob"]
+    assert INJECTABLE["desktop"] == frozenset(Injected)
+    assert frozenset(Injected) > OF_RESET
 
 
 async def test_without_faults_a_faulty_environment_is_like_any_other(tmp_path: Path) -> None:

@@ -1,0 +1,302 @@
+"""A desktop without a virtual machine: an X server, a window manager and real applications in a sandbox.
+
+Every reset makes a new sandbox and throws the old one away, so nothing outlives an episode; that the new one
+is clean is looked at all the same, before the first action. What the policy gets is the whole screen and the
+instruction. Episodes end by the policy's word or the step cap, never by themselves.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dart.config_sections import Desktop
+from dart.environments.actions import Action, Wait, format_action
+from dart.environments.desktop.inputs import desktop_calls, desktop_receipts
+from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.desktop.machine import DesktopMachine
+from dart.environments.desktop.tasks import Instance, State, Window, instance_of, is_infeasible
+from dart.environments.faults import (
+    ActionNotConfirmed,
+    ApplicationDied,
+    CorruptFrame,
+    DesktopMissing,
+    DirtyStart,
+    FrozenFrame,
+    InfrastructureFault,
+    NotReady,
+    WindowManagerDied,
+)
+from dart.environments.frames import FrameWatch
+from dart.environments.injected import Injected
+from dart.environments.png import whole_png_size
+from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.receipts import Receipts, differences
+from dart.environments.scoring import clamped_score
+from dart.environments.wire import Wire
+
+WAIT_S = 1.0
+"""How long the action `Wait` waits."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    task_id: str
+    instance: Instance
+    machine: DesktopMachine
+    arrived: Receipts = field(default_factory=Counter)
+    frames: FrameWatch = field(default_factory=FrameWatch)
+
+
+class DesktopEnvironment:
+    """An `dart.environments.protocol.Environment` of one sandbox at a time."""
+
+    def __init__(self, name: str, scratch: Path, settings: Desktop) -> None:
+        self.wire = Wire()
+        self._name = name
+        self._scratch = scratch / "desktop"
+        self._settings = settings
+        self._machine: DesktopMachine | None = None
+        self._episode: _Episode | None = None
+        self._is_parked = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the sandbox, if there is one."""
+        return self._machine.pid if self._machine is not None else None
+
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+    ) -> Observation:
+        instance = instance_of(task_id, seed)
+        missing = missing_for_desktops()
+        if missing:
+            raise DesktopMissing(missing)
+        await self.close()
+        async with self._operation("reset", deadline_s) as left_s:
+            machine = await self._started(left_s())
+            await machine.call("put", files=dict(instance.files), deadline_s=left_s())
+            await self.wire.started()
+            await self._refuse_dirty(machine, instance, (), left_s)
+            for application in instance.applications:
+                await machine.call(
+                    "launch",
+                    name=application.name,
+                    command=list(application.command),
+                    window_class=application.window_class,
+                    deadline_s=left_s(),
+                )
+            classes = tuple(application.window_class for application in instance.applications)
+            await self._refuse_dirty(machine, instance, classes, left_s)
+            self._episode = _Episode(task_id, instance, machine)
+            return await self._see(self._episode, left_s())
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        episode = self._playing("observe")
+        async with self._operation("observe", deadline_s) as left_s:
+            return await self._see(episode, left_s())
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        episode = self._playing("step")
+        async with self._operation("step", deadline_s) as left_s:
+            if isinstance(action, Wait):
+                await asyncio.sleep(WAIT_S)
+            calls = desktop_calls(action)
+            sent = self.wire.sent(calls)
+            arrived = Counter(await episode.machine.call("input", calls=sent, deadline_s=left_s()))
+            unconfirmed = differences(desktop_receipts(calls), arrived - episode.arrived)
+            episode.arrived = arrived
+            if unconfirmed:
+                raise ActionNotConfirmed(format_action(action), unconfirmed)
+            _refuse_dead(await episode.machine.call("look", deadline_s=left_s()))
+        episode.frames.acted()
+        return StepResult(terminated=False)
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        episode = self._playing("evaluate")
+        async with self._operation("evaluate", deadline_s) as left_s:
+            if episode.frames.is_suspicious:
+                await self._refuse_frozen(episode, left_s())
+            for title, answers in (await episode.machine.call("ping", deadline_s=left_s())).items():
+                if not answers:
+                    raise ApplicationDied(f"of the window {title!r}", "does not answer its ping")
+            found = await episode.machine.call("state", deadline_s=left_s())
+            _refuse_dead(found)
+            reached = float(episode.instance.succeeds(_state(found)))
+        return clamped_score(episode.task_id, self.wire.scored(reached))
+
+    def pays_infeasible(self, task_id: str) -> bool:
+        return is_infeasible(task_id)
+
+    async def park(self, *, deadline_s: float) -> None:
+        """The applications stand still; the X server and the window manager have no clock of their own."""
+        await self._park(parked=True, deadline_s=deadline_s)
+
+    async def unpark(self, *, deadline_s: float) -> None:
+        await self._park(parked=False, deadline_s=deadline_s)
+
+    async def _park(self, *, parked: bool, deadline_s: float) -> None:
+        episode = self._playing("park" if parked else "unpark")
+        async with self._operation("park" if parked else "unpark", deadline_s) as left_s:
+            await episode.machine.call("park", parked=parked, deadline_s=left_s())
+        self._is_parked = parked
+
+    async def healthy(self, *, deadline_s: float) -> bool:
+        machine = self._machine
+        if machine is None or machine.is_over:
+            return False
+        if machine.is_busy:  # its episode goes on, and every call of it has a deadline of its own
+            return True
+        try:
+            _refuse_dead(await machine.call("look", deadline_s=deadline_s))
+        except InfrastructureFault:
+            return False
+        return True
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """To everything in the sandbox, if there is one."""
+        if self._machine is not None:
+            self._machine.send_signal(number)
+
+    async def disturb(self, kind: Injected) -> None:
+        """Break it from inside, below every check; for `dart.environments.faulty`."""
+        if self._machine is not None:
+            await self._machine.call("disturb", kind=kind.value, deadline_s=self._settings.start_deadline_s)
+
+    async def close(self) -> None:
+        machine, self._machine, self._episode = self._machine, None, None
+        self._is_parked = False
+        if machine is not None:
+            await machine.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    async def _started(self, deadline_s: float) -> DesktopMachine:
+        """A sandbox with a screen and a window manager."""
+        settings = self._settings
+        began_s = time.monotonic()
+        self._machine = await DesktopMachine.start(
+            f"the desktop of {self._name}",
+            self._scratch,
+            memory_bytes=settings.memory_mb * 2**20,
+            deadline_s=min(deadline_s, settings.start_deadline_s),
+        )
+        left_s = deadline_s - (time.monotonic() - began_s)
+        await self._machine.call("screen", width=settings.width, height=settings.height, deadline_s=left_s)
+        return self._machine
+
+    async def _see(self, episode: _Episode, deadline_s: float) -> Observation:
+        """Raises CorruptFrame."""
+        png = await self._picture(episode, deadline_s)
+        episode.frames.saw(png)
+        width, height = whole_png_size(png)
+        return Observation(
+            screenshot=png, width=width, height=height, instruction=episode.instance.instruction
+        )
+
+    async def _picture(self, episode: _Episode, deadline_s: float) -> bytes:
+        png = self.wire.seen(await episode.machine.call("screenshot", deadline_s=deadline_s))
+        try:
+            size = whole_png_size(png)
+        except ValueError as error:
+            raise CorruptFrame(str(error)) from error
+        if size != (self._settings.width, self._settings.height):
+            raise CorruptFrame(f"expected {self._settings.width}x{self._settings.height} pixels, got {size}")
+        return png
+
+    async def _refuse_frozen(self, episode: _Episode, deadline_s: float) -> None:
+        """Show a mark in a corner and look whether the picture has it."""
+        plain = await self._picture(episode, deadline_s)
+        await episode.machine.call("mark", shown=True, deadline_s=deadline_s)
+        marked = await self._picture(episode, deadline_s)
+        await episode.machine.call("mark", shown=False, deadline_s=deadline_s)
+        if marked == plain:
+            raise FrozenFrame(episode.task_id)
+
+    async def _refuse_dirty(
+        self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: Any
+    ) -> None:
+        """That it is ready, and has nothing but what the task put there and windows of these classes."""
+        found = await machine.call("state", deadline_s=left_s())
+        if found["window_manager"]:
+            raise NotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
+        _refuse_dead(found)
+        strange = _strange(found, instance, classes)
+        if strange:
+            raise DirtyStart(machine.name, strange)
+
+    def _playing(self, operation: str) -> _Episode:
+        if self._episode is None:
+            raise RuntimeError(f"{operation} without an episode: call reset first")
+        return self._episode
+
+    @contextlib.asynccontextmanager
+    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[Any]:
+        """Gives what is left of ``deadline_s``; a fault costs the whole sandbox."""
+        ends_s = time.monotonic() + deadline_s
+
+        def left_s() -> float:
+            return max(0.001, ends_s - time.monotonic())
+
+        try:
+            yield left_s
+        except InfrastructureFault:
+            if self._machine is not None:
+                self._machine.kill()
+            self._episode = None
+            raise
+
+
+def _refuse_dead(found: Mapping[str, Any]) -> None:
+    """The window manager and every application live; what ended by itself was the policy's doing."""
+    if found["window_manager"]:
+        raise WindowManagerDied(found["window_manager"])
+    for name, told in found["applications"].items():
+        if told["fault"] and not found["parked"]:
+            raise ApplicationDied(name, told["fault"])
+
+
+def _strange(found: Mapping[str, Any], instance: Instance, classes: tuple[str, ...]) -> str:
+    """What is there and should not be, or is not and should be; empty when all is as the task says."""
+    wanted = {name: content for name, content in instance.files.items() if not name.endswith("/")}
+    if found["files"] != wanted:
+        names = sorted(set(found["files"]) ^ set(wanted)) or sorted(wanted)
+        return f"the files {', '.join(names)} are not those of the task"
+    if found["clipboard"]:
+        return "the clipboard is not empty"
+    windows = Counter(_class_of(window, classes) for window in found["windows"])
+    if windows != Counter(classes):
+        titles = ", ".join(repr(window["title"]) for window in found["windows"]) or "none"
+        return f"expected windows of {', '.join(classes) or 'nobody'}, got: {titles}"
+    return ""
+
+
+def _class_of(window: Mapping[str, Any], classes: tuple[str, ...]) -> str:
+    """The application a window belongs to; its title when it is none of them."""
+    return next((name for name in classes if name in window["class"]), window["title"])
+
+
+def _state(found: Mapping[str, Any]) -> State:
+    active = found["active"]
+    return State(
+        files=found["files"],
+        folders=frozenset(found["folders"]),
+        clipboard=found["clipboard"],
+        windows=tuple(
+            Window(
+                title=window["title"],
+                window_class=tuple(window["class"]),
+                x=window["x"],
+                y=window["y"],
+                width=window["width"],
+                height=window["height"],
+            )
+            for window in found["windows"]
+        ),
+        active=active["class"][-1] if active and active["class"] else "",
+    )

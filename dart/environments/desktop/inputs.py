@@ -1,0 +1,139 @@
+"""Actions as input events of an X server: what `dart.environments.desktop.guest` sends through XTEST.
+
+Pure: an action in, a list of calls (name, parameters) out. Keys are keysyms of the X protocol, which for
+Latin-1 are the character's own number; what a US keyboard types with Shift is typed with Shift, so that the
+events that arrive can be counted against the ones sent.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from dart.environments.actions import (
+    Action,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+)
+from dart.environments.inputs import Call
+from dart.environments.receipts import Receipts
+
+LEFT, RIGHT = 1, 3
+WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}
+"""X has no wheel: each of its notches is the click of a button."""
+
+NOTCHES = 5
+"""Notches of one `Scroll`, as in UI-TARS."""
+
+DRAG_MOVES = 8
+"""Moves between press and release; toolkits begin a drag some pixels after the press."""
+
+DRAG_PAUSE_S = 0.02
+
+KEY_PAUSE = ("pause", {"s": 0.008})
+"""After each typed character; some applications lose keys that come faster."""
+
+SHIFT = 0xFFE1
+MODIFIERS = {"ctrl": 0xFFE3, "alt": 0xFFE9, "shift": SHIFT, "meta": 0xFFEB}
+NAMED_KEYS = {
+    "enter": 0xFF0D,
+    "tab": 0xFF09,
+    "esc": 0xFF1B,
+    "space": 0x20,
+    "backspace": 0xFF08,
+    "delete": 0xFFFF,
+    "up": 0xFF52,
+    "down": 0xFF54,
+    "left": 0xFF51,
+    "right": 0xFF53,
+    "home": 0xFF50,
+    "end": 0xFF57,
+    "pageup": 0xFF55,
+    "pagedown": 0xFF56,
+    **{f"f{n}": 0xFFBD + n for n in range(1, 13)},
+}
+
+_SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=True))
+"""What a US keyboard types with Shift, by the key."""
+
+UNICODE_KEYSYMS = 0x01000000
+"""Added to the number of a character outside of Latin-1."""
+
+COUNTED = ("key_down", "key_up", "button_down", "button_up")
+
+
+def desktop_calls(action: Action) -> list[Call]:
+    """The calls that carry out ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
+    match action:
+        case Click(x, y):
+            return [_move(x, y), *_press(LEFT)]
+        case LeftDouble(x, y):
+            return [_move(x, y), *_press(LEFT), *_press(LEFT)]
+        case RightSingle(x, y):
+            return [_move(x, y), *_press(RIGHT)]
+        case Drag():
+            return list(_drag(action))
+        case Hotkey(keys):
+            return list(_hotkey(keys))
+        case Type(content):
+            return [call for character in content for call in (*_character(character), KEY_PAUSE)]
+        case Scroll(x, y, direction):
+            return [_move(x, y), *_press(WHEEL[direction]) * NOTCHES]
+        case Wait() | Finished() | CallUser():
+            return []
+
+
+def desktop_receipts(calls: Iterable[Call]) -> Receipts:
+    """What the X server records when exactly these calls are carried out."""
+    counted: Receipts = Counter(name for name, _ in calls if name in COUNTED)
+    return counted
+
+
+def _move(x: float, y: float) -> Call:
+    return "move", {"x": round(x), "y": round(y)}
+
+
+def _press(button: int) -> tuple[Call, Call]:
+    return ("button_down", {"button": button}), ("button_up", {"button": button})
+
+
+def _drag(drag: Drag) -> Iterator[Call]:
+    down, up = _press(LEFT)
+    yield from (_move(drag.x, drag.y), down)
+    for move in range(1, DRAG_MOVES + 1):
+        part = move / DRAG_MOVES
+        yield _move(drag.x + (drag.end_x - drag.x) * part, drag.y + (drag.end_y - drag.y) * part)
+        yield "pause", {"s": DRAG_PAUSE_S}
+    yield up
+
+
+def _hotkey(keys: tuple[str, ...]) -> Iterator[Call]:
+    *held, last = keys
+    keysym = NAMED_KEYS.get(last) or ord(last)
+    for modifier in held:
+        yield "key_down", {"keysym": MODIFIERS[modifier]}
+    yield from _key(keysym)
+    for modifier in reversed(held):
+        yield "key_up", {"keysym": MODIFIERS[modifier]}
+
+
+def _character(character: str) -> Iterator[Call]:
+    if character == "\n":
+        yield from _key(NAMED_KEYS["enter"])
+    elif character in _SHIFTED or (character.isascii() and character.isupper()):
+        yield "key_down", {"keysym": SHIFT}
+        yield from _key(ord(_SHIFTED.get(character, character.lower())))
+        yield "key_up", {"keysym": SHIFT}
+    else:
+        number = ord(character)
+        yield from _key(number if number < 0x100 else UNICODE_KEYSYMS + number)
+
+
+def _key(keysym: int) -> tuple[Call, Call]:
+    return ("key_down", {"keysym": keysym}), ("key_up", {"keysym": keysym})

@@ -1,0 +1,497 @@
+"""The tasks of local desktops: real applications, one instruction, an evaluator, and a scripted solution.
+
+Pure. A task is drawn from its seed: what lies in the home, which applications are open, what is asked, and
+how what is left in the end is judged. The solution is a list of actions as a policy could take them; it is a
+function of the instruction alone, so that it can be played by whoever only sees what a policy sees
+(`solution_of`).
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from dart.environments.actions import (
+    Action,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    Type,
+    Wait,
+    format_action,
+)
+from dart.environments.desktop.sandbox import HOME
+from dart.environments.faults import UnknownTask
+
+PREFIX = "desktop/"
+
+WORDS = (
+    *("amber", "birch", "copper", "delta", "ember", "fjord", "grove", "harbor", "island", "jasper"),
+    *("kettle", "lemon", "meadow", "nickel", "orchid", "pepper", "quartz", "river", "silver", "timber"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A program that is open when the task begins."""
+
+    name: str
+    command: tuple[str, ...]
+    window_class: str
+
+
+EDITOR = Application(name="mousepad", command=("mousepad", "--disable-server"), window_class="Mousepad")
+CALCULATOR = Application(name="galculator", command=("galculator",), window_class="Galculator")
+FILES = Application(name="pcmanfm", command=("pcmanfm", HOME), window_class="Pcmanfm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A window as its title and frameless place on the screen say."""
+
+    title: str
+    window_class: tuple[str, ...]
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What is left of an episode."""
+
+    files: Mapping[str, bytes]
+    """Below the home, by relative path, without hidden ones."""
+    folders: frozenset[str] = frozenset()
+    clipboard: str = ""
+    windows: tuple[Window, ...] = ()
+    active: str = ""
+    """Class of the window that has the focus, empty when none has."""
+
+    def text(self, name: str) -> str | None:
+        """A file's text without the newline at its end; None when there is no such file."""
+        content = self.files.get(name)
+        return None if content is None else content.decode(errors="replace").removesuffix("\n")
+
+    def window(self, window_class: str) -> Window | None:
+        """The first window of a class."""
+        return next((window for window in self.windows if window_class in window.window_class), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A task drawn from a seed."""
+
+    instruction: str
+    applications: tuple[Application, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """At the start, by path relative to the home; a name that ends in / is a folder."""
+    succeeds: Callable[[State], bool]
+
+
+Draw = Callable[[random.Random], Instance]
+Solution = Callable[..., Sequence[Action]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    draw: Draw
+    pattern: re.Pattern[str]
+    solve: Solution
+
+
+_TASKS: dict[str, _Task] = {}
+
+
+def _task(name: str, pattern: str, solve: Solution) -> Callable[[Draw], Draw]:
+    """Register a task: its drawer, the form of its instructions, and the actions for what the form says."""
+
+    def register(draw: Draw) -> Draw:
+        _TASKS[PREFIX + name] = _Task(draw, re.compile(pattern, re.DOTALL), solve)
+        return draw
+
+    return register
+
+
+@cache
+def task_ids() -> tuple[str, ...]:
+    """Every task, sorted."""
+    return tuple(sorted(_TASKS))
+
+
+def instance_of(task_id: str, seed: int) -> Instance:
+    """The task drawn from its seed; raises UnknownTask."""
+    task = _TASKS.get(task_id)
+    if task is None:
+        raise UnknownTask(task_id, task_ids())
+    return task.draw(random.Random(f"{task_id}/{seed}"))
+
+
+def is_infeasible(task_id: str) -> bool:
+    """Whether the right answer is to declare that it cannot be done."""
+    return task_id in INFEASIBLE
+
+
+def solution_of(instruction: str) -> tuple[Action, ...]:
+    """Every action of the scripted solution, the last one `Finished` or `CallUser`.
+
+    Raises LookupError for an instruction of no task.
+    """
+    for task_id, task in _TASKS.items():
+        match = task.pattern.fullmatch(instruction)
+        if match is not None:
+            return (*task.solve(*match.groups()), CallUser() if is_infeasible(task_id) else Finished())
+    raise LookupError(f"no task of a local desktop says {instruction!r}")
+
+
+def answer_of(instruction: str, history: Sequence[str]) -> str:
+    """The text of the solution's next action after these; raises LookupError."""
+    solution = solution_of(instruction)
+    return format_action(solution[min(len(history), len(solution) - 1)])
+
+
+# ---- what instances are drawn from ----
+
+
+def _word(rng: random.Random) -> str:
+    return rng.choice(WORDS)
+
+
+def _phrase(rng: random.Random, words: int = 3) -> str:
+    return " ".join(rng.sample(WORDS, words))
+
+
+def _lines(rng: random.Random, count: int = 4) -> list[str]:
+    return [_phrase(rng) for _ in range(count)]
+
+
+def _editor(*files: str) -> Application:
+    paths = tuple(f"{HOME}/{name}" for name in files)
+    return Application(name=EDITOR.name, command=(*EDITOR.command, *paths), window_class=EDITOR.window_class)
+
+
+def _in_editor(
+    instruction: str, before: Sequence[str], succeeds: Callable[[State], bool], name: str = "notes.txt"
+) -> Instance:
+    """A file open in the text editor."""
+    text = "".join(f"{line}\n" for line in before)
+    return Instance(
+        instruction=instruction,
+        applications=(_editor(name),),
+        files={name: text.encode()},
+        succeeds=succeeds,
+    )
+
+
+def _has_text(name: str, lines: Sequence[str]) -> Callable[[State], bool]:
+    """A file has these lines, whether or not the last one is ended."""
+    wanted = "\n".join(lines)
+    return lambda state: state.text(name) == wanted
+
+
+SAVE = Hotkey(("ctrl", "s"))
+ALL = Hotkey(("ctrl", "a"))
+COPY, CUT, PASTE = Hotkey(("ctrl", "c")), Hotkey(("ctrl", "x")), Hotkey(("ctrl", "v"))
+TOP, BOTTOM = Hotkey(("ctrl", "home")), Hotkey(("ctrl", "end"))
+ENTER, DELETE = Hotkey(("enter",)), Hotkey(("delete",))
+
+# ---- the text editor ----
+
+
+@_task(
+    "editor-write",
+    r'Write the line "(.*)" into the open, empty file notes\.txt and save it\.',
+    lambda text: [Type(text), SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    text = _phrase(rng)
+    asked = f'Write the line "{text}" into the open, empty file notes.txt and save it.'
+    return _in_editor(asked, [], _has_text("notes.txt", [text]))
+
+
+@_task(
+    "editor-append",
+    r'Add the line "(.*)" at the end of notes\.txt and save it\.',
+    lambda text: [BOTTOM, Type(text + "\n"), SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    lines, text = _lines(rng), _phrase(rng)
+    asked = f'Add the line "{text}" at the end of notes.txt and save it.'
+    return _in_editor(asked, lines, _has_text("notes.txt", [*lines, text]))
+
+
+@_task(
+    "editor-insert-first",
+    r'Insert the line "(.*)" before the first line of notes\.txt and save it\.',
+    lambda text: [TOP, Type(text + "\n"), SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    lines, text = _lines(rng), _phrase(rng)
+    asked = f'Insert the line "{text}" before the first line of notes.txt and save it.'
+    return _in_editor(asked, lines, _has_text("notes.txt", [text, *lines]))
+
+
+@_task(
+    "editor-replace-all",
+    r'Replace everything in notes\.txt by the line "(.*)" and save it\.',
+    lambda text: [ALL, Type(text), SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    lines, text = _lines(rng), _phrase(rng)
+    asked = f'Replace everything in notes.txt by the line "{text}" and save it.'
+    return _in_editor(asked, lines, _has_text("notes.txt", [text]))
+
+
+@_task(
+    "editor-delete-first",
+    r"Delete the first line of notes\.txt and save it\.",
+    lambda: [TOP, Hotkey(("shift", "down")), DELETE, SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    lines = _lines(rng)
+    asked = "Delete the first line of notes.txt and save it."
+    return _in_editor(asked, lines, _has_text("notes.txt", lines[1:]))
+
+
+@_task(
+    "editor-copy-first",
+    r"Copy the first line of notes\.txt to its end, as a line of its own, and save it\.",
+    lambda: [TOP, Hotkey(("shift", "end")), COPY, BOTTOM, PASTE, SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    lines = _lines(rng)
+    asked = "Copy the first line of notes.txt to its end, as a line of its own, and save it."
+    return _in_editor(asked, lines, _has_text("notes.txt", [*lines, lines[0]]))
+
+
+@_task(
+    "editor-clear",
+    r"Delete all text in notes\.txt and save the empty file\.",
+    lambda: [ALL, DELETE, SAVE],
+)
+def _(rng: random.Random) -> Instance:
+    asked = "Delete all text in notes.txt and save the empty file."
+    return _in_editor(asked, _lines(rng), _has_text("notes.txt", [""]))
+
+
+@_task(
+    "editor-save-as",
+    r'Save the open file under the new name "(.*)" in the home folder and keep the old one\.',
+    lambda name: [Hotkey(("ctrl", "shift", "s")), ALL, Type(name), ENTER, Wait(), Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    lines, name = _lines(rng), f"{_word(rng)}.txt"
+    asked = f'Save the open file under the new name "{name}" in the home folder and keep the old one.'
+
+    def succeeds(state: State) -> bool:
+        return all(_has_text(file, lines)(state) for file in ("notes.txt", name))
+
+    return _in_editor(asked, lines, succeeds)
+
+
+@_task(
+    "editor-to-clipboard",
+    r"Copy the whole text of notes\.txt to the clipboard\.",
+    lambda: [ALL, COPY],
+)
+def _(rng: random.Random) -> Instance:
+    lines = _lines(rng)
+    asked = "Copy the whole text of notes.txt to the clipboard."
+    return _in_editor(asked, lines, lambda state: state.clipboard.split() == " ".join(lines).split())
+
+
+@_task("editor-close", r"Close the text editor\.", lambda: [Hotkey(("ctrl", "q"))])
+def _(rng: random.Random) -> Instance:
+    return _in_editor("Close the text editor.", _lines(rng), lambda state: not state.windows)
+
+
+# ---- the calculator ----
+
+
+def _in_calculator(asked: str, result: int) -> Instance:
+    return Instance(
+        instruction=asked,
+        applications=(CALCULATOR,),
+        succeeds=lambda state: state.clipboard.strip() == str(result),
+    )
+
+
+def _computed(first: str, sign: str, second: str) -> Sequence[Action]:
+    return [Type(f"{first}{sign}{second}\n"), COPY]
+
+
+_COMPUTE = r"Compute (\d+) (\{}) (\d+) with the calculator and copy the result to the clipboard\."
+
+
+@_task("calculator-product", _COMPUTE.format("*"), _computed)
+def _(rng: random.Random) -> Instance:
+    a, b = rng.randrange(12, 100), rng.randrange(12, 100)
+    asked = f"Compute {a} * {b} with the calculator and copy the result to the clipboard."
+    return _in_calculator(asked, a * b)
+
+
+@_task("calculator-sum", _COMPUTE.format("+"), _computed)
+def _(rng: random.Random) -> Instance:
+    a, b = rng.randrange(100, 1000), rng.randrange(100, 1000)
+    asked = f"Compute {a} + {b} with the calculator and copy the result to the clipboard."
+    return _in_calculator(asked, a + b)
+
+
+@_task("calculator-difference", _COMPUTE.format("-"), _computed)
+def _(rng: random.Random) -> Instance:
+    a, b = rng.randrange(500, 1000), rng.randrange(100, 500)
+    asked = f"Compute {a} - {b} with the calculator and copy the result to the clipboard."
+    return _in_calculator(asked, a - b)
+
+
+# ---- the file manager ----
+
+FIRST_FILE = Click(267, 147)
+"""The first icon of the file manager at its place; its files are sorted by name."""
+
+
+def _in_files(asked: str, files: Mapping[str, bytes], succeeds: Callable[[State], bool]) -> Instance:
+    return Instance(instruction=asked, applications=(FILES,), files=files, succeeds=succeeds)
+
+
+@_task(
+    "files-new-folder",
+    r'Make a folder called "(.*)" in the home folder\.',
+    lambda name: [Hotkey(("ctrl", "shift", "n")), ALL, Type(name), ENTER, Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    name = _word(rng)
+    asked = f'Make a folder called "{name}" in the home folder.'
+    return _in_files(asked, {}, lambda state: state.folders == {name} and not state.files)
+
+
+@_task(
+    "files-rename",
+    r'Rename the file "(.*)" to "(.*)"\.',
+    lambda old, new: [FIRST_FILE, Hotkey(("f2",)), ALL, Type(new), ENTER, Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    old, new = (f"{word}.txt" for word in rng.sample(WORDS, 2))
+    content = _phrase(rng).encode()
+    asked = f'Rename the file "{old}" to "{new}".'
+    return _in_files(asked, {old: content}, lambda state: state.files == {new: content})
+
+
+@_task(
+    "files-delete",
+    r'Delete the file "(.*)" for good, and nothing else\.',
+    lambda name: [FIRST_FILE, Hotkey(("shift", "delete")), ENTER, Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    names = sorted(f"{word}.txt" for word in rng.sample(WORDS, 3))
+    files = {name: _phrase(rng).encode() for name in names}
+    asked = f'Delete the file "{names[0]}" for good, and nothing else.'
+    kept = {name: content for name, content in files.items() if name != names[0]}
+    return _in_files(asked, files, lambda state: state.files == kept)
+
+
+def _go_to(folder: str) -> list[Action]:
+    return [Hotkey(("ctrl", "l")), ALL, Type(f"{HOME}/{folder}\n")]
+
+
+@_task(
+    "files-copy",
+    r'Copy all files of the folder "(.*)" into the folder "(.*)"\.',
+    lambda source, target: [*_go_to(source), ALL, COPY, *_go_to(target), PASTE, Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    source, target = rng.sample(WORDS, 2)
+    names = [f"{word}.txt" for word in rng.sample(WORDS, 2)]
+    before = {f"{source}/{name}": _phrase(rng).encode() for name in names}
+    copied = {f"{target}/{name}": before[f"{source}/{name}"] for name in names}
+    asked = f'Copy all files of the folder "{source}" into the folder "{target}".'
+    return _in_files(asked, {**before, f"{target}/": b""}, lambda state: state.files == before | copied)
+
+
+@_task(
+    "files-move",
+    r'Move all files of the folder "(.*)" into the folder "(.*)"\.',
+    lambda source, target: [*_go_to(source), ALL, CUT, *_go_to(target), PASTE, Wait()],
+)
+def _(rng: random.Random) -> Instance:
+    source, target = rng.sample(WORDS, 2)
+    names = [f"{word}.txt" for word in rng.sample(WORDS, 2)]
+    content = {name: _phrase(rng).encode() for name in names}
+    before = {f"{source}/{name}": content[name] for name in names}
+    moved = {f"{target}/{name}": content[name] for name in names}
+    asked = f'Move all files of the folder "{source}" into the folder "{target}".'
+    return _in_files(asked, {**before, f"{target}/": b""}, lambda state: state.files == moved)
+
+
+# ---- windows ----
+
+EDITOR_TITLE, EDITOR_CLOSE = (200, 50), (674, 50)
+"""Points on the text editor's title bar at its place: where it can be held, and its button to close."""
+
+
+@_task(
+    "window-maximize",
+    r"Maximize the window of the text editor\.",
+    lambda: [LeftDouble(*EDITOR_TITLE)],
+)
+def _(rng: random.Random) -> Instance:
+    def succeeds(state: State) -> bool:
+        window = state.window(EDITOR.window_class)
+        return window is not None and window.x <= 4 and window.width >= 760
+
+    return _in_editor("Maximize the window of the text editor.", _lines(rng), succeeds)
+
+
+@_task(
+    "window-move",
+    r"Drag the window of the text editor at least (\d+) pixels to the right\.",
+    lambda pixels: [Drag(*EDITOR_TITLE, EDITOR_TITLE[0] + int(pixels) + 40, EDITOR_TITLE[1])],
+)
+def _(rng: random.Random) -> Instance:
+    pixels = 10 * rng.randrange(3, 8)
+
+    def succeeds(state: State) -> bool:
+        window = state.window(EDITOR.window_class)
+        return window is not None and window.x >= 40 + pixels
+
+    asked = f"Drag the window of the text editor at least {pixels} pixels to the right."
+    return _in_editor(asked, _lines(rng), succeeds)
+
+
+@_task(
+    "window-switch",
+    r"Bring the window of the text editor, which lies behind the calculator, to the front\.",
+    lambda: [Click(*EDITOR_TITLE)],
+)
+def _(rng: random.Random) -> Instance:
+    asked = "Bring the window of the text editor, which lies behind the calculator, to the front."
+    behind = _in_editor(asked, _lines(rng), lambda state: state.active == EDITOR.window_class)
+    return Instance(
+        instruction=asked,
+        applications=(*behind.applications, CALCULATOR),
+        files=behind.files,
+        succeeds=behind.succeeds,
+    )
+
+
+# ---- what cannot be done ----
+
+
+@_task(
+    "calculator-mail",
+    r"Send the result of \d+ \* \d+ to \w+@example\.com with the calculator\.",
+    list,
+)
+def _(rng: random.Random) -> Instance:
+    a, b = rng.randrange(12, 100), rng.randrange(12, 100)
+    asked = f"Send the result of {a} * {b} to {_word(rng)}@example.com with the calculator."
+    return Instance(instruction=asked, applications=(CALCULATOR,), succeeds=lambda state: False)
+
+
+INFEASIBLE = frozenset({f"{PREFIX}calculator-mail"})
+"""Tasks on which only declaring that they cannot be done pays."""

@@ -1,0 +1,84 @@
+"""Virtual machines in containers of this computer, by docker's command line.
+
+The container publishes its ports to ports of the loopback interface that docker picks itself, so that no two
+environments can want the same one. It is called after its run and environment, which is how one that a
+killed environment left is found and removed before the next one starts.
+"""
+
+import contextlib
+from pathlib import Path
+
+from dart.config_sections import OSWorldDocker
+from dart.environments.faults import CallFailed, InfrastructureFault
+from dart.environments.osworld.guest import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, Address
+from dart.environments.osworld.machines import Lent, run
+
+LABEL = "dartrl.environment"
+KVM = Path("/dev/kvm")
+REMOVE_DEADLINE_S = 30.0
+
+
+class DockerProvider:
+    """Starts a container for each episode and removes it afterwards."""
+
+    def __init__(self, name: str, settings: OSWorldDocker, *, has_kvm: bool | None = None) -> None:
+        self._name = name
+        self._settings = settings
+        self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
+
+    async def lend(self, *, deadline_s: float) -> Lent:
+        await self._remove_all(deadline_s)
+        container = (await self._docker(*self.run_arguments(), deadline_s=deadline_s)).strip()
+        ports = await self._ports(container, deadline_s)
+        address = Address(host="127.0.0.1", server=ports[SERVER_PORT], chromium=ports[CHROMIUM_PORT])
+        return Lent(name=f"the container {container[:12]} of {self._name}", address=address)
+
+    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+        raise CallFailed(lent.name, "a revert", "containers have no snapshots: set renew to 'recreate'")
+
+    async def take_back(self, lent: Lent) -> None:
+        with contextlib.suppress(InfrastructureFault):  # what is left now is removed before the next one
+            await self._remove_all(REMOVE_DEADLINE_S)
+
+    def run_arguments(self) -> list[str]:
+        """The arguments of ``docker run``."""
+        settings = self._settings
+        published = [
+            part
+            for port in (SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT)
+            for part in ("--publish", f"127.0.0.1::{port}")
+        ]
+        kvm = ["--device", str(KVM)] if self._has_kvm else ["--env", "KVM=N"]
+        return [
+            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--cap-add", "NET_ADMIN"),
+            *("--volume", f"{settings.disk.absolute()}:/System.qcow2:ro"),
+            *("--env", f"DISK_SIZE={settings.disk_size}", "--env", f"RAM_SIZE={settings.ram}"),
+            *("--env", f"CPU_CORES={settings.cpus}"),
+            *kvm,
+            *published,
+            settings.image,
+        ]
+
+    async def _ports(self, container: str, deadline_s: float) -> dict[int, int]:
+        """Port inside to port here, as ``docker port`` says: ``5000/tcp -> 127.0.0.1:32768``."""
+        said = await self._docker("port", container, deadline_s=deadline_s)
+        ports: dict[int, int] = {}
+        for line in said.splitlines():
+            inside, _, outside = line.partition(" -> ")
+            with contextlib.suppress(ValueError):
+                ports.setdefault(int(inside.partition("/")[0]), int(outside.rpartition(":")[2]))
+        for port in (SERVER_PORT, CHROMIUM_PORT):
+            if port not in ports:
+                raise CallFailed(self._settings.program, "port", f"{port} is not published: {said!r}")
+        return ports
+
+    async def _remove_all(self, deadline_s: float) -> None:
+        """Every container of this environment, also one an earlier process of it left."""
+        said = await self._docker(
+            "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=deadline_s
+        )
+        if said.split():
+            await self._docker("rm", "--force", "--volumes", *said.split(), deadline_s=deadline_s)
+
+    async def _docker(self, *arguments: str, deadline_s: float) -> str:
+        return await run([self._settings.program, *arguments], arguments[0], deadline_s=deadline_s)

@@ -1,0 +1,98 @@
+"""A guest server in a sandbox of this computer: a desktop that speaks OSWorld's protocol without a machine.
+
+The sandbox is that of local desktops, with the network shared so that its port can be reached; only use it
+with a guest server you trust. X server and window manager are started first, then the configured command.
+"""
+
+import asyncio
+import contextlib
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from dart.config_sections import OSWorld
+from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.desktop.openbox import openbox_rc
+from dart.environments.desktop.sandbox import passwd_text, sandbox_command
+from dart.environments.faults import CallFailed, DesktopMissing
+from dart.environments.osworld.guest import Address
+from dart.environments.osworld.machines import Lent
+
+START = """
+touch "$HOME/.Xauthority"
+exec 3>/tmp/display
+Xvfb -displayfd 3 -screen 0 {width}x{height}x24 -nolisten tcp -noreset -ac -dpi 96 &
+until [ -s /tmp/display ]; do sleep 0.05; done
+export DISPLAY=:$(cat /tmp/display)
+openbox --sm-disable --config-file {rc} &
+exec {server}
+"""
+"""What runs in the sandbox."""
+
+KILL_DEADLINE_S = 5.0
+
+
+class LocalProvider:
+    """Starts a sandbox for each episode and kills it afterwards."""
+
+    def __init__(self, name: str, settings: OSWorld, scratch: Path) -> None:
+        self._name = name
+        self._settings = settings
+        self._scratch = scratch / "local"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def lend(self, *, deadline_s: float) -> Lent:
+        missing = missing_for_desktops(applications=False)
+        if missing:
+            raise DesktopMissing(missing)
+        await self._kill()
+        port = free_port()
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        with (self._scratch / "guest.log").open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(port), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return Lent(name=f"the sandbox of {self._name}", address=Address(host="127.0.0.1", server=port))
+
+    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+        raise CallFailed(lent.name, "a revert", "sandboxes have no snapshots: set renew to 'recreate'")
+
+    async def take_back(self, lent: Lent) -> None:
+        await self._kill()
+
+    def _command(self, port: int) -> list[str]:
+        settings = self._settings
+        passwd, rc = self._scratch / "passwd", self._scratch / "openbox-rc.xml"
+        passwd.write_text(passwd_text())
+        rc.write_text(openbox_rc())
+        script = START.format(
+            width=settings.width,
+            height=settings.height,
+            rc=shlex.quote(str(rc)),
+            server=shlex.join(part.format(port=port) for part in settings.local.server),
+        )
+        readable = [*(path.absolute() for path in settings.local.readable), self._scratch.absolute()]
+        prefixes = [Path(sys.prefix), Path(sys.base_prefix)]
+        return sandbox_command(
+            ["sh", "-c", script], readable=[*readable, *prefixes], passwd=passwd, shares_network=True
+        )
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_DEADLINE_S):
+                await process.wait()
+
+
+def free_port() -> int:
+    """A port of the loopback interface nobody listens on now. Between now and then somebody else may take it:
+    the guest then does not come up, which is a fault like any other, and the next try has another port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,180 @@
+"""Looking into a guest where a screenshot says nothing: window manager, focus, processes, files.
+
+One small Python program runs in the guest for each look; it needs nothing but python-xlib, which pyautogui
+brings. What it says is read here, and judged.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dart.environments.faults import ApplicationDied, CallFailed, WindowManagerDied
+from dart.environments.osworld.guest import Guest
+
+MOST_FILES = 2000
+"""Of the home; a guest has some hundred."""
+
+LOOK = """
+import json, os
+from Xlib import X, Xatom, display
+from Xlib.error import XError
+d = display.Display()
+root = d.screen().root
+def get(window, name, kind=X.AnyPropertyType):
+    try:
+        found = window.get_full_property(d.get_atom(name), kind)
+    except XError:
+        return None
+    return found.value if found is not None and len(found.value) else None
+def text(value):
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+def state(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rpartition(") ")[2][:1]
+    except OSError:
+        return "gone"
+manager = None
+check = get(root, "_NET_SUPPORTING_WM_CHECK")
+if check is not None:
+    window = d.create_resource_object("window", check[0])
+    again = get(window, "_NET_SUPPORTING_WM_CHECK")
+    if again is not None and again[0] == check[0]:
+        manager = text(get(window, "_NET_WM_NAME")) or "nameless"
+windows = []
+for id in (get(root, "_NET_CLIENT_LIST") or []):
+    window = d.create_resource_object("window", id)
+    pid = get(window, "_NET_WM_PID")
+    pid = int(pid[0]) if pid is not None else 0
+    windows.append({"id": int(id), "title": text(get(window, "_NET_WM_NAME")), "pid": pid,
+                    "state": state(pid) if pid else ""})
+active = get(root, "_NET_ACTIVE_WINDOW")
+focus = d.get_input_focus().focus
+home, files = os.path.expanduser("~"), {}
+for folder, folders, names in os.walk(home):
+    folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        if not name.startswith(".") and len(files) < MOST_FILES and os.path.isfile(path):
+            files[os.path.relpath(path, home)] = os.path.getsize(path)
+print(json.dumps({"manager": manager, "windows": windows, "files": files,
+                  "active": int(active[0]) if active is not None else 0,
+                  "has_focus": not isinstance(focus, int) or focus != X.NONE}))
+""".replace("MOST_FILES", str(MOST_FILES))
+
+BREAK = {
+    "dead_application": """
+for window in json.loads(WINDOWS):
+    if window["pid"]:
+        os.kill(window["pid"], signal.SIGSTOP)
+""",
+    "dead_window_manager": """
+subprocess.run(["pkill", "-9", "-f", MANAGER])
+""",
+    "dirty_reset": """
+with open(os.path.expanduser("~/of the last episode.txt"), "w") as file:
+    file.write("left behind")
+""",
+    "popup": """
+subprocess.Popen([sys.executable, "-c", POPUP], start_new_session=True)
+time.sleep(1.0)
+""",
+}
+BREAK["ready_too_early"] = BREAK["dead_window_manager"]
+"""Programs that break a guest from inside, by kind of fault."""
+
+POPUP = """
+import time
+from Xlib import X, display
+d = display.Display()
+screen = d.screen()
+window = screen.root.create_window(200, 150, 320, 120, 1, screen.root_depth, background_pixel=0xEEEEEE)
+window.set_wm_name("Software Updater")
+window.map()
+d.sync()
+while True:
+    time.sleep(60)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a guest shows beside its screen."""
+
+    manager: str
+    """Name of the window manager, empty when there is none."""
+    windows: tuple[Mapping[str, Any], ...]
+    """id, title, pid and state (of /proc) of each, in the order of their mapping."""
+    active: int
+    """Id of the active window; 0 for none."""
+    has_focus: bool
+    """The keyboard goes somewhere."""
+    files: Mapping[str, int]
+    """Sizes in bytes by path below the home, hidden ones left out."""
+
+    @property
+    def titles(self) -> list[str]:
+        return sorted(str(window["title"]) for window in self.windows)
+
+    def refuse_dead(self) -> None:
+        """Raises WindowManagerDied or ApplicationDied for what no picture shows."""
+        if not self.manager:
+            raise WindowManagerDied("is gone")
+        for window in self.windows:
+            if window["state"] in ("T", "t"):
+                raise ApplicationDied(f"of the window {window['title']!r}", "stands still")
+            if window["state"] in ("gone", "Z", "X"):
+                raise ApplicationDied(f"of the window {window['title']!r}", "is gone and left its window")
+
+    def missing(self, wants_window: bool) -> str:
+        """What an episode needs and is not there; empty when it is ready."""
+        if not self.manager:
+            return "no window manager"
+        if not self.has_focus:
+            return "the keyboard goes nowhere"
+        if wants_window and not self.windows:
+            return "no window of the task"
+        if wants_window and not any(window["id"] == self.active for window in self.windows):
+            return "no window has the focus"
+        return ""
+
+    def differences(self, other: "Look") -> str:
+        """How this one is not as the other was; empty when files and windows are the same."""
+        found = []
+        for what, mine, theirs in (
+            ("files", set(self.files.items()), set(other.files.items())),
+            ("windows", set(self.titles), set(other.titles)),
+        ):
+            if mine != theirs:
+                names = sorted({str(one[0] if isinstance(one, tuple) else one) for one in mine ^ theirs})
+                found.append(f"other {what} than at first: {', '.join(names[:5])}")
+        return "; ".join(found)
+
+
+async def look(guest: Guest, *, deadline_s: float) -> Look:
+    """Look into the guest."""
+    ended = await guest.python(LOOK, deadline_s=deadline_s)
+    try:
+        found = json.loads(ended.output)
+        return Look(
+            manager=found["manager"] or "",
+            windows=tuple(found["windows"]),
+            active=found["active"],
+            has_focus=found["has_focus"],
+            files=found["files"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        said = (ended.error or ended.output).strip()[-200:]
+        raise CallFailed(guest.name, "a look at its windows", f"{type(error).__name__}: {said}") from error
+
+
+async def break_guest(guest: Guest, kind: str, *, deadline_s: float) -> None:
+    """Break something in the guest. Raises ValueError for a kind there is no program for."""
+    if kind not in BREAK:
+        raise ValueError(f"nothing in a guest is broken by {kind!r}")
+    seen = await look(guest, deadline_s=deadline_s)
+    head = "import json, os, signal, subprocess, sys, time\n"
+    windows, manager = json.dumps(list(seen.windows)), seen.manager.lower()
+    values = f"WINDOWS = {windows!r}\nMANAGER = {manager!r}\nPOPUP = {POPUP!r}\n"
+    await guest.python(head + values + BREAK[kind], deadline_s=deadline_s)

@@ -1,0 +1,94 @@
+"""When most of a pool fails at once it is one event with one cause, not as many restarts. Pure.
+
+What the children have in common has failed: the computer they run on, the network, the server that gives
+them. Trying all of them again and again would tell the same thing a hundred times, and load what is just
+coming up. So one of them, the scout, is tried with its backoff; the others wait until it, or any of them,
+has run for a while. Meanwhile no budget is spent and nobody goes into quarantine.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervision.actions import Child, Report, Status
+
+WITHIN_S = 60.0
+"""Failures this close together are counted as one event."""
+
+FEWEST = 3
+"""Fewer children say nothing about what they have in common."""
+
+HOLDS_S = 20.0
+"""A child that has run this long shows that the outage is over."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """Who failed lately, and who is tried for the others."""
+
+    failed: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """When and why each child failed last; while there is no outage only those within `WITHIN_S`."""
+    scout: str = ""
+    """Empty: there is no outage."""
+    began_s: float = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.scout)
+
+    def note(self, id_: str, reason: str, now_s: float) -> None:
+        """One more failure."""
+        self.failed[id_] = (now_s, reason)
+        if not self.is_on:
+            self.failed = {
+                child: (at_s, why) for child, (at_s, why) in self.failed.items() if now_s - at_s <= WITHIN_S
+            }
+
+    def begins(self, num_children: int, share: float) -> bool:
+        """Whether there was none so far, and more than ``share`` of the children have failed."""
+        return not self.is_on and len(self.failed) >= FEWEST and len(self.failed) > share * num_children
+
+    def begin(self, scout: str, num_children: int, now_s: float) -> Report:
+        """From now on ``scout`` is tried for the others."""
+        self.scout, self.began_s = scout, now_s
+        why = (
+            f"{len(self.failed)} of {num_children} children failed within {WITHIN_S:g} s: "
+            f"{cause_of(self.failed)}; {scout} is tried until it holds, the others wait"
+        )
+        return Report("outage", why, scout)
+
+    def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
+        """A child that failed and has run for long enough since; empty without one."""
+        if not self.is_on:
+            return ""
+        return next((id_ for id_ in self.failed if now_s >= _holds_at_s(children.get(id_))), "")
+
+    def wake_s(self, children: Mapping[str, Child]) -> float:
+        """When `survivor` may have something to say."""
+        if not self.is_on:
+            return math.inf
+        return min((_holds_at_s(children.get(id_)) for id_ in self.failed), default=math.inf)
+
+    def end(self, survivor: str, now_s: float) -> Report:
+        """Everybody is tried again."""
+        lasted_s = now_s - self.began_s
+        self.failed, self.scout = {}, ""
+        return Report("outage_over", f"{survivor} holds again after {lasted_s:.0f} s", survivor)
+
+
+def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:
+    """The reason most of them gave, numbers aside; the first of these as it was said."""
+    alike = Counter(_without_numbers(why) for _, why in failed.values())
+    most, count = alike.most_common(1)[0]
+    first = next(why for _, why in failed.values() if _without_numbers(why) == most)
+    return f"{count} of them said: {first}" if count < len(failed) else f"all said: {first}"
+
+
+def _without_numbers(reason: str) -> str:
+    return re.sub(r"\d+", "#", reason)
+
+
+def _holds_at_s(child: Child | None) -> float:
+    return child.since_s + HOLDS_S if child is not None and child.status is Status.RUNNING else math.inf

@@ -1,0 +1,221 @@
+"""Local desktops for real: every task solved by its script, every fault noticed, nothing left behind.
+
+They need what `make desktop` installs; `make test-desktop` runs them.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from threading import Timer
+
+import psutil
+import pytest
+
+from dart.config_sections import Desktop, Faults
+from dart.environments.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
+from dart.environments.desktop.environment import DesktopEnvironment
+from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.desktop.tasks import is_infeasible, solution_of, task_ids
+from dart.environments.faults import (
+    ActionNotConfirmed,
+    ApplicationDied,
+    CorruptFrame,
+    DirtyStart,
+    EnvironmentFault,
+    EvaluatorFailed,
+    FrozenFrame,
+    MachineDied,
+    MachineHung,
+    NotReady,
+    ResetFailed,
+    WindowManagerDied,
+)
+from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.injected import Injected
+from dart.environments.protocol import Environment
+from dart.environments.wire import Wire
+
+_MISSING = missing_for_desktops()
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
+
+DEADLINE_S = 60.0
+HANG_S = 3.0
+"""Deadline of what is expected to hang."""
+
+APPENDS = "desktop/editor-append"
+
+
+@pytest.fixture
+async def desktop(tmp_path: Path) -> AsyncIterator[DesktopEnvironment]:
+    environment = DesktopEnvironment("env-000", tmp_path, Desktop())
+    yield environment
+    await environment.close()
+
+
+async def play(
+    environment: Environment, task_id: str, seed: int = 0, *, deadline_s: float = DEADLINE_S
+) -> float:
+    """By the task's script."""
+    seen = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    for action in solution_of(seen.instruction):
+        if not isinstance(action, Finished | CallUser):
+            await environment.step(action, deadline_s=deadline_s)
+            await environment.observe(deadline_s=deadline_s)
+    return await environment.evaluate(deadline_s=deadline_s)
+
+
+def left_behind(scratch: Path) -> list[str]:
+    """Processes that were started with something in this folder."""
+    return [
+        " ".join(process.info["cmdline"] or ())[:200]
+        for process in psutil.process_iter(["cmdline"])
+        if str(scratch) in " ".join(process.info["cmdline"] or ()) and process.pid != os.getpid()
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_every_task_is_solved_by_its_script(desktop: DesktopEnvironment) -> None:
+    scores = {task_id: await play(desktop, task_id) for task_id in task_ids() if not is_infeasible(task_id)}
+    assert len(scores) >= 15
+    assert scores == dict.fromkeys(scores, 1.0)
+
+
+async def test_a_task_that_is_not_done_is_worth_nothing(desktop: DesktopEnvironment) -> None:
+    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    await desktop.step(Scroll(300, 300, "down"), deadline_s=DEADLINE_S)
+    assert await desktop.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+async def test_the_same_seed_gives_the_same_start_screen(desktop: DesktopEnvironment) -> None:
+    first = await desktop.reset(APPENDS, 3, deadline_s=DEADLINE_S)
+    again = await desktop.reset(APPENDS, 3, deadline_s=DEADLINE_S)
+    other = await desktop.reset(APPENDS, 4, deadline_s=DEADLINE_S)
+    assert first == again
+    assert other.screenshot != first.screenshot
+
+
+async def test_typed_text_arrives_as_it_is(desktop: DesktopEnvironment) -> None:
+    text = "Az09 ~!@#$%^&*()_+{}|:\"<>?`-=[]\\;',./ äß€Ω日"
+    await desktop.reset("desktop/editor-write", 0, deadline_s=DEADLINE_S)
+    for action in (Type(text), Hotkey(("ctrl", "s"))):
+        await desktop.step(action, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    state = await desktop._machine.call("state", deadline_s=DEADLINE_S)
+    assert state["files"]["notes.txt"].decode().strip() == text
+
+
+async def test_an_application_that_the_policy_closes_is_no_fault(desktop: DesktopEnvironment) -> None:
+    assert await play(desktop, "desktop/editor-close") == 1.0
+
+
+async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnvironment) -> None:
+    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    await desktop.park(deadline_s=DEADLINE_S)
+    assert await desktop.healthy(deadline_s=DEADLINE_S)
+    await desktop.unpark(deadline_s=DEADLINE_S)
+    await desktop.step(Click(200, 200), deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "says"),
+    [
+        (Injected.CRASH, MachineDied, "desktop of env-000 died during input"),
+        (Injected.HANG, MachineHung, "desktop of env-000 answered nothing during input"),
+        (Injected.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of 1 key_down"),
+        (Injected.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: 2 of 1 key_down"),
+        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of desktop/editor-append froze"),
+        (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (Injected.FAILED_RESET, ResetFailed, "a fault was injected"),
+        (Injected.NEVER_READY, MachineHung, "answered nothing during state"),
+        (Injected.READY_TOO_EARLY, NotReady, "the window manager was killed by SIGKILL"),
+        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
+        (Injected.DIRTY_RESET, DirtyStart, "the files of the last episode.txt are not those of the task"),
+        (Injected.POPUP, DirtyStart, "expected windows of nobody, got: 'Software Updater'"),
+        (Injected.DEAD_APPLICATION, ApplicationDied, "mousepad stands still"),
+        (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied, "was killed by SIGKILL"),
+    ],
+)
+async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
+    desktop: DesktopEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str, tmp_path: Path
+) -> None:
+    rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
+    log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
+    faulty = FaultyEnvironment(desktop, FaultPlan(Faults(enabled=True, **rates), "x"), log)
+    reset_s = 8.0 if kind is Injected.NEVER_READY else DEADLINE_S
+    step_s = HANG_S if kind is Injected.HANG else DEADLINE_S
+
+    async def playing() -> None:
+        await faulty.reset(APPENDS, 0, deadline_s=reset_s)
+        for action in (Hotkey(("end",)), Hotkey(("a",)), Hotkey(("b",))):
+            await faulty.step(action, deadline_s=step_s)
+            await faulty.observe(deadline_s=step_s)
+        await faulty.evaluate(deadline_s=step_s)
+
+    with pytest.raises(fault, match=says):
+        await playing()
+    assert [injection.kind for injection in read_injections(tmp_path / "faults")] == [kind]
+    desktop.wire = Wire()  # nothing is injected any more: the next reset repairs what was broken
+    assert await play(desktop, APPENDS) == 1.0
+
+
+async def test_a_desktop_that_is_closed_leaves_no_process(
+    desktop: DesktopEnvironment, tmp_path: Path
+) -> None:
+    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    assert left_behind(tmp_path)
+    await desktop.close()
+    assert not left_behind(tmp_path)
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from dart.config_sections import Desktop
+from dart.environments.desktop.environment import DesktopEnvironment
+async def main():
+    environment = DesktopEnvironment("env-000", Path(sys.argv[1]), Desktop())
+    await environment.reset("desktop/editor-append", 0, deadline_s=60.0)
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def test_a_desktop_dies_with_whoever_started_it_also_by_sigkill(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()) as owner:
+        owner_ends = Timer(90.0, owner.kill)  # a test that fails must not wait for it
+        owner_ends.start()
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        inside = psutil.Process(owner.pid).children(recursive=True)
+        names = {process.name() for process in inside}
+        assert {"Xvfb", "openbox", "mousepad"} <= names
+        owner.send_signal(signal.SIGKILL)
+        began_s = time.monotonic()
+        owner.wait()
+        _, alive = psutil.wait_procs(inside, timeout=10.0)
+        owner_ends.cancel()
+        assert not alive, f"still there after {time.monotonic() - began_s:.1f} s"
+
+
+async def test_desktops_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    desktops = [DesktopEnvironment(f"env-{n:03d}", tmp_path / str(n), Desktop()) for n in range(4)]
+    try:
+        scores = await asyncio.gather(*(play(one, APPENDS, seed) for seed, one in enumerate(desktops)))
+        assert scores == [1.0] * 4
+    finally:
+        await asyncio.gather(*(one.close() for one in desktops))
+
+
+async def test_waiting_waits_and_sends_nothing(desktop: DesktopEnvironment) -> None:
+    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    before = await desktop.observe(deadline_s=DEADLINE_S)
+    await desktop.step(Wait(), deadline_s=DEADLINE_S)
+    assert await desktop.observe(deadline_s=DEADLINE_S) == before

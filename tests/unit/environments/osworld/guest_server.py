@@ -1,0 +1,347 @@
+"""A guest server that speaks OSWorld's protocol, for tests: routes, payloads, statuses and oddities of it.
+
+Written from the protocol's description. Behind it is a desktop of nothing but values: commands run for real,
+in a folder that is its home; Python programs run in this process with stand-ins for pyautogui and pyperclip,
+and the program that looks at windows gets what the values say. Faults are switched on by name.
+"""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import traceback
+import types
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from dart.environments.osworld.probes import LOOK
+
+COMMAND_SECONDS = 120
+
+
+@dataclass
+class FakeDesktop:
+    """What the guest is; `faults` says how it misbehaves."""
+
+    home: Path
+    width: int = 1920
+    height: int = 1080
+    manager: str | None = "openbox"
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    has_focus: bool = True
+    pointer: tuple[int, int] = (960, 540)
+    done: list[str] = field(default_factory=list)
+    """Every input call that was carried out, as text."""
+    launched: list[Any] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)
+    activated: list[dict[str, Any]] = field(default_factory=list)
+    clipboard: str = ""
+    requests: list[str] = field(default_factory=list)
+    """Every request, as method and path."""
+    faults: set[str] = field(default_factory=set)
+    """no_answer, http_500, truncated, wrong_size, frozen, applied_twice, reply_lost, python_fails"""
+
+    def add_window(self, title: str, *, active: bool = True, state: str = "S") -> None:
+        id_ = len(self.windows) + 100
+        self.windows.append({"id": id_, "title": title, "pid": 4000 + id_, "state": state, "active": active})
+
+    def screenshot(self) -> bytes:
+        """A PNG of one colour, which changes with everything that happens, the pointer included."""
+        shown = "frozen" if "frozen" in self.faults else f"{self.done}{self.windows}{self.pointer}"
+        width = 640 if "wrong_size" in self.faults else self.width
+        png = one_colour(width, self.height, zlib.crc32(shown.encode()))
+        return png[: len(png) // 2] if "truncated" in self.faults else png
+
+    def look(self) -> dict[str, Any]:
+        files = {
+            str(path.relative_to(self.home)): path.stat().st_size
+            for path in sorted(self.home.rglob("*"))
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(self.home).parts)
+        }
+        active = next((window["id"] for window in reversed(self.windows) if window["active"]), 0)
+        return {
+            "manager": self.manager,
+            "windows": [
+                {key: window[key] for key in ("id", "title", "pid", "state")} for window in self.windows
+            ],
+            "files": files,
+            "active": active,
+            "has_focus": self.has_focus,
+        }
+
+    # ---- running things ----
+
+    def python(self, code: str) -> tuple[str, str, int]:
+        """Output, error and exit code of a program."""
+        if "python_fails" in self.faults:
+            return "", "ModuleNotFoundError: No module named 'pyautogui'", 1
+        if code == LOOK:
+            return json.dumps(self.look()), "", 0
+        printed = io.StringIO()
+        with self._as_guest(), contextlib.redirect_stdout(printed):
+            try:
+                exec(code, {"__name__": "__main__"})
+            except Exception:
+                return printed.getvalue(), traceback.format_exc(), 1
+        return printed.getvalue(), "", 0
+
+    @contextlib.contextmanager
+    def _as_guest(self) -> Iterator[None]:
+        before, modules = os.environ.get("HOME"), {name: sys.modules.get(name) for name in STAND_INS}
+        os.environ["HOME"] = str(self.home)
+        sys.modules["pyautogui"], sys.modules["pyperclip"] = self._pyautogui(), self._pyperclip()
+        try:
+            yield
+        finally:
+            os.environ["HOME"] = before or "/"
+            for name, module in modules.items():
+                if module is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = module
+
+    def _pyautogui(self) -> types.ModuleType:
+        module = types.ModuleType("pyautogui")
+
+        def record(name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> None:
+                words = [repr(one) for one in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+                self.done.append(f"{name}({', '.join(words)})")
+                if name == "hotkey" and args == ("ctrl", "v"):
+                    self.done.append(f"pasted {self.clipboard!r}")
+                if len(args) == 2 and all(isinstance(one, int) for one in args):
+                    self.pointer = args
+
+            return call
+
+        for name in ("click", "doubleClick", "rightClick", "dragTo", "hotkey", "write", "press"):
+            setattr(module, name, record(name))
+        for name in ("scroll", "hscroll"):
+            setattr(module, name, record(name))
+        module.moveTo = record("moveTo")  # type: ignore[attr-defined]
+        module.position = lambda: self.pointer  # type: ignore[attr-defined]
+        return module
+
+    def _pyperclip(self) -> types.ModuleType:
+        module = types.ModuleType("pyperclip")
+
+        def copy(text: str) -> None:
+            self.clipboard = text
+
+        module.copy = copy  # type: ignore[attr-defined]
+        return module
+
+    def command(self, command: Any, shell: bool) -> tuple[str, str, int]:
+        if isinstance(command, list) and command[:2] == ["python", "-c"]:
+            return self.python(command[2])
+        ended = subprocess.run(
+            command,
+            shell=shell,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            cwd=self.home,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
+        )
+        return ended.stdout, ended.stderr, ended.returncode
+
+
+STAND_INS = ("pyautogui", "pyperclip")
+
+
+def one_colour(width: int, height: int, number: int) -> bytes:
+    """A real PNG of some hundred bytes."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 3, 0, 0, 0)
+    pixels = zlib.compress(bytes((1 + (width + 7) // 8) * height), 1)
+    palette = struct.pack(">I", number)[:3] + b"\0\0\0"
+    chunks = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", pixels), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks)
+
+
+async def form_of(request: Request) -> dict[str, bytes]:
+    """The fields of a form, urlencoded or multipart."""
+    kind, body = request.headers["content-type"], await request.body()
+    if kind.startswith("application/x-www-form-urlencoded"):
+        return {name: value.encode() for name, value in parse_qsl(body.decode())}
+    parts = message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + body).get_payload()
+    return {
+        str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
+        for part in parts  # type: ignore[union-attr]
+    }
+
+
+def guest_server(desktop: FakeDesktop) -> Starlette:
+    """The server as an ASGI application."""
+
+    def path_of(text: str) -> Path:
+        """Paths of the guest's home are in the folder that is its home."""
+        for home in ("/home/user", "~"):
+            if text == home or text.startswith(home + "/"):
+                return desktop.home / text[len(home) :].lstrip("/")
+        return Path(text)
+
+    async def screenshot(_: Request) -> Response:
+        return Response(desktop.screenshot(), media_type="image/png")
+
+    async def accessibility(_: Request) -> Response:
+        frames = "".join(f'<frame name="{window["title"]}"/>' for window in desktop.windows)
+        return JSONResponse({"AT": f'<desktop-frame name="main">{frames}</desktop-frame>'})
+
+    async def terminal(_: Request) -> Response:
+        return JSONResponse({"output": "user@host:~$ ", "status": "success"})
+
+    async def platform(_: Request) -> Response:
+        return PlainTextResponse("Linux")
+
+    async def cursor_position(_: Request) -> Response:
+        return JSONResponse(list(desktop.pointer))
+
+    async def screen_size(_: Request) -> Response:
+        return JSONResponse({"width": desktop.width, "height": desktop.height})
+
+    async def window_size(request: Request) -> Response:
+        form = await form_of(request)
+        if not any(form["app_class_name"].decode() in window["title"] for window in desktop.windows):
+            return JSONResponse({"message": "Application not found."}, 404)
+        return JSONResponse({"width": 800, "height": 600})
+
+    async def execute(request: Request) -> Response:
+        given = await request.json()
+        command, shell = given.get("command", []), given.get("shell", False)
+        if isinstance(command, str) and not shell:
+            command = command.split()
+        times = 2 if "applied_twice" in desktop.faults and "dartrl" in str(command) else 1
+        try:
+            for _ in range(times):
+                output, error, code = desktop.command(command, shell)
+        except Exception as failure:  # whatever it is, the protocol says 500
+            return JSONResponse({"status": "error", "message": str(failure)}, 500)
+        if "reply_lost" in desktop.faults and "dartrl" in str(command):
+            raise httpx2.ReadError("the connection was reset")
+        return JSONResponse({"status": "success", "output": output, "error": error, "returncode": code})
+
+    async def launch(request: Request) -> Response:
+        given = await request.json()
+        command = given["command"]
+        desktop.launched.append(command)
+        name = command if isinstance(command, str) else command[0]
+        desktop.add_window(str(name).split("/")[-1])
+        return PlainTextResponse(f"{command} launched successfully")
+
+    async def upload(request: Request) -> Response:
+        form = await form_of(request)
+        content = form["file_data"]
+        path = path_of(form["file_path"].decode())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return PlainTextResponse(f"File Uploaded: {len(content)} bytes")
+
+    async def open_file(request: Request) -> Response:
+        path = (await request.json())["path"]
+        if not path_of(path).exists():
+            return PlainTextResponse(f"File not found: {path}", 404)
+        desktop.opened.append(path)
+        desktop.add_window(Path(path).name)
+        return PlainTextResponse("File opened and window activated successfully")
+
+    async def activate_window(request: Request) -> Response:
+        """200 whether or not there is such a window, as the real one answers."""
+        desktop.activated.append(await request.json())
+        return PlainTextResponse("Window activated successfully")
+
+    async def close_window(request: Request) -> Response:
+        name = (await request.json())["window_name"]
+        desktop.windows = [window for window in desktop.windows if name not in window["title"]]
+        return PlainTextResponse("Window closed successfully.")
+
+    async def verified(request: Request) -> Response:
+        given = await request.json()
+        output, error, code = desktop.command(given["command"], given.get("shell", False))
+        return JSONResponse({"status": "success", "output": output, "error": error, "returncode": code})
+
+    async def change_wallpaper(_: Request) -> Response:
+        return PlainTextResponse("Wallpaper changed successfully")
+
+    async def file(request: Request) -> Response:
+        form = await form_of(request)
+        path = path_of(form["file_path"].decode())
+        if not path.is_file():
+            return JSONResponse({"error": "File not found"}, 404)
+        return Response(path.read_bytes())
+
+    async def list_directory(request: Request) -> Response:
+        def tree(path: Path) -> dict[str, Any]:
+            if path.is_dir():
+                return {
+                    "type": "directory",
+                    "name": path.name,
+                    "children": [tree(one) for one in sorted(path.iterdir())],
+                }
+            return {"type": "file", "name": path.name}
+
+        path = path_of((await request.json())["path"])
+        if not path.is_dir():
+            return JSONResponse({"error": "not a directory"}, 400)
+        return JSONResponse({"directory_tree": tree(path)})
+
+    async def desktop_path(_: Request) -> Response:
+        return JSONResponse({"desktop_path": "/home/user/Desktop"})
+
+    async def wallpaper(_: Request) -> Response:
+        return Response(b"wallpaper")
+
+    def route(path: str, endpoint: Any, method: str) -> Route:
+        async def guarded(request: Request) -> Response:
+            desktop.requests.append(f"{method} {path}")
+            if "no_answer" in desktop.faults:
+                await asyncio.Event().wait()
+            if "http_500" in desktop.faults:
+                return PlainTextResponse("<html>Internal Server Error</html>", 500)
+            answer: Response = await endpoint(request)
+            return answer
+
+        return Route(path, guarded, methods=[method])
+
+    return Starlette(
+        routes=[
+            route("/screenshot", screenshot, "GET"),
+            route("/accessibility", accessibility, "GET"),
+            route("/terminal", terminal, "GET"),
+            route("/platform", platform, "GET"),
+            route("/cursor_position", cursor_position, "GET"),
+            route("/screen_size", screen_size, "POST"),
+            route("/window_size", window_size, "POST"),
+            route("/execute", execute, "POST"),
+            route("/setup/execute", execute, "POST"),
+            route("/setup/execute_with_verification", verified, "POST"),
+            route("/setup/launch", launch, "POST"),
+            route("/setup/upload", upload, "POST"),
+            route("/setup/open_file", open_file, "POST"),
+            route("/setup/activate_window", activate_window, "POST"),
+            route("/setup/close_window", close_window, "POST"),
+            route("/setup/change_wallpaper", change_wallpaper, "POST"),
+            route("/file", file, "POST"),
+            route("/list_directory", list_directory, "POST"),
+            route("/desktop_path", desktop_path, "POST"),
+            route("/wallpaper", wallpaper, "POST"),
+        ]
+    )

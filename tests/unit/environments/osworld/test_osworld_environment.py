@@ -1,0 +1,497 @@
+"""The OSWorld adapter against a guest server that speaks the protocol, and misbehaves in its ways."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dart.config_sections import Faults, OSWorld
+from dart.environments.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.faults import (
+    ActionNotConfirmed,
+    ApplicationDied,
+    CallFailed,
+    CorruptFrame,
+    DirtyStart,
+    EnvironmentFault,
+    EvaluatorFailed,
+    FrozenFrame,
+    InfrastructureFault,
+    MachineDied,
+    MachineHung,
+    NotReady,
+    TaskUnsupported,
+    UnknownTask,
+    WindowManagerDied,
+)
+from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.injected import Injected
+from dart.environments.osworld.environment import OSWorldEnvironment
+from dart.environments.osworld.guest import Address, Guest
+from dart.environments.osworld.machines import Lent
+from dart.environments.scoring import reward_of
+from dart.types import FaultKind, Outcome
+from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+
+RENAME = {
+    "id": "e0df059f",
+    "snapshot": "os",
+    "instruction": "Please rename the directory named todo_list_Jan_1 into todo_list_Jan_2.",
+    "source": "https://example.com",
+    "config": [
+        {"type": "execute", "parameters": {"command": "mkdir todo_list_Jan_1", "shell": True}},
+        {"type": "launch", "parameters": {"command": ["gnome-terminal"]}},
+        {"type": "activate_window", "parameters": {"window_name": "gnome-terminal"}},
+    ],
+    "trajectory": "trajectories/e0df059f",
+    "related_apps": ["os"],
+    "evaluator": {
+        "func": "check_include_exclude",
+        "result": {"type": "vm_command_line", "command": "ls -d todo_list_Jan_2 || true", "shell": True},
+        "expected": {"type": "rule", "rules": {"include": ["todo_list_Jan_2"], "exclude": []}},
+    },
+}
+REPORT = {
+    "id": "report",
+    "instruction": "Write 'done' into ~/report.txt.",
+    "config": [],
+    "evaluator": {
+        "func": "compare_text_file",
+        "result": {"type": "vm_file", "path": "/home/user/report.txt", "dest": "report.txt"},
+        "expected": {"type": "vm_file", "path": "/home/user/expected.txt", "dest": "expected.txt"},
+        "options": {"ignore_case": True},
+    },
+}
+IMPOSSIBLE = {
+    "id": "impossible",
+    "instruction": "Turn the desktop inside out.",
+    "config": [],
+    "evaluator": {"func": "infeasible"},
+}
+TASKS = {"os/rename": RENAME, "os/report": REPORT, "os/impossible": IMPOSSIBLE}
+DEADLINE_S = 5.0
+
+
+class FakeProvider:
+    """Lends fakes; each one that is lent begins with an empty home."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._homes = tmp_path / "homes"
+        self.lent: list[FakeDesktop] = []
+        self.taken_back = 0
+        self.reverted: list[str] = []
+        self.prepare: Callable[[FakeDesktop], None] = lambda desktop: None
+
+    @property
+    def desktop(self) -> FakeDesktop:
+        return self.lent[-1]
+
+    async def lend(self, *, deadline_s: float) -> Lent:
+        home = self._homes / str(len(self.lent))
+        home.mkdir(parents=True)
+        (home / "expected.txt").write_text("done")
+        self.lent.append(FakeDesktop(home))
+        self.prepare(self.desktop)
+        return Lent(name=f"vm {len(self.lent)}", address=Address(host="vm.test"))
+
+    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+        self.reverted.append(snapshot)
+        for path in self.desktop.home.iterdir():
+            if path.name not in ("expected.txt", ".cache"):
+                path.rmdir() if path.is_dir() else path.unlink()
+        self.desktop.windows.clear()
+
+    async def take_back(self, lent: Lent) -> None:
+        self.taken_back += 1
+
+    def guest_of(self, name: str, address: Address) -> Guest:
+        return Guest(name, address, httpx2.ASGITransport(app=guest_server(self.desktop)))
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> FakeProvider:
+    return FakeProvider(tmp_path)
+
+
+@pytest.fixture
+def make(tmp_path: Path, provider: FakeProvider) -> Callable[..., OSWorldEnvironment]:
+    folder = tmp_path / "examples"
+    for name, task in TASKS.items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(task))
+
+    def made(**settings: Any) -> OSWorldEnvironment:
+        values = {"tasks": folder, "pause_s": 0.0} | settings
+        return OSWorldEnvironment(
+            "env-000", OSWorld(**values), provider, tmp_path / "cache", provider.guest_of
+        )
+
+    return made
+
+
+@pytest.fixture
+async def environment(make: Callable[..., OSWorldEnvironment]) -> AsyncIterator[OSWorldEnvironment]:
+    made = make()
+    yield made
+    await made.close()
+
+
+async def reset(environment: Any, task: str = "os/rename", deadline_s: float = DEADLINE_S) -> Any:
+    return await environment.reset(f"osworld/{task}", 0, deadline_s=deadline_s)
+
+
+# ---- an episode ----
+
+
+async def test_an_episode_is_set_up_seen_acted_on_and_scored(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    seen = await reset(environment)
+    assert (seen.width, seen.height, seen.instruction) == (1920, 1080, RENAME["instruction"])
+    desktop = provider.desktop
+    assert (desktop.home / "todo_list_Jan_1").is_dir()
+    assert desktop.launched == [["gnome-terminal"]]
+    assert desktop.activated == [{"window_name": "gnome-terminal", "strict": False, "by_class": False}]
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    (desktop.home / "todo_list_Jan_1").rename(desktop.home / "todo_list_Jan_2")
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("action", "done"),
+    [
+        (Click(12, 34), ["click(12, 34)"]),
+        (LeftDouble(1, 2), ["doubleClick(1, 2)"]),
+        (RightSingle(1, 2), ["rightClick(1, 2)"]),
+        (Drag(1, 2, 3, 4), ["moveTo(1, 2)", "dragTo(3, 4, duration=0.5, button='left')"]),
+        (Hotkey(("ctrl", "shift", "t")), ["hotkey('ctrl', 'shift', 't')"]),
+        (Hotkey(("meta", "e")), ["hotkey('win', 'e')"]),
+        (Scroll(5, 6, "down"), ["scroll(-5, x=5, y=6)"]),
+        (Scroll(5, 6, "right"), ["hscroll(5, x=5, y=6)"]),
+        (Type("it's\n"), ['write("it\'s", interval=0.02)', "press('enter')"]),
+        (Type("a<b"), ["write('a', interval=0.02)", "hotkey('shift', ',')", "write('b', interval=0.02)"]),
+        (Type("ä"), ["hotkey('ctrl', 'v')", "pasted 'ä'"]),
+        (Wait(), []),
+    ],
+)
+async def test_an_action_arrives_once_as_mouse_and_keyboard(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    action: Action,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dart.environments.osworld.keyboard.PASTE_PAUSE_S", 0.0)
+    await reset(environment)
+    await environment.step(action, deadline_s=DEADLINE_S)
+    assert provider.desktop.done == done
+
+
+async def test_an_action_that_something_on_the_way_repeats_is_applied_once_and_a_fault(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    provider.desktop.faults.add("applied_twice")
+    with pytest.raises(ActionNotConfirmed, match="FileExistsError"):
+        await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
+    assert provider.desktop.done == ["click(1, 2)"]
+
+
+async def test_an_action_whose_answer_is_lost_is_a_fault_and_not_sent_again(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    provider.desktop.faults.add("reply_lost")
+    before = len(provider.desktop.requests)
+    with pytest.raises(MachineDied, match="the connection broke"):
+        await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
+    assert provider.desktop.requests[before:] == ["POST /execute"]
+    assert provider.desktop.done == ["click(1, 2)"]
+
+
+async def test_an_action_the_guest_could_not_carry_out_is_a_fault(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    provider.desktop.faults.add("python_fails")
+    with pytest.raises(ActionNotConfirmed, match="No module named 'pyautogui'"):
+        await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
+
+
+async def test_the_accessibility_tree_is_had_on_demand_only(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    await environment.observe(deadline_s=DEADLINE_S)
+    assert "GET /accessibility" not in provider.desktop.requests
+    assert 'name="gnome-terminal"' in await environment.accessibility_tree(deadline_s=DEADLINE_S)
+
+
+# ---- evaluation ----
+
+
+async def test_a_result_that_is_not_there_is_no_reward_but_a_fault_of_the_evaluator(
+    environment: OSWorldEnvironment,
+) -> None:
+    await reset(environment, "os/report")
+    with pytest.raises(
+        EvaluatorFailed, match=r"the result /home/user/report.txt is not in the guest"
+    ) as failed:
+        await environment.evaluate(deadline_s=DEADLINE_S)
+    assert failed.value.kind is FaultKind.EVALUATOR
+
+
+async def test_a_result_that_is_not_there_can_be_told_to_be_worth_nothing(
+    make: Callable[..., OSWorldEnvironment],
+) -> None:
+    environment = make(missing_result="zero")
+    await reset(environment, "os/report")
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    await environment.close()
+
+
+async def test_a_file_that_should_be_there_to_compare_with_is_a_fault_all_the_same(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    environment = make(missing_result="zero")
+    await reset(environment, "os/report")
+    (provider.desktop.home / "report.txt").write_text("DONE")
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    (provider.desktop.home / "expected.txt").unlink()
+    with pytest.raises(EvaluatorFailed, match="to compare with"):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+    await environment.close()
+
+
+async def test_only_who_declares_an_infeasible_task_infeasible_is_paid(
+    environment: OSWorldEnvironment,
+) -> None:
+    await reset(environment, "os/impossible")
+    score = await environment.evaluate(deadline_s=DEADLINE_S)
+    pays = environment.pays_infeasible("osworld/os/impossible")
+    assert pays
+    assert not environment.pays_infeasible("osworld/os/rename")
+    paid = {outcome: reward_of(outcome, score, pays) for outcome in Outcome}
+    assert [outcome for outcome, reward in paid.items() if reward] == [Outcome.INFEASIBLE]
+
+
+# ---- readiness, renewal, cleanliness ----
+
+
+async def test_a_guest_without_a_window_manager_is_not_ready(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    def without(desktop: FakeDesktop) -> None:
+        desktop.manager = None
+
+    provider.prepare = without
+    with pytest.raises(NotReady, match=r"vm 1 was not ready within .* s: no window manager"):
+        await reset(environment, deadline_s=0.3)
+
+
+async def test_readiness_is_waited_for(environment: OSWorldEnvironment, provider: FakeProvider) -> None:
+    def slow(desktop: FakeDesktop) -> None:
+        desktop.manager = None
+        answers = iter(range(2))
+        real = desktop.screenshot
+
+        def screenshot() -> bytes:
+            if next(answers, None) is None:
+                desktop.manager = "mutter"
+            return real()
+
+        desktop.screenshot = screenshot  # type: ignore[method-assign]
+
+    provider.prepare = slow
+    await reset(environment)
+
+
+async def test_a_task_whose_window_has_no_focus_is_not_ready(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    def unfocused(desktop: FakeDesktop) -> None:
+        add = desktop.add_window
+        desktop.add_window = lambda title, **_: add(title, active=False)  # type: ignore[method-assign]
+
+    provider.prepare = unfocused
+    with pytest.raises(NotReady, match="no window has the focus"):
+        await reset(environment, deadline_s=0.7)
+
+
+async def test_every_episode_has_a_new_machine_by_default(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    for _ in range(3):
+        await reset(environment)
+    assert (len(provider.lent), provider.taken_back) == (3, 2)
+
+
+async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    environment = make(renew="revert")
+    for _ in range(3):
+        await reset(environment)
+    assert (len(provider.lent), provider.reverted) == (1, ["os", "os"])
+    await environment.close()
+
+
+async def test_a_revert_that_left_something_behind_is_found(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    environment = make(renew="revert")
+    await reset(environment)
+
+    async def does_nothing(lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+        (provider.desktop.home / "left.txt").write_text("x")
+
+    provider.revert = does_nothing  # type: ignore[method-assign]
+    with pytest.raises(DirtyStart, match=r"other files than at first: left.txt.*windows.*gnome-terminal"):
+        await reset(environment)
+    await environment.close()
+
+
+async def test_a_machine_that_is_kept_is_taken_as_it_is(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    environment = make(renew="keep")
+    await reset(environment, "os/report")
+    (provider.desktop.home / "report.txt").write_text("done")
+    await reset(environment, "os/report")
+    assert len(provider.lent) == 1
+    await environment.close()
+
+
+# ---- faults ----
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "says"),
+    [
+        ("no_answer", MachineHung, "vm 1 answered nothing during /screenshot"),
+        ("http_500", CallFailed, "status 500: <html>Internal Server Error"),
+        ("truncated", CorruptFrame, "expected a whole PNG"),
+        ("wrong_size", CorruptFrame, "expected 1920x1080 pixels, got 640x1080"),
+    ],
+)
+async def test_a_screenshot_that_cannot_be_had_is_a_fault_and_never_none(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    fault: str,
+    expected: type[EnvironmentFault],
+    says: str,
+) -> None:
+    await reset(environment)
+    provider.desktop.faults.add(fault)
+    with pytest.raises(expected, match=says):
+        await environment.observe(deadline_s=0.1)
+    await reset(environment)
+    assert len(provider.lent) == 2
+
+
+async def test_a_picture_that_stands_still_is_found_before_the_score_counts(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    provider.desktop.faults.add("frozen")
+    await environment.observe(deadline_s=DEADLINE_S)
+    await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
+    await environment.observe(deadline_s=DEADLINE_S)
+    with pytest.raises(FrozenFrame):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+async def test_a_screen_that_an_action_does_not_change_is_not_frozen(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    before = await environment.observe(deadline_s=DEADLINE_S)
+    await environment.step(Wait(), deadline_s=DEADLINE_S)
+    assert await environment.observe(deadline_s=DEADLINE_S) == before
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    assert provider.desktop.pointer == (960, 540)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "fault", "says"),
+    [
+        (lambda desktop: setattr(desktop, "manager", None), WindowManagerDied, "is gone"),
+        (
+            lambda desktop: desktop.windows[0].update(state="T"),
+            ApplicationDied,
+            "gnome-terminal.*stands still",
+        ),
+        (lambda desktop: desktop.windows[0].update(state="gone"), ApplicationDied, "left its window"),
+    ],
+)
+async def test_what_no_picture_shows_is_found_before_the_score_counts(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    breaks: Callable[[FakeDesktop], None],
+    fault: type[EnvironmentFault],
+    says: str,
+) -> None:
+    await reset(environment)
+    breaks(provider.desktop)
+    with pytest.raises(fault, match=says):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        (Injected.CRASH, MachineDied),
+        (Injected.HANG, MachineHung),
+        (Injected.NEVER_READY, MachineHung),
+        (Injected.LOST_ACTION, ActionNotConfirmed),
+        (Injected.DOUBLED_ACTION, ActionNotConfirmed),
+        (Injected.FROZEN_FRAME, FrozenFrame),
+        (Injected.TRUNCATED_FRAME, CorruptFrame),
+        (Injected.BAD_EVALUATION, EvaluatorFailed),
+        (Injected.FAILED_RESET, InfrastructureFault),
+        (Injected.DIRTY_RESET, DirtyStart),
+    ],
+)
+async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
+    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault], tmp_path: Path
+) -> None:
+    rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
+    log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
+    faulty = FaultyEnvironment(environment, FaultPlan(Faults(enabled=True, **rates), "x"), log)
+
+    async def playing() -> None:
+        await reset(faulty, deadline_s=0.5 if kind is Injected.NEVER_READY else DEADLINE_S)
+        for x in (1, 2, 3):
+            await faulty.step(Click(x, x), deadline_s=0.2 if kind is Injected.HANG else DEADLINE_S)
+            await faulty.observe(deadline_s=DEADLINE_S)
+        await faulty.evaluate(deadline_s=DEADLINE_S)
+
+    with pytest.raises(fault):
+        await playing()
+    assert [injection.kind for injection in read_injections(tmp_path / "faults")] == [kind]
+
+
+async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:
+    guest = Guest("vm 9", Address(host="127.0.0.1", server=1))
+    with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nobody answers at 127.0.0.1:1"):
+        await guest.screenshot(deadline_s=DEADLINE_S)
+    await guest.close()
+
+
+async def test_a_task_that_is_not_there_or_cannot_be_played_is_the_tasks_fault(
+    make: Callable[..., OSWorldEnvironment], tmp_path: Path
+) -> None:
+    folder = tmp_path / "other" / "os"
+    folder.mkdir(parents=True)
+    strange = RENAME | {"config": [{"type": "googledrive", "parameters": {}}]}
+    (folder / "drive.json").write_text(json.dumps(strange))
+    environment = make(tasks=tmp_path / "other")
+    with pytest.raises(UnknownTask, match="did you mean osworld/os/drive"):
+        await reset(environment, "os/driev")
+    with pytest.raises(TaskUnsupported, match="its step 'googledrive' is not known here"):
+        await reset(environment, "os/drive")
+    await environment.close()

@@ -1,0 +1,259 @@
+"""Where machines come from: addresses, docker's command line, and the pool with its quota and leaks."""
+
+import json
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dart.config_sections import OSWorldDocker, OSWorldPool
+from dart.environments.faults import (
+    CallFailed,
+    MachineDied,
+    MachineHung,
+    NoMachineFree,
+    ProviderRefused,
+)
+from dart.environments.osworld.docker import DockerProvider
+from dart.environments.osworld.guest import Address
+from dart.environments.osworld.machines import AddressList, parse_address
+from dart.environments.osworld.pool import PoolProvider
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("vm", Address(host="vm")),
+        ("vm:5001", Address(host="vm", server=5001)),
+        ("vm:5001:9333", Address(host="vm", server=5001, chromium=9333)),
+    ],
+)
+def test_an_address_is_read(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", [":5000", "vm:x", "a:1:2:3"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_address(text)
+
+
+async def test_each_environment_has_the_address_of_its_number() -> None:
+    lent = await AddressList(["a:1", "b:2"], 1).lend(deadline_s=1.0)
+    assert (lent.name, lent.address) == ("the machine at b:2", Address(host="b", server=2))
+
+
+async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    provider = AddressList(["vm:5001"], 0, ["sh", "-c", f"echo {{host}} {{port}} {{snapshot}} > {told}"])
+    await provider.revert(await provider.lend(deadline_s=1.0), "init_state", deadline_s=10.0)
+    assert told.read_text() == "vm 5001 init_state\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "fault", "says"),
+    [
+        (["sh", "-c", "echo no such snapshot >&2; exit 3"], CallFailed, "exit code 3: no such snapshot"),
+        (["/no/such/program"], CallFailed, "No such file"),
+        (["sleep", "60"], MachineHung, "sleep answered nothing"),
+    ],
+)
+async def test_a_revert_that_fails_or_hangs_is_a_fault(
+    command: list[str], fault: type[Exception], says: str
+) -> None:
+    provider = AddressList(["vm"], 0, command)
+    with pytest.raises(fault, match=says):
+        await provider.revert(await provider.lend(deadline_s=1.0), "x", deadline_s=0.3)
+
+
+# ---- docker ----
+
+FAKE_DOCKER = """#!{python}
+import json, pathlib, sys
+state = pathlib.Path({state!r})
+known = json.loads(state.read_text()) if state.exists() else {{"calls": [], "running": []}}
+known["calls"].append(sys.argv[1:])
+if sys.argv[1] == "ps":
+    print("\\n".join(known["running"]))
+elif sys.argv[1] == "run":
+    known["running"].append("c%d" % len(known["calls"]))
+    print(known["running"][-1])
+elif sys.argv[1] == "port":
+    print("5000/tcp -> 127.0.0.1:32768\\n9222/tcp -> 127.0.0.1:32769")
+elif sys.argv[1] == "rm":
+    known["running"] = [one for one in known["running"] if one not in sys.argv[2:]]
+state.write_text(json.dumps(known))
+"""
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    """A program that is called like docker and keeps what it was told."""
+    program, state = tmp_path / "docker", tmp_path / "state.json"
+    program.write_text(FAKE_DOCKER.format(python=sys.executable, state=str(state)))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return lambda: dict(json.loads(state.read_text()))
+
+
+def provider_of(tmp_path: Path, **settings: Any) -> DockerProvider:
+    values = {"program": str(tmp_path / "docker"), "disk": Path("/vm/Ubuntu.qcow2")} | settings
+    return DockerProvider("run:env-003", OSWorldDocker(**values), has_kvm=True)
+
+
+async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
+    tmp_path: Path, docker: Callable[[], dict[str, Any]]
+) -> None:
+    lent = await provider_of(tmp_path, cpus=2).lend(deadline_s=20.0)
+    assert lent.address == Address(host="127.0.0.1", server=32768, chromium=32769)
+    command = next(call for call in docker()["calls"] if call[0] == "run")
+    said = " ".join(command)
+    for part in (
+        "--detach --label dartrl.environment=run:env-003 --cap-add NET_ADMIN",
+        "--volume /vm/Ubuntu.qcow2:/System.qcow2:ro",
+        "--env CPU_CORES=2",
+        "--device /dev/kvm",
+        "--publish 127.0.0.1::5000",
+        "--publish 127.0.0.1::9222",
+    ):
+        assert part in said
+    assert command[-1] == "happysixd/osworld-docker"
+
+
+def test_without_kvm_the_container_is_told_so(tmp_path: Path) -> None:
+    arguments = DockerProvider("x", OSWorldDocker(), has_kvm=False).run_arguments()
+    assert "KVM=N" in arguments
+    assert "/dev/kvm" not in arguments
+
+
+async def test_what_a_killed_environment_left_is_removed_before_the_next_container(
+    tmp_path: Path, docker: Callable[[], dict[str, Any]]
+) -> None:
+    await provider_of(tmp_path).lend(deadline_s=20.0)
+    await provider_of(tmp_path).lend(deadline_s=20.0)
+    assert len(docker()["running"]) == 1
+
+
+async def test_a_container_that_is_given_back_is_removed(
+    tmp_path: Path, docker: Callable[[], dict[str, Any]]
+) -> None:
+    provider = provider_of(tmp_path)
+    await provider.take_back(await provider.lend(deadline_s=20.0))
+    assert docker()["running"] == []
+
+
+async def test_without_docker_there_is_a_fault_and_no_machine(tmp_path: Path) -> None:
+    provider = provider_of(tmp_path, program="/no/docker")
+    with pytest.raises(CallFailed, match="/no/docker could not do ps"):
+        await provider.lend(deadline_s=5.0)
+
+
+# ---- the pool ----
+
+
+class FakePool:
+    """A server of the pool's protocol."""
+
+    def __init__(self, limit: int = 1) -> None:
+        self.limit = limit
+        self.running: dict[str, int] = {}
+        """Age in minutes by id."""
+        self.hangs = False
+        self.calls: list[str] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.calls.append(f"{request.method} {request.url.path}")
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.url.path == "/emulators":
+            return httpx2.Response(
+                200, json=[{"emulator_id": id_, "duration_minutes": age} for id_, age in self.running.items()]
+            )
+        if request.url.path == "/stop_emulator":
+            gone = self.running.pop(json.loads(request.content)["emulator_id"], None)
+            return httpx2.Response(200 if gone is not None else 404, json={"message": ""})
+        if token != "secret":
+            return httpx2.Response(403, json={"message": "Unknown or unauthorized token", "code": 403})
+        if len(self.running) >= self.limit:
+            return httpx2.Response(429, json={"message": "Token quota exceeded", "code": 429})
+        id_ = f"emulator-{len(self.calls)}"
+        self.running[id_] = 0
+        if self.hangs:
+            raise httpx2.ReadTimeout("the client gave up")
+        data = {"emulator_id": id_, "server_port": 5001, "vnc_port": 1, "chromium_port": 9223, "vlc_port": 2}
+        return httpx2.Response(200, json={"code": 0, "data": data})
+
+
+def pool_provider(pool: FakePool, tmp_path: Path, name: str = "env-000", **settings: Any) -> PoolProvider:
+    async def no_sleep(_: float) -> None:
+        pool.running = {id_: age + 1 for id_, age in pool.running.items()}
+
+    return PoolProvider(
+        name,
+        OSWorldPool(server="http://pool.test:50003", **settings),
+        tmp_path / "machines",
+        environ={"DARTRL_POOL_TOKEN": settings.pop("token", "secret")},
+        transport=httpx2.MockTransport(pool),
+        sleep=no_sleep,
+    )
+
+
+async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
+    pool = FakePool()
+    provider = pool_provider(pool, tmp_path)
+    lent = await provider.lend(deadline_s=30.0)
+    assert lent.address == Address(host="pool.test", server=5001, chromium=9223)
+    await provider.take_back(lent)
+    assert pool.running == {}
+
+
+async def test_a_full_quota_is_waited_for_and_then_said(tmp_path: Path) -> None:
+    pool = FakePool(limit=0)
+    with pytest.raises(NoMachineFree, match=r"http://pool.test:50003 gave no machine.*Token quota exceeded"):
+        await pool_provider(pool, tmp_path).lend(deadline_s=1.0)
+
+
+async def test_a_machine_of_the_incarnation_before_is_given_back_first(tmp_path: Path) -> None:
+    pool = FakePool()
+    await pool_provider(pool, tmp_path).lend(deadline_s=30.0)
+    await pool_provider(pool, tmp_path).lend(deadline_s=30.0)
+    assert len(pool.running) == 1
+
+
+async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own(tmp_path: Path) -> None:
+    pool = FakePool(limit=2)
+    pool.hangs = True
+    with pytest.raises(MachineDied, match="ReadTimeout"):
+        await pool_provider(pool, tmp_path, own_token=True).lend(deadline_s=30.0)
+    pool.hangs = False
+    await pool_provider(pool, tmp_path, "env-001", own_token=True).lend(deadline_s=30.0)
+    assert len(pool.running) == 2  # the quota is full, one of them belongs to nobody
+    leaked, held = pool.running
+    await pool_provider(pool, tmp_path, "env-002", own_token=True).lend(deadline_s=30.0)
+    assert leaked not in pool.running
+    assert held in pool.running
+
+
+async def test_with_a_shared_token_nobodys_machine_is_touched(tmp_path: Path) -> None:
+    pool = FakePool(limit=1)
+    pool.running["of somebody else"] = 500
+    with pytest.raises(NoMachineFree):
+        await pool_provider(pool, tmp_path).lend(deadline_s=1.0)
+    assert "of somebody else" in pool.running
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp_path: Path) -> None:
+    provider = PoolProvider(
+        "env-000",
+        OSWorldPool(),
+        tmp_path,
+        environ={"DARTRL_POOL_TOKEN": token},
+        transport=httpx2.MockTransport(FakePool()),
+    )
+    with pytest.raises(ProviderRefused):
+        await provider.lend(deadline_s=5.0)

@@ -1,0 +1,119 @@
+"""Task files in every published form, what is wrong with the others, and how checks are weighed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dart.environments.faults import TaskUnsupported, UnknownTask
+from dart.environments.osworld.judging import JUDGES, judge_of
+from dart.environments.osworld.task_files import Check, Step, load_task, parse_task, task_ids
+
+PLAIN: dict[str, Any] = {
+    "id": "x",
+    "snapshot": "chrome",
+    "instruction": "Do it.",
+    "config": [{"type": "sleep", "parameters": {"seconds": 1}}],
+    "evaluator": {
+        "postconfig": [{"type": "close_window", "parameters": {"window_name": "x"}}],
+        "func": "exact_match",
+        "result": {"type": "vm_command_line", "command": "true"},
+        "expected": {"type": "rule", "rules": {"expected": ""}},
+        "options": {"a": 1},
+    },
+}
+
+
+def with_evaluator(**evaluator: Any) -> dict[str, Any]:
+    return PLAIN | {"evaluator": evaluator}
+
+
+def test_the_plain_form_is_read() -> None:
+    task = parse_task("osworld/chrome/x", PLAIN)
+    assert (task.instruction, task.snapshot, task.is_any_enough) == ("Do it.", "chrome", False)
+    assert task.setup == (Step("sleep", {"seconds": 1}),)
+    assert task.before_checks == (Step("close_window", {"window_name": "x"}),)
+    assert task.checks == (
+        Check(
+            "exact_match",
+            {"type": "vm_command_line", "command": "true"},
+            {"type": "rule", "rules": {"expected": ""}},
+            {"a": 1},
+        ),
+    )
+
+
+def test_the_form_with_lists_is_read() -> None:
+    rows = [{"type": "vm_file", "path": "a"}, {"type": "vm_file", "path": "b"}]
+    task = parse_task(
+        "t", with_evaluator(func=["exact_match", "is_utc_0"], conj="or", result=rows, expected=[rows[0], {}])
+    )
+    assert task.is_any_enough
+    assert [(check.function, check.result, check.expected) for check in task.checks] == [
+        ("exact_match", rows[0], rows[0]),
+        ("is_utc_0", rows[1], None),
+    ]
+
+
+def test_the_wrapped_form_is_read() -> None:
+    assert parse_task("t", {"raw": PLAIN, "task_type": "chrome", "task_id": "x"}) == parse_task("t", PLAIN)
+
+
+@pytest.mark.parametrize("evaluator", [{"func": "infeasible"}, {"func": ["infeasible"]}])
+def test_an_infeasible_task_needs_nothing_but_the_word(evaluator: dict[str, Any]) -> None:
+    assert parse_task("t", PLAIN | {"evaluator": evaluator}).is_infeasible
+
+
+def test_a_task_without_setup_has_none() -> None:
+    bare = {key: value for key, value in PLAIN.items() if key not in ("config", "snapshot")}
+    task = parse_task("t", bare)
+    assert (task.setup, task.snapshot) == ((), "init_state")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({key: PLAIN[key] for key in PLAIN if key != "instruction"}, "has no 'instruction'"),
+        (PLAIN | {"instruction": " "}, "expected an instruction"),
+        (with_evaluator(), "has no 'func'"),
+        (with_evaluator(func=["a", "b"], result=[{}]), "2 functions need 2 of 'result', got 1"),
+        (with_evaluator(func="a", conj="xor"), "conj to be 'and' or 'or'"),
+        (with_evaluator(func="a", result="text"), "expected a table"),
+        (PLAIN | {"config": [{"parameters": {}}]}, "has no 'type'"),
+        ([], "makes no sense"),
+    ],
+)
+def test_what_is_no_task_says_what_is_wrong(data: Any, says: str) -> None:
+    with pytest.raises(TaskUnsupported, match=f"osworld/a/b cannot be played here.*{says}"):
+        parse_task("osworld/a/b", data)
+
+
+def test_tasks_are_found_in_a_folder_or_in_a_set(tmp_path: Path) -> None:
+    for name in ("chrome/a", "chrome/b", "os/c"):
+        path = tmp_path / "examples" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(PLAIN))
+    (tmp_path / "set.json").write_text(json.dumps({"chrome": ["b"], "os": ["c"]}))
+    assert task_ids(tmp_path / "examples") == ("osworld/chrome/a", "osworld/chrome/b", "osworld/os/c")
+    assert task_ids(tmp_path / "set.json") == ("osworld/chrome/b", "osworld/os/c")
+    assert load_task("osworld/chrome/b", tmp_path / "set.json").instruction == "Do it."
+    with pytest.raises(UnknownTask, match="did you mean osworld/chrome/b"):
+        load_task("osworld/chrome/a", tmp_path / "set.json")
+
+
+def test_a_file_that_is_no_json_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "os").mkdir()
+    (tmp_path / "os" / "x.json").write_text("{")
+    with pytest.raises(TaskUnsupported, match=r"x\.json cannot be read"):
+        load_task("osworld/os/x", tmp_path)
+
+
+def test_every_known_judge_is_there() -> None:
+    for name in JUDGES:
+        assert callable(judge_of(name, "t"))
+
+
+def test_an_unknown_judge_is_the_tasks_fault() -> None:
+    with pytest.raises(TaskUnsupported, match="needs 'compare_pptx_files', which is not known here"):
+        judge_of("compare_pptx_files", "osworld/impress/x")

@@ -1,0 +1,167 @@
+"""Most of a pool fails at once: one event with one cause, one child that is tried for all the others."""
+
+import math
+from typing import Any
+
+import pytest
+
+from supervision import management
+from supervision.actions import Action, Ended, Report, Spawn, Status
+from supervision.child_spec import Backoff, Breaker, ChildSpec, SupervisorFlags
+from supervision.core import SupervisorCore
+from supervision.errors import InvalidChildSpec
+from supervision.outage import HOLDS_S, WITHIN_S, Outage, cause_of
+
+GONE = Ended("MachineHung: vm 7 answered nothing for 30 s")
+NAMES = tuple("abcdefgh")
+
+
+class Pool:
+    """Eight children that are up, with backoff and quarantine."""
+
+    def __init__(self, *, share: float = 0.5, names: tuple[str, ...] = NAMES) -> None:
+        specs = tuple(
+            ChildSpec(
+                id=name,
+                actor="module:Class",
+                backoff=Backoff(initial_s=1.0, max_s=60.0, jitter=0.0),
+                breaker=Breaker(max_failures=2, within_s=600.0, open_s=300.0),
+            )
+            for name in names
+        )
+        flags = SupervisorFlags(ordered=False, max_restarts=0, max_failing=share, max_quarantined=0.5)
+        self.core = SupervisorCore(flags, specs, draw=lambda: 0.5)
+        self.now_s = 100.0
+        self.log: list[Action] = []
+        self.core.tick(self.now_s)
+        for name in names:
+            self.core.ready(name, 1, self.now_s)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.core.children[name]
+
+    def fail(self, *names: str, ended: Ended = GONE) -> None:
+        for name in names:
+            self.log += self.core.exited(name, self[name].incarnation, ended, self.now_s)
+
+    def pass_(self, seconds: float) -> list[Action]:
+        self.now_s += seconds
+        actions = self.core.tick(self.now_s)
+        self.log += actions
+        return actions
+
+    def reports(self, context: str) -> list[Report]:
+        return [one for one in self.log if isinstance(one, Report) and one.context == context]
+
+
+def test_the_failure_of_over_half_within_a_minute_is_one_event_with_its_cause() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    (event,) = pool.reports("outage")
+    assert event.offender == "e"
+    assert event.reason == (
+        "5 of 8 children failed within 60 s: all said: MachineHung: vm 7 answered nothing for 30 s; "
+        "e is tried until it holds, the others wait"
+    )
+
+
+def test_in_an_outage_only_the_scout_is_tried_and_nothing_more_is_reported() -> None:
+    pool = Pool()
+    pool.fail(*"abcdefgh")
+    assert len(pool.reports("child_terminated")) == 5
+    for _ in range(100):
+        spawned = [action.id for action in pool.pass_(70.0) if isinstance(action, Spawn)]
+        assert spawned == ["e"]
+        pool.fail("e")
+    assert len(pool.reports("child_terminated")) == 5
+    assert len(pool.reports("outage")) == 1
+
+
+def test_an_outage_puts_nobody_into_quarantine_and_does_not_end_the_pool() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    for _ in range(10):
+        pool.pass_(70.0)
+        pool.fail("e")
+    assert not any(pool[name].is_quarantined for name in NAMES)
+    assert pool.core.finishing is None
+
+
+def test_when_the_scout_holds_all_come_back() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    pool.pass_(1.0)
+    pool.core.ready("e", pool["e"].incarnation, pool.now_s)
+    pool.pass_(HOLDS_S - 0.1)
+    assert pool.reports("outage_over") == []
+    pool.pass_(0.2)
+    (over,) = pool.reports("outage_over")
+    assert over.reason == "e holds again after 21 s"
+    pool.pass_(1.0)
+    assert [pool[name].status for name in "abcd"] == [Status.STARTING] * 4
+
+
+def test_the_next_wake_is_when_the_scout_has_held() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    assert pool.core.next_wake_s() == pool.now_s + 1.0
+    pool.pass_(1.0)
+    pool.core.ready("e", pool["e"].incarnation, pool.now_s)
+    assert pool.core.next_wake_s() == pool.now_s + HOLDS_S
+
+
+def test_failures_that_are_not_close_together_are_each_childs_own() -> None:
+    pool = Pool()
+    for name in "abcde":
+        pool.fail(name)
+        pool.pass_(WITHIN_S / 2)
+    assert pool.reports("outage") == []
+    assert len(pool.reports("child_terminated")) == 5
+
+
+def test_two_children_have_nothing_to_say_of_a_pool() -> None:
+    pool = Pool(names=("a", "b"))
+    pool.fail("a", "b")
+    assert pool.reports("outage") == []
+
+
+def test_without_a_share_there_are_no_outages() -> None:
+    pool = Pool(share=1.0)
+    pool.fail(*NAMES)
+    assert pool.reports("outage") == []
+    assert not pool.core.outage.failed
+
+
+def test_a_scout_that_is_taken_down_is_replaced() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    management.terminate_child(pool.core, "e", pool.now_s)
+    spawned = [action.id for action in pool.pass_(0.1) if isinstance(action, Spawn)]
+    assert spawned == [pool.core.outage.scout] == ["a"]
+
+
+def test_a_child_of_the_outage_can_be_released_by_hand() -> None:
+    pool = Pool()
+    pool.fail(*"abcde")
+    assert pool["a"].start_at_s == math.inf
+    actions, refusal = management.release_child(pool.core, "a", pool.now_s)
+    assert not refusal
+    assert Spawn("a", 2) in actions
+
+
+def test_the_cause_is_what_most_said() -> None:
+    said = {"a": (0.0, "vm 1 hung"), "b": (0.0, "no disk"), "c": (0.0, "vm 23 hung")}
+    assert cause_of(said) == "2 of them said: vm 1 hung"
+
+
+def test_an_outage_counts_only_the_last_minute() -> None:
+    outage = Outage()
+    for number in range(10):
+        outage.note(str(number), "gone", number * WITHIN_S * 1.5)
+    assert len(outage.failed) == 1
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_is_between_none_and_all(share: float) -> None:
+    with pytest.raises(InvalidChildSpec, match="max_failing"):
+        SupervisorFlags(max_failing=share)
