@@ -1,5 +1,6 @@
 """What blocks is done off the event loop, once for all who ask, and bounded."""
 
+import asyncio
 import threading
 
 import pytest
@@ -22,6 +23,26 @@ async def test_what_is_asked_at_once_is_done_once() -> None:
 
     desk.close()
     assert (first, again, later) == (1, 1, 2)
+
+
+async def test_what_takes_longer_than_it_is_good_for_is_begun_no_second_time() -> None:
+    now_s, calls, go_on = [0.0], list[int](), threading.Event()
+    desk = Desk(now_s=lambda: now_s[0])
+
+    def job() -> bool:
+        calls.append(1)
+        return go_on.wait(20.0)
+
+    first = asyncio.create_task(desk.shared("k", 1.0, job))
+    await asyncio.sleep(0)
+    now_s[0] = 5.0
+    second = asyncio.create_task(desk.shared("k", 1.0, job))
+    await asyncio.sleep(0)
+    go_on.set()
+
+    assert await asyncio.gather(first, second) == [True, True]
+    assert len(calls) == 1
+    desk.close()
 
 
 async def test_a_failure_is_not_kept() -> None:
