@@ -186,12 +186,14 @@ def train(
             reread=reread,
             keep=lambda other: keep_config(paths, other.to_toml()),
         )
-        with (
+
+        def tell(to: str, content: Any) -> bool:
+            return system.tell(to, content)
+
+        with (  # the tree ends first: nobody of it waits for those beside it
+            Companions(paths, beside(config, attendant), MainProcess(attendant.log, tell)) as companions,
             ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system,
             ControlEndpoint(paths, directory.mail, plant),
-            Companions(
-                paths, beside(config, attendant), MainProcess(attendant.log, system.tell)
-            ) as companions,
         ):
             reserve(paths.board)
             if found is not None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -93,3 +94,19 @@ def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, t
     page.wait(DEADLINE_S)
     logs = [file for file in daemon.paths.logs.iterdir() if token in file.read_text(errors="replace")]
     assert logs == []
+
+
+def test_a_second_signal_ends_the_tree_before_anybody_waits_for_the_page(daemon: Daemon) -> None:
+    daemon.companion("web")
+    page, root = psutil.Process(page_pid(daemon)), psutil.Process(daemon.row("root").pid)
+    for stands_still in (page, root):
+        stands_still.suspend()
+
+    daemon.process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)  # two that come together are one
+    daemon.process.send_signal(signal.SIGTERM)
+    ended: list[int] = []
+    psutil.wait_procs([page, root], timeout=DEADLINE_S, callback=lambda process: ended.append(process.pid))
+
+    assert ended == [root.pid, page.pid]
+    assert daemon.ended()[0] == 128 + signal.SIGTERM
