@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from actors.board import Board, Pulse
+from actors.board import LAUNCHER, Board, Pulse
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, Sealed, message
 from actors.completion import Completion, drive
@@ -110,9 +110,6 @@ class ChildReady:
 
 _ALWAYS_TAKEN = (ChildReady, Linked, Unlinked)
 """What tells an actor of others is not refused for want of room: nobody would say it again."""
-
-LAUNCHER = "launcher"
-"""The parent of the root actor: no actor, but the process that started the system."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import mmap
 import os
 import struct
 import time
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +36,9 @@ WORD_BYTES = 8
 SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
+
+LAUNCHER = "launcher"
+"""The parent of the root actor: no actor, but the process that started the system."""
 
 
 class ActorState(StrEnum):
@@ -76,9 +80,7 @@ class _Field:
     bytes: int
 
 
-_LAYOUT: dict[str, _Field] = {}
-_cursor = 0
-for _name, _format in (
+_FORMATS = (
     # written by the supervisor
     ("name", "64s"),
     ("parent", "64s"),
@@ -108,7 +110,10 @@ for _name, _format in (
     ("unsent", "q"),
     ("uses", "q"),
     ("last_error", "120s"),
-):
+)
+_LAYOUT: dict[str, _Field] = {}
+_cursor = 0
+for _name, _format in _FORMATS:
     _size = struct.calcsize(_format)
     if _size % WORD_BYTES:
         raise AssertionError(f"field {_name!r} has {_size} bytes: numbers after it would not be aligned")
@@ -116,6 +121,12 @@ for _name, _format in (
     _cursor += _size
 if _cursor > SLOT_BYTES:
     raise AssertionError(f"a slot needs {_cursor} bytes, SLOT_BYTES is {SLOT_BYTES}")
+
+_ROW = struct.Struct("@" + "".join(form for _, form in _FORMATS))
+"""A whole row for reading: in native mode a number is copied at once, and nothing lies between the fields."""
+
+_Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[misc]  # listed above
+"""A whole row as it lies there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +234,7 @@ class Board:
             return self.whole[begins_at // WORD_BYTES]
         if layout.kind == "d":
             return self._floats[begins_at // WORD_BYTES]
-        text = self.memory[begins_at : begins_at + layout.bytes]
-        return text.rstrip(b"\0").decode("utf-8", "ignore")
+        return _text(self.memory[begins_at : begins_at + layout.bytes])
 
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; a string too long for its place is cut."""
@@ -318,18 +328,34 @@ class Board:
     def vitals(self, slot: int) -> Vitals:
         """One row, ages computed now."""
         now_ns = self.now_ns()
-        busy, beat, work, progress = (self.get(slot, field) for field in _MOMENTS_NS)
+        raw: Any = _Raw._make(_ROW.unpack_from(self.memory, slot * SLOT_BYTES))
         return Vitals(
             slot=slot,
-            name=self.get(slot, "name"),
-            parent=self.get(slot, "parent"),
-            state=_STATES[self.get(slot, "state")],
-            ready=bool(self.get(slot, "ready")),
-            beat_age_s=_age_s(beat, now_ns),
-            busy_s=_age_s(busy, now_ns),
-            work_s=_age_s(work, now_ns),
-            progress_age_s=_age_s(progress, now_ns),
-            **{field: self.get(slot, field) for field in _PLAIN_FIELDS},
+            name=_text(raw.name),
+            parent=_text(raw.parent),
+            state=_STATES[raw.state],
+            pid=raw.pid,
+            incarnation=raw.incarnation,
+            restarts=raw.restarts,
+            started_unix_s=raw.started_unix_s,
+            retry_unix_s=raw.retry_unix_s,
+            last_reason=_text(raw.last_reason),
+            pid_start_ticks=raw.pid_start_ticks,
+            route=raw.route,
+            ready=bool(raw.ready),
+            beat_age_s=_age_s(raw.beat_ns, now_ns),
+            busy_s=_age_s(raw.busy_since_ns, now_ns),
+            handler=_text(raw.handler),
+            messages=raw.messages,
+            refused=raw.refused,
+            work_s=_age_s(raw.work_since_ns, now_ns),
+            work=_text(raw.work),
+            gauge_version=raw.gauge_version,
+            gauge_in_flight=raw.gauge_in_flight,
+            progress_age_s=_age_s(raw.progress_ns, now_ns),
+            unsent=raw.unsent,
+            uses=raw.uses,
+            last_error=_text(raw.last_error),
         )
 
     def rows(self) -> list[Vitals]:
@@ -342,27 +368,9 @@ class Board:
         return rows
 
 
-_MOMENTS_NS = ("busy_since_ns", "beat_ns", "work_since_ns", "progress_ns")
-
-_PLAIN_FIELDS = (
-    "pid",
-    "incarnation",
-    "restarts",
-    "started_unix_s",
-    "retry_unix_s",
-    "last_reason",
-    "handler",
-    "messages",
-    "refused",
-    "work",
-    "gauge_version",
-    "gauge_in_flight",
-    "pid_start_ticks",
-    "route",
-    "unsent",
-    "uses",
-    "last_error",
-)
+def _text(field: bytes) -> str:
+    """Without the half letter a cut may have left at the end."""
+    return field.rstrip(b"\0").decode("utf-8", "ignore") if field[0] else ""
 
 
 def _age_s(then_ns: int, now_ns: int) -> float | None:

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import structlog
 
-from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity
-from actors.board import ActorState, Board
+from actors.actor import ASK_DEADLINE_S, Actor, Identity
+from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
 from actors.completion import Completion
 from actors.errors import ActorError

@@ -23,8 +23,8 @@ from thespian.actors import Actor as ThespianActor
 from thespian.actors import ThespianWatch, WatchMessage
 
 from actors import log
-from actors.actor import LAUNCHER, Actor, Identity, identity_of
-from actors.board import Board
+from actors.actor import Actor, Identity, identity_of
+from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.mail import Mail

@@ -23,8 +23,8 @@ import msgpack
 import structlog
 
 from actors import leftovers, thespian_base
-from actors.actor import ASK_DEADLINE_S, LAUNCHER, Stop
-from actors.board import LIVING, ActorState, Board, Vitals
+from actors.actor import ASK_DEADLINE_S, Stop
+from actors.board import LAUNCHER, LIVING, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, MailboxFull, NotReady, SystemStartFailed

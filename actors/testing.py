@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from actors.actor import ASK_DEADLINE_S, LAUNCHER, Actor, Identity, identity_of
-from actors.board import ActorState, Board, Vitals
+from actors.actor import ASK_DEADLINE_S, Actor, Identity, identity_of
+from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.completion import Completion
 from actors.mail import Mail

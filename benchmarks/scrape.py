@@ -59,12 +59,12 @@ def measure(folder: Path, actors: int, scrapes: int) -> tuple[list[tuple[float, 
     """Milliseconds of each scrape, by the clock and on a processor; the size of the last answer in bytes."""
     paths, config = RunPaths(folder), load_config()
     board = Board.create(paths.board)
-    slots = _claim(board, actors - len(POOLS))
-    _fill(paths, config)
+    slots = claim(board, actors - len(POOLS))
+    fill(paths, config)
     took_ms: list[tuple[float, float]] = []
     with SnapshotReader(paths, config, board) as reader:
         for number in range(scrapes + 1):
-            _live_on(board, slots, number)
+            live_on(board, slots, number)
             began_s, used_s = time.perf_counter(), time.process_time()
             text = exposition(reader.read())
             took_ms.append((1000 * (time.perf_counter() - began_s), 1000 * (time.process_time() - used_s)))
@@ -72,7 +72,7 @@ def measure(folder: Path, actors: int, scrapes: int) -> tuple[list[tuple[float, 
     return took_ms[1:], len(text)  # the first one also imports
 
 
-def _claim(board: Board, workers: int) -> list[int]:
+def claim(board: Board, workers: int) -> list[int]:
     """Rows for the supervisors and, below them, for environments."""
     slots = [board.claim(name, "root") for name in POOLS]
     slots += [board.claim(f"env-{index:04d}", POOLS[index % len(POOLS)]) for index in range(workers)]
@@ -82,7 +82,7 @@ def _claim(board: Board, workers: int) -> list[int]:
     return slots
 
 
-def _fill(paths: RunPaths, config: Config) -> None:
+def fill(paths: RunPaths, config: Config) -> None:
     session = {"elapsed_s": 1.0, "budget_s": 60.0, "training_ends_unix_s": time.time() + 60.0}
     session |= {"started_unix_s": time.time() - 1.0, "used_before_s": 0.0}
     (paths.root / "session.json").write_text(json.dumps(session))
@@ -104,7 +104,7 @@ def _report(supervisor: str, unix_s: float) -> SupervisorReport:
     )
 
 
-def _live_on(board: Board, slots: Sequence[int], number: int) -> None:
+def live_on(board: Board, slots: Sequence[int], number: int) -> None:
     """Everybody beats and handles something."""
     for slot in slots:
         now_ns = board.now_ns()

@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -165,11 +166,15 @@ def train(
     """Run the main job to its end: measure, train, measure.
 
     reread   the configuration as its file says now, when that is asked for; None: it never changes
-    A signal drains it: the result then says which. Raises RunDirectoryError, DiskError or TemporaryError (a
-    restart budget is spent). Whatever happens, no process is left behind and what was stored stays.
+    A signal drains it: the result then says which; a second one ends at once, also while the data are checked
+    at the end. Raises RunDirectoryError, DiskError or TemporaryError (a restart budget is spent). Whatever
+    happens, no process is left behind and what was stored stays.
     """
     attendant = attendant or Attendant()
-    with claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory:
+    with (
+        claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory,
+        ExitStack() as until_told,
+    ):
         paths = directory.paths
         resumed_at = prepare_record(config, paths)
         found = look_back(paths) if resume else None
@@ -198,7 +203,9 @@ def train(
             reserve(paths.board)
             if found is not None:
                 attendant.found(found.with_leftovers(system.reaped))
-            ending = _watch(system, session, paths, config, attendant, companions)
+            signals = until_told.enter_context(_Signals(attendant.takes_hangups))
+            ending = _watch(system, session, paths, config, attendant, companions, signals)
+        signals.nothing_is_left_to_drain()
         attendant.ended()
         return _conclude(paths, config, session, ending, resumed_at)
 
@@ -275,6 +282,7 @@ def _watch(
     config: Config,
     attendant: Attendant,
     companions: Companions,
+    signals: "_Signals",
 ) -> _Ending:
     """Show how the run stands until its root ends.
 
@@ -282,7 +290,7 @@ def _watch(
     """
     stop_by_s = math.inf
     is_drained = True
-    with _Signals(attendant.takes_hangups) as signals, SnapshotReader(paths, config, system.board) as reader:
+    with SnapshotReader(paths, config, system.board) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
@@ -348,15 +356,17 @@ def _conclude(
 
 
 class _Signals:
-    """Counts SIGINT and SIGTERM while a run is watched: the first drains, the second ends at once.
+    """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
 
-    SIGHUP is noted apart, where somebody takes it.
+    When nothing is left to drain, the first changes nothing and the second ends this process. SIGHUP is noted
+    apart, where somebody takes it.
     """
 
     def __init__(self, takes_hangups: bool) -> None:
         self.count = 0
         self.last = 0
         self._has_hung_up = False
+        self._ends_at_once = False
         self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
         if takes_hangups:
             self._handlers[signal.SIGHUP] = self._note_hangup
@@ -371,6 +381,10 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def nothing_is_left_to_drain(self) -> None:
+        """Everybody has ended; what a second signal ends from now on is this process."""
+        self._ends_at_once = True
+
     def take_hangup(self) -> bool:
         """Whether there was one since this was asked last."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
@@ -378,6 +392,8 @@ class _Signals:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.count, self.last = self.count + 1, number
+        if self._ends_at_once and self.count > 1:
+            raise SystemExit(128 + number)
 
     def _note_hangup(self, number: int, _: FrameType | None) -> None:
         self._has_hung_up = True

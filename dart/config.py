@@ -331,7 +331,7 @@ def known_tasks(config: Config) -> Collection[str]:
 
         return osworld_task_ids(config.environments.osworld.tasks)
     from dart.environments.faults import PagesMissing
-    from dart.environments.miniwob import task_ids
+    from dart.environments.miniwob_pages import task_ids
 
     try:
         return task_ids()

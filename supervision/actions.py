@@ -100,6 +100,8 @@ class Report:
     and outage_over."""
     reason: str
     offender: str
+    taken_along: tuple[str, ...] = ()
+    """Siblings that end and start again with it, by the strategy."""
 
 
 @dataclass(frozen=True, slots=True)

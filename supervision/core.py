@@ -198,19 +198,18 @@ class SupervisorCore:
     # ---- a failure ----
 
     def _failed(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
-        report = Report("child_terminated", child.last_reason, child.spec.id)
         policy = child.spec.backoff
         child.failures_in_row = 1 if ran_s >= policy.reset_after_s else child.failures_in_row + 1
         if self._is_in_outage(child, now_s):
             return self._failed_in_outage(child, report, now_s)
         verdict = self._spend(child, kind, ran_s, now_s)
         if self.finishing is not None:
-            return [report, *verdict]
+            return [Report("child_terminated", child.last_reason, child.spec.id), *verdict]
         child.restarts += 1
         if not child.is_quarantined:
             child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
-        self._take_along(child)
-        return [report, *verdict]
+        along = self._take_along(child)
+        return [Report("child_terminated", child.last_reason, child.spec.id, along), *verdict]
 
     def _is_in_outage(self, child: Child, now_s: float) -> bool:
         """Whether there is an outage, or this failure makes one."""
@@ -296,14 +295,19 @@ class SupervisorCore:
         why = f"child {child.spec.id!r} failed once more ({child.last_reason}): {over}"
         return [Report("shutdown", why, child.spec.id), *self._stop_all(why, normal=False)]
 
-    def _take_along(self, failed: Child) -> None:
+    def _take_along(self, failed: Child) -> tuple[str, ...]:
+        """End who ends with a failed child by the strategy; returns the ids of those that were not down."""
+        along: list[str] = []
         for sibling in list(self._siblings_taken_along(failed)):
+            is_to_end = sibling.status is not Status.DOWN and sibling.target is not Target.DOWN
+            along += [sibling.spec.id] * is_to_end
             if sibling.spec.restart is Restart.TEMPORARY:
                 sibling.target, sibling.is_forgotten = Target.DOWN, True
-            elif sibling.status is not Status.DOWN and sibling.target is not Target.DOWN:
+            elif is_to_end:
                 sibling.target = Target.BOUNCE
                 sibling.restarts += 1
                 sibling.last_reason = f"restarted along with {failed.spec.id!r}: {failed.last_reason}"
+        return tuple(along)
 
     def _siblings_taken_along(self, failed: Child) -> Iterator[Child]:
         after = False

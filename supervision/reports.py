@@ -52,6 +52,8 @@ class SupervisorReport:
     """Last lines of the child's log."""
     chain: tuple[str, ...] = ()
     """Reasons of the deaths below that led to this one, nearest first."""
+    taken_along: tuple[str, ...] = ()
+    """Siblings that ended and were started again with it, as the strategy wants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

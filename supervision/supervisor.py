@@ -433,6 +433,7 @@ class Supervisor(Actor):
                     last_words=death.last_words,
                     log_lines=death.log_lines,
                     chain=death.chain,
+                    taken_along=report.taken_along,
                 ),
             )
 

@@ -48,8 +48,8 @@ def list_actors(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every actor: state, restarts (in the window of the budget / in all), age, what it does, and why it
-    ended the last time.
+    """Show every actor: state, restarts (in the window of the budget / in all), age, what waits in its
+    mailbox, what it does, and why it ended the last time.
 
     **Examples**
 
@@ -136,6 +136,7 @@ def columns() -> "list[Column[ActorRow]]":
         Column("state", live.state_text),
         Column("restarts", live.restarts, is_number=True),
         Column("age", lambda row: live.age(row.age_s), is_number=True),
+        Column("mailbox", lambda row: live.mailbox(row), is_number=True),
         Column("pid", lambda row: row.pid or None, is_number=True, is_wide=True),
         Column("incarnation", lambda row: row.incarnation, is_number=True, is_wide=True),
         Column("memory MiB", lambda row: row.rss_bytes // 2**20 or None, is_number=True, is_wide=True),

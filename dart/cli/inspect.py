@@ -40,7 +40,7 @@ def tree(
     output: Output = Format.TABLE,
 ) -> None:
     """Show who supervises whom: state, restarts in the window of the budget and in all, last reason, what
-    each does now and for how long.
+    waits in the mailbox, what each does now and for how long.
 
     **Examples**
 

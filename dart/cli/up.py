@@ -49,7 +49,10 @@ def up(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Start nothing; show what would be started, and what is missing."),
+        typer.Option(
+            "--dry-run",
+            help="Start nothing; show what would be started, roughly its memory, and what is missing.",
+        ),
     ] = False,
 ) -> None:
     """Run as a daemon: go on with the run in the run directory, or begin one there.
@@ -179,6 +182,8 @@ def _show_plan(settings: "Config") -> None:
     for line in _tree_lines(settings):
         typer.echo(line)
     require_installation(settings)
+    for line in _memory_lines(settings):
+        typer.echo(line)
     typer.echo("everything it needs is there")
 
 
@@ -213,6 +218,18 @@ def _tree_lines(settings: "Config") -> list[str]:
     actors = sum(len(one.children) for one in tree.values()) + 1
     browsers = settings.environments.count if settings.environments.kind == "miniwob" else 0
     return [*lines, f"{actors} actors, {browsers} browsers"]
+
+
+def _memory_lines(settings: "Config") -> list[str]:
+    import psutil
+
+    from dart.observe import memory
+
+    folder = settings.training.policy
+    is_there = (folder / "config.json").is_file()  # where all is modelled there may be none
+    policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
+    held = memory.estimate(settings, policy)
+    return memory.in_words(held, policy, psutil.virtual_memory().available)
 
 
 def _budget(flags: Any) -> str:

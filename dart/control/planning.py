@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from actors.actor import LAUNCHER
-from actors.board import ActorState, Vitals
+from actors.board import LAUNCHER, ActorState, Vitals
 from dart.config_layers import did_you_mean, near
 from dart.observe.snapshot import SILENT_S
 

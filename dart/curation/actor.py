@@ -206,9 +206,9 @@ class CuratorActor(Actor):
                 return answer
             self._is_held = call.is_held
             log_event(self.log, event)
-        return m.WorkHeld(
-            is_held=self._is_held, playing=len(self._playing()), is_training=self._is_batch_open()
-        )
+        now_s = self.clock.unix_s()
+        playing = sum(self._is_there_still(one, now_s) for one in self._playing())
+        return m.WorkHeld(is_held=self._is_held, playing=playing, is_training=self._is_batch_open())
 
     # ---- inside ----
 
@@ -441,6 +441,13 @@ class CuratorActor(Actor):
         for (_, task_id, seed), lease in self._evaluating.items():
             for_s = EVALUATION_LEASE_S - (lease.deadline_unix_s - now_s)
             yield Playing(environment=lease.environment, what=f"seed {seed} of {task_id}", for_s=for_s)
+
+    def _is_there_still(self, playing: Playing, now_unix_s: float) -> bool:
+        """Whether the process that got the episode is still there; a lease alone lasts beyond its death."""
+        slot = self.board.find(playing.environment)
+        if slot is None or self.board.state(slot) is not ActorState.RUNNING:
+            return False
+        return bool(self.board.get(slot, "started_unix_s") <= now_unix_s - playing.for_s)
 
     def _store_takes_writes(self) -> bool:
         """A store that waits for the disk, or is being started, shows on the board."""

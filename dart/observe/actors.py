@@ -9,17 +9,18 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from actors.board import ActorState, Board, Vitals
+from actors.board import LAUNCHER, ActorState, Board, Vitals
 from dart.errors import NotRunningError, UsageError
 from dart.observe.deaths import restarts_by_child
+from dart.observe.mailboxes import Mailbox, read_mailboxes
 from dart.observe.processes import GONE, Process, ProcessState, look
 from dart.observe.snapshot import ActorRow
-from dart.rundir import RunPaths
+from dart.rundir import RunPaths, mail_dir
 
-LAUNCHER = "launcher"
-"""Bears the root's row beside it: no actor of the tree."""
+NO_MAILBOXES: Mapping[tuple[int, int], Mailbox] = MappingProxyType({})
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 _WITHOUT_PROCESS = _WAITING | {ActorState.STOPPED, ActorState.FAILED, ActorState.FREE}
@@ -35,7 +36,12 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
         raise NotRunningError(f"the run in {run_dir} has no board of its actors: it never came to start any")
     board = Board(paths.board)
     try:
-        return actor_rows(run_dir, board.rows(), windows_s(written_config(run_dir)))
+        return actor_rows(
+            run_dir,
+            board.rows(),
+            windows_s(written_config(run_dir)),
+            mailboxes=read_mailboxes(mail_dir(run_dir)),
+        )
     finally:
         board.close()
 
@@ -57,18 +63,32 @@ def windows_s(config: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def actor_rows(
-    run_dir: Path, vitals: Sequence[Vitals], windows: Mapping[str, float], now_unix_s: float | None = None
+    run_dir: Path,
+    vitals: Sequence[Vitals],
+    windows: Mapping[str, float],
+    now_unix_s: float | None = None,
+    mailboxes: Mapping[tuple[int, int], Mailbox] = NO_MAILBOXES,
 ) -> tuple[ActorRow, ...]:
     """What the board, the kernel and the reports say of each actor.
 
-    windows   of the supervisors' restart budgets, in seconds
+    windows     of the supervisors' restart budgets, in seconds
+    mailboxes   by slot and incarnation, where they were looked at
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     shown = [row for row in vitals if is_shown(row)]
     recent: Counter[str] = Counter()
     for supervisor in {row.parent for row in shown} & windows.keys():
         recent += restarts_by_child(run_dir, supervisor, now_s - windows[supervisor])
-    return tuple(_row(row, recent[row.name], windows.get(row.parent, 0.0), now_s) for row in shown)
+    return tuple(
+        _row(
+            row,
+            recent[row.name],
+            windows.get(row.parent, 0.0),
+            now_s,
+            mailboxes.get((row.slot, row.incarnation)),
+        )
+        for row in shown
+    )
 
 
 def is_shown(row: Vitals) -> bool:
@@ -77,7 +97,7 @@ def is_shown(row: Vitals) -> bool:
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
 
 
-def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
+def _row(row: Vitals, recent: int, window_s: float, now_s: float, mailbox: Mailbox | None) -> ActorRow:
     process = process_of(row)
     has_process = row.state not in _WITHOUT_PROCESS and process is not GONE
     return ActorRow(
@@ -101,6 +121,8 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
         work_s=row.work_s or 0.0,
         unsent=row.unsent,
         refused=row.refused,
+        mailbox_bytes=None if mailbox is None else mailbox.waiting_bytes,
+        mailbox_senders=None if mailbox is None else mailbox.new_senders,
         last_error=row.last_error,
         process=process.state.value,
         rss_bytes=process.rss_bytes,

@@ -86,7 +86,7 @@ def ends(
 ) -> list[End]:
     """Why each incarnation but the present one ended, oldest first.
 
-    parents   every actor to its supervisor, in start order; empty for the root's
+    parents   every actor to its supervisor; empty for the root's
     starts    what the actor's log says, oldest first
     An actor that did not fail itself was taken along by the last death before its next start that could.
     """
@@ -131,16 +131,10 @@ def _unready(death: SupervisorReport) -> End:
 
 
 def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:
-    """Whether a death ended this actor, too: its supervisor's own, or, below the root, that of somebody who
-    was started before its branch (the root's strategy is rest_for_one)."""
+    """Whether a death ended this actor, too: that of a supervisor above it, or one whose supervisor says that
+    it ended the actor's branch with it."""
     above = ancestors_of(name, parents)
-    if report.offender.id in above:
-        return True
-    if not above or report.supervisor != above[-1]:
-        return False
-    order = list(parents)
-    branch = [name, *above][-2]
-    return report.offender.id in order and order.index(report.offender.id) < order.index(branch)
+    return report.offender.id in above or not {name, *above}.isdisjoint(report.taken_along)
 
 
 def ancestors_of(name: str, parents: Mapping[str, str]) -> list[str]:

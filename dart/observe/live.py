@@ -345,6 +345,8 @@ def _tree_line(actor: ActorRow) -> Text:
     text = Text.assemble(f"{actor.name}  ", state_text(actor), *(f"  {part}" for part in _vitals(actor)))
     if actor.last_reason:
         text.append(f"  last: {actor.last_reason}", style="dim")
+    if actor.mailbox_bytes is not None and mailbox(actor):
+        text.append(f"  mailbox {mailbox(actor)}")
     busy = doing(actor) if actor.state == "running" else ""
     return text.append(f"  {busy}") if busy else text
 
@@ -361,6 +363,25 @@ def _vitals(actor: ActorRow) -> Iterator[str]:
         yield f"restarts {window}{actor.restarts} in all"
 
 
+def mailbox(actor: ActorRow) -> str:
+    """What was sent to it and not read yet: `1.2 KiB`, `0 B and 2 new senders`; empty when nothing was."""
+    if actor.mailbox_bytes is None:
+        return "unknown" if actor.state == "running" else ""
+    senders = actor.mailbox_senders or 0
+    if not (actor.mailbox_bytes or senders):
+        return ""
+    waiting = size(actor.mailbox_bytes)
+    return f"{waiting} and {senders} new sender{'s' * (senders > 1)}" if senders else waiting
+
+
+def size(count_bytes: float) -> str:
+    """`812 B`, `1.2 KiB`, `3.4 MiB`, `2.0 GiB`."""
+    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count_bytes >= bytes_each:
+            return f"{count_bytes / bytes_each:.1f} {unit}"
+    return f"{count_bytes:.0f} B"
+
+
 def vitals(actor: ActorRow) -> list[str]:
     """One actor in a few lines."""
     last = age(actor.beat_age_s)
@@ -368,7 +389,7 @@ def vitals(actor: ActorRow) -> list[str]:
         "  ".join([actor.name, state_text(actor).plain, *_vitals(actor)]),
         f"supervisor {actor.parent or 'none: it is the root'}, incarnation {actor.incarnation}",
         f"now {doing(actor) or 'idle'}; last beat {last} ago; {actor.messages} messages handled, "
-        f"{actor.refused} refused, {actor.unsent} could not be sent",
+        f"{actor.refused} refused, {actor.unsent} could not be sent; mailbox {mailbox(actor) or 'empty'}",
     ]
     if actor.rss_bytes:
         lines.append(f"memory {actor.rss_bytes / 2**20:.0f} MiB, processor time {actor.cpu_s:.1f} s")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from dart.observe.snapshot import ActorRow, RunSnapshot
 
@@ -304,15 +305,19 @@ def exposition(snapshot: RunSnapshot) -> str:
 
 
 def _lines(metric: Metric, snapshot: RunSnapshot) -> Iterator[str]:
-    yield f"# HELP {metric.exposed} {metric.about}\n# TYPE {metric.exposed} {metric.kind}\n"
-    names = [f'{name}="' for name in metric.labels]
-    for values, number in metric.read(snapshot):
-        labels = ",".join(f'{name}{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-        yield f"{metric.exposed}{f'{{{labels}}}' if labels else ''} {_written(number)}\n"
+    exposed = metric.exposed
+    yield f"# HELP {exposed} {metric.about}\n# TYPE {exposed} {metric.kind}\n"
+    if not metric.labels:
+        yield from (f"{exposed} {_written(number)}\n" for _, number in metric.read(snapshot))
+        return
+    (label,) = metric.labels  # a second one would need its own format
+    for (value,), number in metric.read(snapshot):
+        yield f'{exposed}{{{label}="{_escaped(value)}"}} {_written(number)}\n'
 
 
+@lru_cache(maxsize=8192)
 def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES) if not text.isidentifier() else text
+    return text.translate(_ESCAPES)
 
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})

@@ -62,7 +62,7 @@ def state_of_main(pid: int) -> str:
 
 def parse(stat: bytes, start_ticks: int) -> Process:
     """What one line of /proc/pid/stat says; the name in it may hold anything, brackets too."""
-    fields = stat.rpartition(b")")[2].split()
+    fields = stat.rpartition(b")")[2].split(None, _RESIDENT + 1)
     if fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE
     return Process(

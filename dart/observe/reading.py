@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
@@ -18,10 +18,7 @@ from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.companions import read_companions
-from dart.observe.curve import Episode
 from dart.observe.events import STARVED, TOLD, WORK_HELD
-from dart.observe.report import Report
-from dart.observe.session import Session
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.observe.tasks import SUCCESS, TaskReport, state, task_reports
@@ -30,6 +27,11 @@ from dart.rollout import health
 from dart.rundir import RunPaths
 from dart.store import records
 from dart.store.reader import StoreReader
+
+if TYPE_CHECKING:
+    from dart.observe.curve import Episode
+    from dart.observe.report import Report
+    from dart.observe.session import Session
 
 RECENT = 200
 """Trajectories behind the success rate of the live view."""
@@ -216,13 +218,17 @@ def scores(store: StoreReader, phase: records.Phase) -> dict[str, Score]:
     return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}
 
 
-def final_report(store: StoreReader) -> Report:
+def final_report(store: StoreReader) -> "Report":
     """Before and after, on held-out seeds."""
+    from dart.observe.report import Report  # drawing at the end; `status` need not load it
+
     return Report(before=scores(store, records.Phase.BEFORE), after=scores(store, records.Phase.AFTER))
 
 
-def training_episodes(store: StoreReader, session: Session) -> list[Episode]:
+def training_episodes(store: StoreReader, session: "Session") -> "list[Episode]":
     """Every training episode with the time since the start of the run, for the learning curve."""
+    from dart.observe.curve import Episode
+
     start_unix_s = session.started_unix_s - session.used_before_s
     return [
         Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > SUCCESS)

@@ -1,34 +1,16 @@
 """The books of the record, counted from sources that know nothing of each other."""
 
 import math
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, func, literal, or_, select
-
+from dart.store.queries import scalar, select
 from dart.store.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
-from dart.store.schema import (
-    attempts,
-    batches,
-    counters,
-    decisions,
-    group_demonstrations,
-    groups,
-    parked,
-    pool,
-    pool_steps,
-    rollouts,
-    steps,
-    tallies,
-    task_statistics,
-    trajectories,
-    versions,
-)
 from dart.types import RolloutState
 
-COUNTER = select(counters.c.value).where(counters.c.name == bindparam("counter"))
-STATES = select(rollouts.c.state, func.count()).group_by(rollouts.c.state)
+COUNTER = "SELECT value FROM counters WHERE name = :counter"
+STATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +27,12 @@ class Finding:
         return f"{self.which}: {self.what}"
 
 
-def conservation(connection: Connection) -> Conservation:
+def conservation(connection: sqlite3.Connection) -> Conservation:
     """Invariant one-fate in figures: the counter of issued rollouts against the states of the rows."""
-    return books_of(connection, {row.state: row[1] for row in connection.execute(STATES)})
+    return books_of(connection, dict(connection.execute(STATES).fetchall()))
 
 
-def books_of(connection: Connection, states: Mapping[str, int]) -> Conservation:
+def books_of(connection: sqlite3.Connection, states: Mapping[str, int]) -> Conservation:
     """The counter of issued rollouts beside how many are in which state."""
     return Conservation(
         issued=counter(connection, "issued"),
@@ -61,13 +43,13 @@ def books_of(connection: Connection, states: Mapping[str, int]) -> Conservation:
     )
 
 
-def counter(connection: Connection, name: str) -> int:
+def counter(connection: sqlite3.Connection, name: str) -> int:
     """The value of one counter."""
-    return int(connection.execute(COUNTER, {"counter": name}).scalar_one())
+    return int(scalar(connection, COUNTER, counter=name))
 
 
 def violations(
-    connection: Connection, staleness_bound: int | None, since_version: int = 0
+    connection: sqlite3.Connection, staleness_bound: int | None, since_version: int = 0
 ) -> tuple[Finding, ...]:
     """Every contradiction in the record; empty when it is sound.
 
@@ -93,79 +75,72 @@ def violations(
     return tuple(found)
 
 
-def books(connection: Connection) -> list[Finding]:
+def books(connection: sqlite3.Connection) -> list[Finding]:
     result = conservation(connection)
     return [] if result.holds else [Finding(f"conservation is broken: {result}", "the rollouts")]
 
 
-def trained_without_batch(connection: Connection) -> list[Finding]:
+TRAINED_WITHOUT_BATCH = f"""
+    SELECT rollouts.rollout_id, rollouts.batch_id, groups.batch_id, batches.state FROM rollouts
+    JOIN groups ON groups.group_id = rollouts.group_id
+    LEFT JOIN batches ON batches.batch_id = rollouts.batch_id
+    WHERE rollouts.state = '{RolloutState.TRAINED}' AND (
+            batches.state IS NOT '{BatchState.CONSUMED}'
+            OR groups.batch_id IS NOT rollouts.batch_id
+            OR groups.state != '{GroupState.CONSUMED}')
+        OR rollouts.state != '{RolloutState.TRAINED}' AND rollouts.batch_id IS NOT NULL
+"""
+
+
+def trained_without_batch(connection: sqlite3.Connection) -> list[Finding]:
     """A trained rollout belongs to exactly one consumed batch, and its group to the same one."""
-    query = (
-        select(rollouts.c.rollout_id, rollouts.c.batch_id, groups.c.batch_id, batches.c.state)
-        .join(groups, groups.c.group_id == rollouts.c.group_id)
-        .outerjoin(batches, batches.c.batch_id == rollouts.c.batch_id)
-        .where(
-            or_(
-                and_(
-                    rollouts.c.state == RolloutState.TRAINED,
-                    or_(
-                        batches.c.state.is_distinct_from(BatchState.CONSUMED.value),
-                        groups.c.batch_id.is_distinct_from(rollouts.c.batch_id),
-                        groups.c.state != GroupState.CONSUMED.value,
-                    ),
-                ),
-                and_(rollouts.c.state != RolloutState.TRAINED, rollouts.c.batch_id.is_not(None)),
-            )
-        )
-    )
     return [
         Finding(
             f"it has batch {batch_id} ({state}), its group has batch {group_batch}", f"rollout {rollout_id}"
         )
-        for rollout_id, batch_id, group_batch, state in connection.execute(query)
+        for rollout_id, batch_id, group_batch, state in connection.execute(TRAINED_WITHOUT_BATCH)
     ]
 
 
-def stored_without_trajectory(connection: Connection) -> list[Finding]:
-    query = (
-        select(rollouts.c.rollout_id, rollouts.c.state)
-        .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
-        .where(
-            or_(
-                and_(
-                    rollouts.c.state.in_([RolloutState.STORED, RolloutState.TRAINED]),
-                    trajectories.c.rollout_id.is_(None),
-                ),
-                and_(rollouts.c.state == RolloutState.LEASED, trajectories.c.rollout_id.is_not(None)),
-            )
-        )
-    )
+STORED_WITHOUT_TRAJECTORY = f"""
+    SELECT rollouts.rollout_id, rollouts.state FROM rollouts
+    LEFT JOIN trajectories ON trajectories.rollout_id = rollouts.rollout_id
+    WHERE rollouts.state IN ('{RolloutState.STORED}', '{RolloutState.TRAINED}')
+            AND trajectories.rollout_id IS NULL
+        OR rollouts.state = '{RolloutState.LEASED}' AND trajectories.rollout_id IS NOT NULL
+"""
+
+
+def stored_without_trajectory(connection: sqlite3.Connection) -> list[Finding]:
     return [
         Finding(f"it is {state} but its trajectory says otherwise", f"rollout {name}")
-        for name, state in connection.execute(query)
+        for name, state in connection.execute(STORED_WITHOUT_TRAJECTORY)
     ]
 
 
-def torn_trajectories(connection: Connection) -> list[Finding]:
-    counted = func.count(steps.c.step)
-    query = (
-        select(trajectories.c.rollout_id, trajectories.c.num_steps, counted)
-        .outerjoin(steps, steps.c.rollout_id == trajectories.c.rollout_id)
-        .group_by(trajectories.c.rollout_id)
-        .having(counted != trajectories.c.num_steps)
-    )
+TORN_TRAJECTORIES = """
+    SELECT trajectories.rollout_id, trajectories.num_steps, count(steps.step) FROM trajectories
+    LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id
+    GROUP BY trajectories.rollout_id HAVING count(steps.step) != trajectories.num_steps
+"""
+
+
+def torn_trajectories(connection: sqlite3.Connection) -> list[Finding]:
     return [
         Finding(f"its trajectory has {have} of {want} steps", f"rollout {rollout_id}")
-        for rollout_id, want, have in connection.execute(query)
+        for rollout_id, want, have in connection.execute(TORN_TRAJECTORIES)
     ]
 
 
-def version_gaps(connection: Connection) -> list[Finding]:
+VERSIONS_MADE = """
+    SELECT versions.version, batches.state FROM versions
+    LEFT JOIN batches ON batches.version = versions.version ORDER BY versions.version
+"""
+
+
+def version_gaps(connection: sqlite3.Connection) -> list[Finding]:
     """Versions are 0, 1, 2 ... and every one but 0 was made by exactly one consumed batch."""
-    made = select(versions.c.version, batches.c.state).outerjoin(
-        batches, batches.c.version == versions.c.version
-    )
-    rows = connection.execute(made.order_by(versions.c.version)).all()
+    rows = connection.execute(VERSIONS_MADE).fetchall()
     gaps = [
         Finding(f"it follows {number - 1}", f"version {version}")
         for number, (version, _) in enumerate(rows)
@@ -179,105 +154,120 @@ def version_gaps(connection: Connection) -> list[Finding]:
     return gaps + orphans
 
 
-def broken_references(connection: Connection) -> list[Finding]:
-    rows = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    damage = connection.exec_driver_sql("PRAGMA quick_check").scalars().all()
+def broken_references(connection: sqlite3.Connection) -> list[Finding]:
+    rows = connection.execute("PRAGMA foreign_key_check").fetchall()
+    damage = [line for (line,) in connection.execute("PRAGMA quick_check")]
     return [
         Finding(f"it refers to a missing row of {row[2]}", f"row {row[1]} of table {row[0]}") for row in rows
     ] + [Finding(line, "the database file") for line in damage if line != "ok"]
 
 
-def stale_steps(connection: Connection, bound: int, since_version: int) -> list[Finding]:
+STALE_STEPS = f"""
+    SELECT trajectories.rollout_id, trajectories.oldest_version, batches.version,
+        coalesce(json_extract(versions.metrics, '$.{STALENESS_BOUND}'), :bound) AS held
+    FROM trajectories
+    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+    JOIN batches ON batches.batch_id = rollouts.batch_id
+    JOIN versions ON versions.version = batches.version
+    WHERE trajectories.oldest_version < batches.version - 1 - held AND batches.version > :since_version
+"""
+
+
+def stale_steps(connection: sqlite3.Connection, bound: int, since_version: int) -> list[Finding]:
     """Invariant fresh: a batch that made version v was trained at v - 1; no step is older than v - 1 - K.
 
     K is the one that held then, recorded with the version; `bound` where none is.
     """
-    held = func.coalesce(func.json_extract(versions.c.metrics, f"$.{STALENESS_BOUND}"), bound)
-    query = (
-        select(trajectories.c.rollout_id, trajectories.c.oldest_version, batches.c.version, held)
-        .join(rollouts, rollouts.c.rollout_id == trajectories.c.rollout_id)
-        .join(batches, batches.c.batch_id == rollouts.c.batch_id)
-        .join(versions, versions.c.version == batches.c.version)
-        .where(
-            trajectories.c.oldest_version < batches.c.version - 1 - held, batches.c.version > since_version
-        )
-    )
+    found = connection.execute(STALE_STEPS, {"bound": bound, "since_version": since_version})
     return [
         Finding(f"played at version {oldest}, trained into {version}, bound {k:g}", f"rollout {rollout_id}")
-        for rollout_id, oldest, version, k in connection.execute(query)
+        for rollout_id, oldest, version, k in found
     ]
 
 
-def batches_without_version(connection: Connection) -> list[Finding]:
+UNMADE_BATCHES = f"""
+    SELECT batch_id, state, version FROM batches
+    WHERE (state = '{BatchState.CONSUMED}') != (version IS NOT NULL)
+"""
+STRAY_GROUPS = f"""
+    SELECT groups.group_id, groups.state, batches.state FROM groups
+    LEFT JOIN batches ON batches.batch_id = groups.batch_id
+    WHERE (groups.state = '{GroupState.BATCHED}') != (batches.state IS '{BatchState.LEASED}')
+"""
+
+
+def batches_without_version(connection: sqlite3.Connection) -> list[Finding]:
     """Exactly the consumed batches made a version, and groups are batched exactly while a batch is leased."""
-    unmade = select(batches.c.batch_id, batches.c.state, batches.c.version).where(
-        (batches.c.state == BatchState.CONSUMED) != batches.c.version.is_not(None)
-    )
-    stray = (
-        select(groups.c.group_id, groups.c.state, batches.c.state)
-        .outerjoin(batches, batches.c.batch_id == groups.c.batch_id)
-        .where(
-            (groups.c.state == GroupState.BATCHED)
-            != (func.coalesce(batches.c.state, "") == BatchState.LEASED)
-        )
-    )
     return [
         Finding(f"it is {state} and made version {version}", f"batch {batch_id}")
-        for batch_id, state, version in connection.execute(unmade)
+        for batch_id, state, version in connection.execute(UNMADE_BATCHES)
     ] + [
         Finding(f"it is {state}, its batch is {batch_state}", f"group {group_id}")
-        for group_id, state, batch_state in connection.execute(stray)
+        for group_id, state, batch_state in connection.execute(STRAY_GROUPS)
     ]
 
 
-def parked_without_lease(connection: Connection) -> list[Finding]:
+PARKED_WITHOUT_LEASE = f"""
+    SELECT parked.rollout_id, rollouts.state, rollouts.resumes FROM parked
+    JOIN rollouts ON rollouts.rollout_id = parked.rollout_id
+    WHERE rollouts.state != '{RolloutState.LEASED}' OR rollouts.resumes < 1
+"""
+
+
+def parked_without_lease(connection: sqlite3.Connection) -> list[Finding]:
     """Steps are kept only of rollouts that somebody will take up."""
-    query = (
-        select(parked.c.rollout_id, rollouts.c.state, rollouts.c.resumes)
-        .join(rollouts, rollouts.c.rollout_id == parked.c.rollout_id)
-        .where(or_(rollouts.c.state != RolloutState.LEASED, rollouts.c.resumes < 1))
-    )
     return [
         Finding(f"it has parked steps, is {state} and was parked {resumes} times", f"rollout {rollout_id}")
-        for rollout_id, state, resumes in connection.execute(query)
+        for rollout_id, state, resumes in connection.execute(PARKED_WITHOUT_LEASE)
     ]
 
 
-def miscounted_demonstrations(connection: Connection) -> list[Finding]:
+MISCOUNTED_DEMONSTRATIONS = """
+    SELECT pool_id, uses, found_uses, num_steps, found_steps FROM (
+        SELECT pool.*,
+            (SELECT count(*) FROM group_demonstrations AS used WHERE used.pool_id = pool.pool_id)
+                AS found_uses,
+            (SELECT count(*) FROM pool_steps AS kept WHERE kept.pool_id = pool.pool_id) AS found_steps
+        FROM pool)
+    WHERE uses != found_uses OR num_steps != found_steps
+"""
+STRANGE_DEMONSTRATIONS = """
+    SELECT pool.pool_id, pool.task_id, groups.group_id, groups.task_id FROM pool
+    JOIN group_demonstrations ON group_demonstrations.pool_id = pool.pool_id
+    JOIN groups ON groups.group_id = group_demonstrations.group_id
+    WHERE groups.task_id != pool.task_id
+"""
+
+
+def miscounted_demonstrations(connection: sqlite3.Connection) -> list[Finding]:
     """A use is a group that has it, of its own task; and no step of it is missing."""
-    used = select(func.count()).where(group_demonstrations.c.pool_id == pool.c.pool_id).scalar_subquery()
-    kept = select(func.count()).where(pool_steps.c.pool_id == pool.c.pool_id).scalar_subquery()
-    counts = select(pool.c.pool_id, pool.c.uses, used, pool.c.num_steps, kept)
-    miscounted = counts.where(or_(pool.c.uses != used, pool.c.num_steps != kept))
-    strangers = (
-        select(pool.c.pool_id, pool.c.task_id, groups.c.group_id, groups.c.task_id)
-        .join(group_demonstrations, group_demonstrations.c.pool_id == pool.c.pool_id)
-        .join(groups, groups.c.group_id == group_demonstrations.c.group_id)
-        .where(groups.c.task_id != pool.c.task_id)
-    )
     return [
         Finding(
             f"it counts {uses} uses and {steps_wanted} steps, there are {found} uses and {steps_found} steps",
             f"demonstration {pool_id}",
         )
-        for pool_id, uses, found, steps_wanted, steps_found in connection.execute(miscounted)
+        for pool_id, uses, found, steps_wanted, steps_found in connection.execute(MISCOUNTED_DEMONSTRATIONS)
     ] + [
         Finding(f"it is of {task} and in group {group_id} of {other}", f"demonstration {pool_id}")
-        for pool_id, task, group_id, other in connection.execute(strangers)
+        for pool_id, task, group_id, other in connection.execute(STRANGE_DEMONSTRATIONS)
     ]
 
 
-def miscounted_tasks(connection: Connection) -> list[Finding]:
+GROUPS_OPENED = "SELECT task_id, count(*) FROM groups GROUP BY task_id"
+EPISODES_PLAYED = """
+    SELECT task_id, count(*), sum(num_steps), max(CASE WHEN reward > 0.0 THEN num_steps END)
+    FROM trajectories GROUP BY task_id
+"""
+KEPT_STATISTICS = """
+    SELECT task_id, groups_opened, finished, steps_played, longest_success_steps FROM task_statistics
+"""
+
+
+def miscounted_tasks(connection: sqlite3.Connection) -> list[Finding]:
     """The aggregates by task against a recount of what they count."""
-    opened = select(groups.c.task_id, func.count()).group_by(groups.c.task_id)
-    longest = func.max(case((trajectories.c.reward > 0.0, trajectories.c.num_steps)))
-    steps_played = func.sum(trajectories.c.num_steps)
-    played = select(trajectories.c.task_id, func.count(), steps_played, longest).group_by(
-        trajectories.c.task_id
-    )
-    groups_of: dict[str, int] = {row.task_id: row[1] for row in connection.execute(opened)}
-    played_of = {task: tuple(figures) for task, *figures in connection.execute(played)}
-    kept_of = {row.task_id: tuple(row)[1:] for row in connection.execute(select(task_statistics))}
+    groups_of = dict(connection.execute(GROUPS_OPENED).fetchall())
+    played_of = {task: tuple(figures) for task, *figures in connection.execute(EPISODES_PLAYED)}
+    kept_of = {task: tuple(figures) for task, *figures in connection.execute(KEPT_STATISTICS)}
     counted_of = {
         task: (groups_of.get(task, 0), *played_of.get(task, (0, 0, None)))
         for task in sorted({*kept_of, *groups_of, *played_of})
@@ -293,36 +283,37 @@ def miscounted_tasks(connection: Connection) -> list[Finding]:
 
 
 TALLIED = {
-    "state": (literal(""), rollouts.c.state),
-    "drop": (literal(""), rollouts.c.drop_reason),
-    "outcome": (literal(""), trajectories.c.outcome),
-    "fault": (literal(""), attempts.c.fault_kind),
-    "group_drop": (groups.c.task_id, groups.c.drop_reason),
+    "state": ("''", "state", "rollouts"),
+    "drop": ("''", "drop_reason", "rollouts"),
+    "outcome": ("''", "outcome", "trajectories"),
+    "fault": ("''", "fault_kind", "attempts"),
+    "group_drop": ("task_id", "drop_reason", "groups"),
 }
+"""What is counted as it happens: by which task, by which name, from the rows of which table."""
 
 
-def miscounted_tallies(connection: Connection) -> list[Finding]:
+def miscounted_tallies(connection: sqlite3.Connection) -> list[Finding]:
     """What was counted as it happened against a recount of the rows."""
     return [
         Finding(f"kept are {kept.get(key, 0)}, counted {counted.get(key, 0)}", f"tally {what} of {key[1]!r}")
-        for what, (task, name) in TALLIED.items()
-        if (kept := kept_tally(connection, what)) != (counted := recount(connection, task, name))
+        for what, columns in TALLIED.items()
+        if (kept := kept_tally(connection, what)) != (counted := recount(connection, *columns))
         for key in sorted({*kept, *counted})
         if kept.get(key, 0) != counted.get(key, 0)
     ]
 
 
-def kept_tally(connection: Connection, what: str) -> dict[tuple[str, str], int]:
-    query = select(tallies).where(tallies.c.what == what, tallies.c.value != 0)
-    return {(row.task_id, row.name): row.value for row in connection.execute(query)}
+def kept_tally(connection: sqlite3.Connection, what: str) -> dict[tuple[str, str], int]:
+    rows = select(connection, "SELECT * FROM tallies WHERE what = :what AND value != 0", what=what)
+    return {(row.task_id, row.name): row.value for row in rows}
 
 
-def recount(connection: Connection, task: Any, name: Any) -> dict[tuple[str, str], int]:
-    query = select(task, name, func.count()).where(name.is_not(None)).group_by(task, name)
+def recount(connection: sqlite3.Connection, task: str, name: str, table: str) -> dict[tuple[str, str], int]:
+    query = f"SELECT {task}, {name}, count(*) FROM {table} WHERE {name} IS NOT NULL GROUP BY 1, 2"
     return {(row[0], row[1]): row[2] for row in connection.execute(query)}
 
 
-def unreadable_decisions(connection: Connection) -> list[Finding]:
+def unreadable_decisions(connection: sqlite3.Connection) -> list[Finding]:
     """Every decision has a reason, and says what a restarted curator can read."""
     return [
         Finding(
@@ -330,7 +321,7 @@ def unreadable_decisions(connection: Connection) -> list[Finding]:
             "makes no sense",
             f"decision {row.decision_id}",
         )
-        for row in connection.execute(select(decisions))
+        for row in select(connection, "SELECT * FROM decisions")
         if not is_well_formed(row.kind, row.after, row.reason)
     ]
 

@@ -14,7 +14,7 @@ from dart.observe.events import BATCH_REFUSED
 from dart.store.episodes import drop_whole
 from dart.store.errors import StoreConflict
 from dart.store.queries import leased_batch, newest_version, read_batch
-from dart.store.records import Batch, BatchState, Commit, GroupState, Refusal
+from dart.store.records import Batch, BatchState, Commit, GroupState, Refusal, Version
 from dart.store.schema import batches, events, groups, rollouts, versions
 from dart.store.writer import DROP_DEMONSTRATION, Writer, count_up, insert_row
 from dart.types import RolloutState
@@ -42,7 +42,7 @@ class Batches(Writer):
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:
         """Lease complete groups to the trainer for one update; one batch at a time."""
         with self._transaction() as connection:
-            if (leased := leased_batch(connection)) is not None:
+            if (leased := leased_batch(self._bare)) is not None:
                 raise StoreConflict(f"batch {leased.batch_id} is still leased: commit or refuse it first")
             if not group_ids or len(set(group_ids)) != len(group_ids):
                 raise StoreConflict(f"a batch needs groups, each once, got {list(group_ids)}")
@@ -60,7 +60,7 @@ class Batches(Writer):
                 .where(groups.c.group_id.in_(group_ids))
                 .values(state=GroupState.BATCHED.value, batch_id=batch_id)
             )
-            return read_batch(connection, self._batch(connection, batch_id))
+            return read_batch(self._bare, self._batch(connection, batch_id))
 
     def _check_complete(self, connection: Connection, group_id: int) -> None:
         group, states, missing = self._standing(connection, group_id)
@@ -82,7 +82,7 @@ class Batches(Writer):
                     f"batch {batch_id} is {batch.state} (version {batch.version}), not to be leased again"
                 )
             connection.execute(RELET_BATCH, {"key": batch_id, "deadline": deadline_unix_s})
-            return read_batch(connection, self._batch(connection, batch_id))
+            return read_batch(self._bare, self._batch(connection, batch_id))
 
     def refuse_batch(
         self,
@@ -107,7 +107,7 @@ class Batches(Writer):
             check_fence(batch, fence)
             if batch.state == BatchState.RELEASED:
                 return Refusal.DUPLICATE
-            check_members(read_batch(connection, batch), group_ids)
+            check_members(read_batch(self._bare, batch), group_ids)
             connection.execute(RELEASE_BATCH, {"key": batch_id})
             connection.execute(REOPEN_GROUPS, {"key": batch_id})
             for group_id in group_ids:
@@ -146,7 +146,7 @@ class Batches(Writer):
                 raise StoreConflict(
                     f"batch {batch_id} is {batch.state} (version {batch.version}), not leased"
                 )
-            check_follows(connection, version)
+            check_follows(newest_version(self._bare), version)
             self._insert_version(connection, version, checkpoint, metrics)
             connection.execute(CONSUME_BATCH, {"key": batch_id, "made": version})
             connection.execute(CONSUME_GROUPS, {"key": batch_id})
@@ -186,8 +186,7 @@ def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
         raise StoreConflict(f"batch {batch.batch_id} has groups {batch.group_ids}, not {strangers}")
 
 
-def check_follows(connection: Connection, version: int) -> None:
-    newest = newest_version(connection)
+def check_follows(newest: Version | None, version: int) -> None:
     if newest is None or version != newest.version + 1:
         have = "none" if newest is None else newest.version
         raise StoreConflict(f"version {version} does not follow the newest version {have}")

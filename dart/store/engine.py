@@ -11,12 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError
-from sqlalchemy.pool import NullPool
 
 from dart.store.errors import StoreBusy, StoreUnavailable
 
@@ -36,20 +31,6 @@ REMEDIES = {
     "SQLITE_CORRUPT": "it is damaged: restore a copy, or start a new run directory",
     "SQLITE_NOTADB": "it is no SQLite database: move it away, or choose another run directory",
 }
-
-
-def open_engine(path: Path, *, read_only: bool) -> Engine:
-    """An engine on the database file; a writer begins every transaction with the write lock."""
-    engine = create_engine(
-        "sqlite://", creator=partial(connect, path, read_only=read_only), poolclass=NullPool
-    )
-    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
-
-    @event.listens_for(engine, "begin")
-    def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
@@ -77,13 +58,12 @@ def named_errors(path: Path) -> Iterator[None]:
     """Turn the driver's errors into StoreUnavailable with path and remedy."""
     try:
         yield
-    except (DatabaseError, sqlite3.DatabaseError) as error:
-        cause = error.orig if isinstance(error, DatabaseError) else error
-        name = getattr(cause, "sqlite_errorname", "")
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
         for prefix, remedy in REMEDIES.items():
             if name.startswith(prefix):
                 kind = StoreBusy if passes(name, path) else StoreUnavailable
-                raise kind(f"store {path}: {remedy} ({name}: {cause})") from error
+                raise kind(f"store {path}: {remedy} ({name}: {error})") from error
         raise
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from dart.store.errors import StoreConflict
-from dart.store.queries import ONE_DEMONSTRATION
 from dart.store.records import GroupState
 from dart.store.rows import (
     check_demonstration,
@@ -20,6 +19,7 @@ from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, Writer, insert_ro
 from dart.types import Demonstration
 
 SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
+DEMONSTRATION = select(pool).where(pool.c.pool_id == bindparam("key"))
 COUNT_USE = UPDATE_POOL.values(uses=pool.c.uses + 1)
 RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False)
 INJECTED = select(group_demonstrations).where(
@@ -80,5 +80,5 @@ class Pool(Writer):
             )
 
     def _demonstration(self, connection: Connection, pool_id: int) -> Row[Any]:
-        row = connection.execute(ONE_DEMONSTRATION, {"key": pool_id}).first()
+        row = connection.execute(DEMONSTRATION, {"key": pool_id}).first()
         return self._one(row, "demonstration", pool_id)

@@ -1,14 +1,16 @@
-"""Statements and row readers shared by the reader and the writer.
+"""What is read from the record: SQL, and the readers of its rows.
 
-Statements are built once, at import, so that a call pays for compiling none of them.
+Plain `sqlite3`, because every process of a run and every command that looks at one reads the record:
+SQLAlchemy, with which it is written and migrated, takes longer to import than a command may take to answer
+(decision 13). The writer reads by the same statements, on the connection it writes with.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+import sqlite3
+from collections import defaultdict, namedtuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
-
-from sqlalchemy import Connection, Row, bindparam, func, select, union, union_all
 
 from dart.store.records import (
     Batch,
@@ -25,184 +27,173 @@ from dart.store.records import (
     TaskStatistics,
     Version,
 )
-from dart.store.rows import read_demonstration, unpack_steps
-from dart.store.schema import (
-    batches,
-    decisions,
-    events,
-    group_demonstrations,
-    groups,
-    parked,
-    pool,
-    pool_steps,
-    rollouts,
-    steps,
-    tallies,
-    task_statistics,
-    trajectories,
-    versions,
-)
+from dart.store.rows import Row, read_demonstration, unpack_steps
 from dart.types import Demonstration, RolloutState
 
-LIVE = (GroupState.OPEN.value, GroupState.BATCHED.value)
+LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
+KEPT = f"('{RolloutState.STORED}', '{RolloutState.TRAINED}')"
 
-OPEN_BATCH = select(batches).where(batches.c.state == BatchState.LEASED.value)
-BATCH_GROUPS = (
-    select(groups.c.group_id).where(groups.c.batch_id == bindparam("batch_id")).order_by(groups.c.group_id)
-)
-NEWEST_VERSION = select(versions).order_by(versions.c.version.desc()).limit(1)
-LIVE_GROUPS = select(groups).where(groups.c.state.in_(LIVE)).order_by(groups.c.group_id)
-ROLLOUTS = (
-    select(
-        rollouts,
-        trajectories.c.reward,
-        trajectories.c.num_steps,
-        parked.c.num_steps.label("parked_steps"),
-        func.coalesce(trajectories.c.oldest_version, parked.c.oldest_version).label("oldest_version"),
-    )
-    .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
-    .outerjoin(parked, parked.c.rollout_id == rollouts.c.rollout_id)
-    .order_by(rollouts.c.rollout_id)
-)
-ONE_ROLLOUT = ROLLOUTS.where(rollouts.c.rollout_id == bindparam("key"))
-ROLLOUTS_OF_GROUP = ROLLOUTS.where(rollouts.c.group_id == bindparam("key"))
-LIVE_ROLLOUTS = ROLLOUTS.join(groups, groups.c.group_id == rollouts.c.group_id).where(
-    groups.c.state.in_(LIVE)
-)
-ONE_GROUP = select(groups).where(groups.c.group_id == bindparam("key"))
-GROUP_ROWS = select(groups).where(groups.c.group_id.in_(bindparam("group_ids", expanding=True)))
-NEWER = decisions.alias("newer")
-KEPT = (RolloutState.STORED.value, RolloutState.TRAINED.value)
-KEPT_TRAJECTORIES = (
-    select(trajectories)
-    .join(rollouts, rollouts.c.rollout_id == trajectories.c.rollout_id)
-    .where(trajectories.c.group_id.in_(bindparam("group_ids", expanding=True)), rollouts.c.state.in_(KEPT))
-    .order_by(trajectories.c.rollout_id)
-)
-KEPT_STEPS = (
-    select(steps)
-    .where(steps.c.rollout_id.in_(bindparam("rollout_ids", expanding=True)))
-    .order_by(steps.c.rollout_id, steps.c.step)
-)
-EVENTS_SINCE = (
-    select(events)
-    .where(events.c.event_id > bindparam("since_id"))
-    .order_by(events.c.event_id)
-    .limit(bindparam("limit"))
-)
-EVENTS_NEWEST_FIRST = (
-    select(events)
-    .where(events.c.unix_s >= bindparam("since_unix_s"))
-    .order_by(events.c.event_id.desc())
-    .limit(bindparam("limit"))
-)
-NEWEST_EVENT = (
-    select(events).where(events.c.kind == bindparam("kind")).order_by(events.c.event_id.desc()).limit(1)
-)
-TALLY = (
-    select(tallies)
-    .where(tallies.c.what == bindparam("what"), tallies.c.value > 0)
-    .order_by(tallies.c.task_id, tallies.c.name)
-)
-RECENT_SUCCESS = select(func.avg(trajectories.c.reward)).where(
-    trajectories.c.rollout_id.in_(
-        select(trajectories.c.rollout_id)
-        .order_by(trajectories.c.stored_unix_s.desc())
-        .limit(bindparam("last"))
-    )
-)
-STEPS_SINCE = select(func.coalesce(func.sum(trajectories.c.num_steps), 0)).where(
-    trajectories.c.stored_unix_s > bindparam("since_unix_s")
-)
+OPEN_BATCH = f"SELECT * FROM batches WHERE state = '{BatchState.LEASED}'"
+BATCH_GROUPS = "SELECT group_id FROM groups WHERE batch_id = :batch_id ORDER BY group_id"
+NEWEST_VERSION = "SELECT * FROM versions ORDER BY version DESC LIMIT 1"
+VERSIONS = "SELECT * FROM versions ORDER BY version"
+VERSIONS_FROM = "SELECT * FROM versions WHERE version >= :version ORDER BY version LIMIT :limit"
+LIVE_GROUPS = f"SELECT * FROM groups WHERE state IN {LIVE} ORDER BY group_id"
+ROLLOUTS = """
+    SELECT rollouts.*, trajectories.reward, trajectories.num_steps, parked.num_steps AS parked_steps,
+        coalesce(trajectories.oldest_version, parked.oldest_version) AS oldest_version
+    FROM rollouts
+    LEFT JOIN trajectories ON trajectories.rollout_id = rollouts.rollout_id
+    LEFT JOIN parked ON parked.rollout_id = rollouts.rollout_id
+"""
+ONE_ROLLOUT = f"{ROLLOUTS} WHERE rollouts.rollout_id = :key"
+ROLLOUTS_OF_GROUP = f"{ROLLOUTS} WHERE rollouts.group_id = :key ORDER BY rollouts.rollout_id"
+LIVE_ROLLOUTS = f"""
+    {ROLLOUTS} JOIN groups ON groups.group_id = rollouts.group_id
+    WHERE groups.state IN {LIVE} ORDER BY rollouts.rollout_id
+"""
+ONE_GROUP = "SELECT * FROM groups WHERE group_id = :key"
+GROUPS = "SELECT * FROM groups WHERE group_id IN (SELECT value FROM json_each(:keys))"
+KEPT_TRAJECTORIES = f"""
+    SELECT trajectories.* FROM trajectories
+    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+    WHERE trajectories.group_id IN (SELECT value FROM json_each(:keys)) AND rollouts.state IN {KEPT}
+    ORDER BY trajectories.rollout_id
+"""
+KEPT_STEPS = """
+    SELECT * FROM steps WHERE rollout_id IN (SELECT value FROM json_each(:keys)) ORDER BY rollout_id, step
+"""
+EVALUATIONS = "SELECT * FROM evaluations ORDER BY evaluation_id"
+EVALUATIONS_OF_PHASE = "SELECT * FROM evaluations WHERE phase = :phase ORDER BY evaluation_id"
+EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_id LIMIT :limit"
+EVENTS_FOUND = """
+    SELECT * FROM events
+    WHERE unix_s >= :since_unix_s
+        AND (:subject IS NULL OR subject = :subject)
+        AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+        AND kind NOT IN (SELECT value FROM json_each(:without))
+    ORDER BY event_id DESC LIMIT :limit
+"""
+EVENT_COUNTS = """
+    SELECT kind, count(*) FROM events WHERE kind IN (SELECT value FROM json_each(:kinds)) GROUP BY kind
+"""
+NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
+TALLY = "SELECT * FROM tallies WHERE what = :what AND value > 0 ORDER BY task_id, name"
+RECENT_SUCCESS = """
+    SELECT avg(reward) FROM trajectories WHERE rollout_id IN (
+        SELECT rollout_id FROM trajectories ORDER BY stored_unix_s DESC LIMIT :last)
+"""
+STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored_unix_s > :since_unix_s"
+REWARDS_OVER_TIME = "SELECT task_id, reward, stored_unix_s FROM trajectories ORDER BY stored_unix_s"
 
-FINISHED = select(func.coalesce(func.sum(task_statistics.c.finished), 0))
-STEPS_PLAYED = select(func.coalesce(func.sum(task_statistics.c.steps_played), 0))
-TASKS = select(task_statistics).order_by(task_statistics.c.task_id)
-LATEST_OF_TASK = (
-    select(trajectories.c.rollout_id)
-    .where(trajectories.c.task_id == task_statistics.c.task_id)
-    .order_by(trajectories.c.stored_unix_s.desc(), trajectories.c.rollout_id.desc())
-    .limit(bindparam("last"))
-    .correlate(task_statistics)
+FINISHED = "SELECT coalesce(sum(finished), 0) FROM task_statistics"
+STEPS_PLAYED = "SELECT coalesce(sum(steps_played), 0) FROM task_statistics"
+TASKS = "SELECT * FROM task_statistics ORDER BY task_id"
+RECENT_REWARDS = """
+    SELECT recent.task_id, recent.reward FROM task_statistics
+    JOIN trajectories AS recent ON recent.rollout_id IN (
+        SELECT rollout_id FROM trajectories WHERE trajectories.task_id = task_statistics.task_id
+        ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :last)
+    ORDER BY recent.stored_unix_s, recent.rollout_id
+"""
+NEWEST_DECISIONS = " UNION ALL ".join(
+    f"""
+    SELECT decisions.* FROM task_statistics
+    JOIN decisions ON decisions.decision_id = (
+        SELECT max(decision_id) FROM decisions AS newer
+        WHERE newer.task_id = task_statistics.task_id AND newer.kind = '{kind}')
+    """
+    for kind in DecisionKind
 )
-RECENT = trajectories.alias("recent")
-RECENT_REWARDS = (
-    select(RECENT.c.task_id, RECENT.c.reward)
-    .select_from(task_statistics.join(RECENT, RECENT.c.rollout_id.in_(LATEST_OF_TASK)))
-    .order_by(RECENT.c.stored_unix_s, RECENT.c.rollout_id)
-)
-NEWEST_DECISIONS = union_all(
-    *(
-        select(decisions)
-        .select_from(task_statistics)
-        .join(
-            decisions,
-            decisions.c.decision_id
-            == select(func.max(NEWER.c.decision_id))
-            .where(NEWER.c.task_id == task_statistics.c.task_id, NEWER.c.kind == kind.value)
-            .correlate(task_statistics)
-            .scalar_subquery(),
-        )
-        for kind in DecisionKind
-    )
-)
-DECISIONS = select(decisions).order_by(decisions.c.decision_id.desc()).limit(bindparam("limit"))
-DECISIONS_OF_TASK = DECISIONS.where(decisions.c.task_id == bindparam("task"))
-DEMONSTRATIONS = select(pool).order_by(pool.c.pool_id)
-DEMONSTRATIONS_OF_TASK = DEMONSTRATIONS.where(pool.c.task_id == bindparam("task"))
-ONE_DEMONSTRATION = select(pool).where(pool.c.pool_id == bindparam("key"))
-POOL_STEPS = (
-    select(pool_steps)
-    .where(pool_steps.c.pool_id.in_(bindparam("pool_ids", expanding=True)))
-    .order_by(pool_steps.c.pool_id, pool_steps.c.step)
-)
-INJECTED = (
-    select(group_demonstrations.c.group_id, pool)
-    .join(pool, pool.c.pool_id == group_demonstrations.c.pool_id)
-    .where(group_demonstrations.c.group_id.in_(bindparam("group_ids", expanding=True)))
-    .order_by(group_demonstrations.c.group_id, pool.c.pool_id)
-)
-INJECTED_LIVE = (
-    select(group_demonstrations.c.group_id, group_demonstrations.c.pool_id)
-    .join(groups, groups.c.group_id == group_demonstrations.c.group_id)
-    .where(groups.c.state.in_(LIVE))
-    .order_by(group_demonstrations.c.pool_id)
-)
-PARKED_STEPS = select(parked.c.steps).where(parked.c.rollout_id == bindparam("key"))
-SCREENSHOTS_OF_LIVE_GROUPS = (
-    select(steps.c.screenshot_sha256)
-    .join(rollouts, rollouts.c.rollout_id == steps.c.rollout_id)
-    .join(groups, groups.c.group_id == rollouts.c.group_id)
-    .where(groups.c.state.in_(LIVE), rollouts.c.state == RolloutState.STORED.value)
-)
-SCREENSHOTS_OF_POOL = (
-    select(pool_steps.c.screenshot_sha256)
-    .join(pool, pool.c.pool_id == pool_steps.c.pool_id)
-    .where(pool.c.dropped.is_(False))
-)
-LATEST_TRAJECTORIES = (
-    select(trajectories)
-    .where(trajectories.c.task_id == bindparam("task"))
-    .order_by(trajectories.c.stored_unix_s.desc(), trajectories.c.rollout_id.desc())
-    .limit(bindparam("limit"))
-)
+DECISIONS = "SELECT * FROM decisions ORDER BY decision_id DESC LIMIT :limit"
+DECISIONS_OF_TASK = "SELECT * FROM decisions WHERE task_id = :task ORDER BY decision_id DESC LIMIT :limit"
+DEMONSTRATIONS = "SELECT * FROM pool ORDER BY pool_id"
+DEMONSTRATIONS_OF_TASK = "SELECT * FROM pool WHERE task_id = :task ORDER BY pool_id"
+ONE_DEMONSTRATION = "SELECT * FROM pool WHERE pool_id = :key"
+POOL_STEPS = """
+    SELECT * FROM pool_steps WHERE pool_id IN (SELECT value FROM json_each(:keys)) ORDER BY pool_id, step
+"""
+INJECTED = """
+    SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
+    JOIN pool ON pool.pool_id = group_demonstrations.pool_id
+    WHERE group_demonstrations.group_id IN (SELECT value FROM json_each(:keys))
+    ORDER BY group_demonstrations.group_id, pool.pool_id
+"""
+INJECTED_LIVE = f"""
+    SELECT group_demonstrations.group_id, group_demonstrations.pool_id FROM group_demonstrations
+    JOIN groups ON groups.group_id = group_demonstrations.group_id
+    WHERE groups.state IN {LIVE} ORDER BY group_demonstrations.pool_id
+"""
+PARKED = "SELECT steps FROM parked"
+PARKED_STEPS = "SELECT steps FROM parked WHERE rollout_id = :key"
+PARKED_NOW = "SELECT count(*) FROM parked"
+SCREENSHOTS = "SELECT DISTINCT screenshot_sha256 FROM steps"
+SCREENSHOTS_NEEDED = f"""
+    SELECT steps.screenshot_sha256 FROM steps
+    JOIN rollouts ON rollouts.rollout_id = steps.rollout_id
+    JOIN groups ON groups.group_id = rollouts.group_id
+    WHERE groups.state IN {LIVE} AND rollouts.state = '{RolloutState.STORED}'
+    UNION
+    SELECT pool_steps.screenshot_sha256 FROM pool_steps
+    JOIN pool ON pool.pool_id = pool_steps.pool_id WHERE NOT pool.dropped
+"""
+LATEST_TRAJECTORIES = """
+    SELECT * FROM trajectories WHERE task_id = :task
+    ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :limit
+"""
+FINISHED_BY_TASK = "SELECT task_id, finished FROM task_statistics"
 
 
-def scalar(connection: Connection, query: Any) -> int:
-    return int(connection.execute(query).scalar_one())
+# ---- asking ----
 
 
-def tally(connection: Connection, what: str) -> dict[str, int]:
+def select(connection: sqlite3.Connection, sql: str, **values: Any) -> list[Row]:
+    """The rows a statement finds, each with its columns by name."""
+    cursor = connection.execute(sql, values)
+    make = _row_of(tuple(column[0] for column in cursor.description))._make
+    return [make(found) for found in cursor]
+
+
+@lru_cache(maxsize=256)
+def _row_of(columns: tuple[str, ...]) -> Any:
+    """The class of rows with these columns; of two with the same name the first one keeps it."""
+    return namedtuple("Row", columns, rename=True)
+
+
+def first(connection: sqlite3.Connection, sql: str, **values: Any) -> Row | None:
+    """The first row a statement finds; None when it finds nothing."""
+    return next(iter(select(connection, sql, **values)), None)
+
+
+def scalars(connection: sqlite3.Connection, sql: str, **values: Any) -> list[Any]:
+    """The first column of every row a statement finds."""
+    return [found[0] for found in connection.execute(sql, values)]
+
+
+def scalar(connection: sqlite3.Connection, sql: str, **values: Any) -> Any:
+    """The one value a statement finds; None when it finds no row."""
+    return next(iter(scalars(connection, sql, **values)), None)
+
+
+def keys(of: Iterable[int | str]) -> str:
+    """Keys as a statement takes any number of them: `IN (SELECT value FROM json_each(:keys))`."""
+    return json.dumps(list(of))
+
+
+def tally(connection: sqlite3.Connection, what: str) -> dict[str, int]:
     """How many rows say what, as counted when they began to; `what` as in the table `tallies`."""
-    return {row.name: row.value for row in connection.execute(TALLY, {"what": what})}
+    return {row.name: row.value for row in select(connection, TALLY, what=what)}
 
 
-def newest_version(connection: Connection) -> Version | None:
-    row = connection.execute(NEWEST_VERSION).first()
+# ---- reading rows ----
+
+
+def newest_version(connection: sqlite3.Connection) -> Version | None:
+    row = first(connection, NEWEST_VERSION)
     return None if row is None else read_version(row)
 
 
-def read_version(row: Row[Any]) -> Version:
+def read_version(row: Row) -> Version:
     return Version(
         version=row.version,
         checkpoint=row.checkpoint,
@@ -211,7 +202,7 @@ def read_version(row: Row[Any]) -> Version:
     )
 
 
-def read_evaluation(row: Row[Any]) -> Evaluation:
+def read_evaluation(row: Row) -> Evaluation:
     return Evaluation(
         phase=Phase(row.phase),
         policy_version=row.policy_version,
@@ -221,7 +212,7 @@ def read_evaluation(row: Row[Any]) -> Evaluation:
     )
 
 
-def read_event(row: Row[Any]) -> Event:
+def read_event(row: Row) -> Event:
     return Event(
         event_id=row.event_id,
         unix_s=row.unix_s,
@@ -231,43 +222,42 @@ def read_event(row: Row[Any]) -> Event:
     )
 
 
-def leased_batch(connection: Connection) -> Batch | None:
-    row = connection.execute(OPEN_BATCH).first()
+def leased_batch(connection: sqlite3.Connection) -> Batch | None:
+    row = first(connection, OPEN_BATCH)
     return None if row is None else read_batch(connection, row)
 
 
-def read_batch(connection: Connection, row: Row[Any]) -> Batch:
-    group_ids = connection.execute(BATCH_GROUPS, {"batch_id": row.batch_id}).scalars()
+def read_batch(connection: sqlite3.Connection, row: Row) -> Batch:
     return Batch(
         batch_id=row.batch_id,
-        group_ids=tuple(group_ids),
+        group_ids=tuple(scalars(connection, BATCH_GROUPS, batch_id=row.batch_id)),
         fence=row.fence,
         deadline_unix_s=row.deadline_unix_s,
     )
 
 
-def live_groups(connection: Connection) -> tuple[GroupRecord, ...]:
+def live_groups(connection: sqlite3.Connection) -> tuple[GroupRecord, ...]:
     members: defaultdict[int, list[RolloutRecord]] = defaultdict(list)
-    for row in connection.execute(LIVE_ROLLOUTS):
+    for row in select(connection, LIVE_ROLLOUTS):
         members[row.group_id].append(read_rollout(row))
     injected: defaultdict[int, list[int]] = defaultdict(list)
-    for row in connection.execute(INJECTED_LIVE):
+    for row in select(connection, INJECTED_LIVE):
         injected[row.group_id].append(row.pool_id)
     return tuple(
         read_group(row, members[row.group_id], injected[row.group_id])
-        for row in connection.execute(LIVE_GROUPS)
+        for row in select(connection, LIVE_GROUPS)
     )
 
 
-def one_group(connection: Connection, row: Row[Any]) -> GroupRecord:
-    members = connection.execute(ROLLOUTS_OF_GROUP, {"key": row.group_id})
-    injected = connection.execute(INJECTED, {"group_ids": [row.group_id]})
+def one_group(connection: sqlite3.Connection, row: Row) -> GroupRecord:
+    members = select(connection, ROLLOUTS_OF_GROUP, key=row.group_id)
+    injected = select(connection, INJECTED, keys=keys([row.group_id]))
     return read_group(
         row, [read_rollout(member) for member in members], [found.pool_id for found in injected]
     )
 
 
-def read_group(row: Row[Any], members: Sequence[RolloutRecord], injected: Sequence[int]) -> GroupRecord:
+def read_group(row: Row, members: Sequence[RolloutRecord], injected: Sequence[int]) -> GroupRecord:
     return GroupRecord(
         group_id=row.group_id,
         task_id=row.task_id,
@@ -277,12 +267,12 @@ def read_group(row: Row[Any], members: Sequence[RolloutRecord], injected: Sequen
         policy_version=row.policy_version,
         batch_id=row.batch_id,
         rollouts=tuple(members),
-        probes_length=row.probes_length,
+        probes_length=bool(row.probes_length),
         injected=tuple(injected),
     )
 
 
-def read_rollout(row: Row[Any]) -> RolloutRecord:
+def read_rollout(row: Row) -> RolloutRecord:
     return RolloutRecord(
         rollout_id=row.rollout_id,
         group_id=row.group_id,
@@ -300,32 +290,32 @@ def read_rollout(row: Row[Any]) -> RolloutRecord:
 
 
 def trajectories_by_group(
-    connection: Connection, group_ids: Sequence[int]
-) -> defaultdict[int, list[tuple[Row[Any], list[Row[Any]]]]]:
-    rows = connection.execute(KEPT_TRAJECTORIES, {"group_ids": group_ids}).all()
+    connection: sqlite3.Connection, group_ids: Sequence[int]
+) -> defaultdict[int, list[tuple[Row, list[Row]]]]:
+    rows = select(connection, KEPT_TRAJECTORIES, keys=keys(group_ids))
     of_rollout = steps_by_rollout(connection, rows)
-    by_group: defaultdict[int, list[tuple[Row[Any], list[Row[Any]]]]] = defaultdict(list)
+    by_group: defaultdict[int, list[tuple[Row, list[Row]]]] = defaultdict(list)
     for row in rows:
         by_group[row.group_id].append((row, of_rollout[row.rollout_id]))
     return by_group
 
 
-def steps_by_rollout(connection: Connection, rows: Sequence[Row[Any]]) -> defaultdict[int, list[Row[Any]]]:
+def steps_by_rollout(connection: sqlite3.Connection, rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
     """The rows of `steps` of rows of `trajectories`, in order."""
-    of_rollout: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for step in connection.execute(KEPT_STEPS, {"rollout_ids": [row.rollout_id for row in rows]}):
+    of_rollout: defaultdict[int, list[Row]] = defaultdict(list)
+    for step in select(connection, KEPT_STEPS, keys=keys(row.rollout_id for row in rows)):
         of_rollout[step.rollout_id].append(step)
     return of_rollout
 
 
-def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
+def statistics_of_tasks(connection: sqlite3.Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """What is known about every task; no query of it looks at more trajectories than it returns."""
     rewards = recent_rewards_by_task(connection, recent_rewards)
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
-    for row in connection.execute(NEWEST_DECISIONS):
+    for row in select(connection, NEWEST_DECISIONS):
         decided[row.task_id][DecisionKind(row.kind)] = read_decision(row)
     held: defaultdict[str, list[DemonstrationSummary]] = defaultdict(list)
-    for row in connection.execute(DEMONSTRATIONS):
+    for row in select(connection, DEMONSTRATIONS):
         held[row.task_id].append(read_summary(row))
     return tuple(
         TaskStatistics(
@@ -336,19 +326,19 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
             decided=decided[row.task_id],
             demonstrations=tuple(held[row.task_id]),
         )
-        for row in connection.execute(TASKS)
+        for row in select(connection, TASKS)
     )
 
 
-def recent_rewards_by_task(connection: Connection, last: int) -> defaultdict[str, list[float]]:
+def recent_rewards_by_task(connection: sqlite3.Connection, last: int) -> defaultdict[str, list[float]]:
     """The last rewards of every task, newest last."""
     found: defaultdict[str, list[float]] = defaultdict(list)
-    for row in connection.execute(RECENT_REWARDS, {"last": last}):
+    for row in select(connection, RECENT_REWARDS, last=last):
         found[row.task_id].append(row.reward)
     return found
 
 
-def read_decision(row: Row[Any]) -> TaskDecision:
+def read_decision(row: Row) -> TaskDecision:
     return TaskDecision(
         task_id=row.task_id,
         kind=DecisionKind(row.kind),
@@ -360,7 +350,7 @@ def read_decision(row: Row[Any]) -> TaskDecision:
     )
 
 
-def read_summary(row: Row[Any]) -> DemonstrationSummary:
+def read_summary(row: Row) -> DemonstrationSummary:
     return DemonstrationSummary(
         pool_id=row.pool_id,
         task_id=row.task_id,
@@ -368,23 +358,23 @@ def read_summary(row: Row[Any]) -> DemonstrationSummary:
         origin=row.origin,
         num_steps=row.num_steps,
         uses=row.uses,
-        dropped=row.dropped,
+        dropped=bool(row.dropped),
     )
 
 
-def read_demonstrations(connection: Connection, rows: Sequence[Row[Any]]) -> dict[int, Demonstration]:
+def read_demonstrations(connection: sqlite3.Connection, rows: Sequence[Row]) -> dict[int, Demonstration]:
     """The demonstrations of rows of `pool`, with their steps, by key."""
-    of_key: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for step in connection.execute(POOL_STEPS, {"pool_ids": [row.pool_id for row in rows]}):
+    of_key: defaultdict[int, list[Row]] = defaultdict(list)
+    for step in select(connection, POOL_STEPS, keys=keys(row.pool_id for row in rows)):
         of_key[step.pool_id].append(step)
     return {row.pool_id: read_demonstration(row, of_key[row.pool_id]) for row in rows}
 
 
 def injected_by_group(
-    connection: Connection, group_ids: Sequence[int]
+    connection: sqlite3.Connection, group_ids: Sequence[int]
 ) -> defaultdict[int, list[Demonstration]]:
     """The demonstrations that were added to groups."""
-    rows = connection.execute(INJECTED, {"group_ids": group_ids}).all()
+    rows = select(connection, INJECTED, keys=keys(group_ids))
     demonstrations = read_demonstrations(connection, rows)
     by_group: defaultdict[int, list[Demonstration]] = defaultdict(list)
     for row in rows:
@@ -392,8 +382,9 @@ def injected_by_group(
     return by_group
 
 
-def screenshots_needed(connection: Connection) -> frozenset[str]:
+def screenshots_needed(connection: sqlite3.Connection) -> frozenset[str]:
     """sha256 of every screenshot that may still be trained on or replayed."""
-    named = connection.execute(union(SCREENSHOTS_OF_LIVE_GROUPS, SCREENSHOTS_OF_POOL)).scalars()
-    packed = connection.execute(select(parked.c.steps)).scalars()
-    return frozenset(named) | {step.screenshot_sha256 for blob in packed for step in unpack_steps(blob)}
+    packed = scalars(connection, PARKED)
+    return frozenset(scalars(connection, SCREENSHOTS_NEEDED)) | {
+        step.screenshot_sha256 for blob in packed for step in unpack_steps(blob)
+    }

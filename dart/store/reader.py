@@ -1,19 +1,19 @@
 """Reading the record from any process, while one other process writes it."""
 
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-from sqlalchemy import Connection, Row, func, select
+from typing import Self, TypeVar
 
 from dart.store import audit, queries
-from dart.store.engine import named_errors, open_engine
+from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
+from dart.store.queries import first, keys, scalar, scalars, select
 from dart.store.records import (
     RECENT_REWARDS,
     Batch,
@@ -31,16 +31,9 @@ from dart.store.records import (
     Version,
 )
 from dart.store.rows import read_trajectory, unpack_steps
-from dart.store.schema import (
-    evaluations,
-    events,
-    parked,
-    steps,
-    task_statistics,
-    trajectories,
-    versions,
-)
 from dart.types import Demonstration, Group, Step, Trajectory
+
+T = TypeVar("T")
 
 
 class StoreReader:
@@ -52,20 +45,20 @@ class StoreReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         with named_errors(path):
-            self._connection = self._connect()
+            self._bare = self._open()
 
-    def _connect(self) -> Connection:
+    def _open(self) -> sqlite3.Connection:
         if not self.path.is_file():
             raise StoreUnavailable(f"store {self.path} does not exist: has the run been started?")
         with ExitStack() as on_failure:
-            connection = on_failure.enter_context(open_engine(self.path, read_only=True).connect())
-            with connection.begin():
-                check_current(connection, self.path)
+            connection = connect(self.path, read_only=True)
+            on_failure.callback(connection.close)
+            check_current(connection, self.path)
             on_failure.pop_all()
             return connection
 
     def close(self) -> None:
-        self._connection.close()
+        self._bare.close()
 
     def __enter__(self) -> Self:
         return self
@@ -76,28 +69,31 @@ class StoreReader:
         self.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with named_errors(self.path), self._connection.begin():
-            yield self._connection
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with named_errors(self.path):
+            self._bare.execute("BEGIN")
+            try:
+                yield self._bare
+            finally:
+                self._bare.rollback()  # nothing was written
 
     # what to train on
 
     def latest_version(self) -> Version | None:
         """The newest policy version; None before version 0 was added."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return queries.newest_version(connection)
 
     def open_batch(self) -> Batch | None:
         """The batch leased to the trainer and not yet consumed."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return queries.leased_batch(connection)
 
     def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
         """The groups with their stored or trained trajectories, in the order asked for."""
-        with self._transaction() as connection:
-            rows = {
-                row.group_id: row for row in connection.execute(queries.GROUP_ROWS, {"group_ids": group_ids})
-            }
+        with self._reading() as connection:
+            found = select(connection, queries.GROUPS, keys=keys(group_ids))
+            rows = {row.group_id: row for row in found}
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
             by_group = queries.trajectories_by_group(connection, group_ids)
@@ -107,7 +103,7 @@ class StoreReader:
                 group_id=group_id,
                 task_id=rows[group_id].task_id,
                 seed=rows[group_id].seed,
-                trajectories=tuple(read_trajectory(row, found) for row, found in by_group[group_id]),
+                trajectories=tuple(read_trajectory(row, steps) for row, steps in by_group[group_id]),
                 injected=tuple(injected[group_id]),
             )
             for group_id in group_ids
@@ -117,7 +113,7 @@ class StoreReader:
 
     def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
         """Everything a restarted curator needs, with the last rewards of every task."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             newest = queries.newest_version(connection)
             return Snapshot(
                 groups=queries.live_groups(connection),
@@ -128,54 +124,51 @@ class StoreReader:
 
     def rollout(self, rollout_id: int) -> RolloutRecord:
         """Where one rollout is now."""
-        with self._transaction() as connection:
-            row = connection.execute(queries.ONE_ROLLOUT, {"key": rollout_id}).first()
+        with self._reading() as connection:
+            row = first(connection, queries.ONE_ROLLOUT, key=rollout_id)
             return queries.read_rollout(self._one(row, "rollout", rollout_id))
 
     def group(self, group_id: int) -> GroupRecord:
         """One group with its rollouts."""
-        with self._transaction() as connection:
-            row = self._one(
-                connection.execute(queries.ONE_GROUP, {"key": group_id}).first(), "group", group_id
-            )
-            return queries.one_group(connection, row)
+        with self._reading() as connection:
+            row = first(connection, queries.ONE_GROUP, key=group_id)
+            return queries.one_group(connection, self._one(row, "group", group_id))
 
     def parked_steps(self, rollout_id: int) -> tuple[Step, ...]:
         """What was played of an episode before it was parked, oldest first; empty where nothing is kept."""
-        with self._transaction() as connection:
-            packed = connection.execute(queries.PARKED_STEPS, {"key": rollout_id}).scalar()
+        with self._reading() as connection:
+            packed = scalar(connection, queries.PARKED_STEPS, key=rollout_id)
             return () if packed is None else unpack_steps(packed)
 
     def task_statistics(self, recent_rewards: int = RECENT_REWARDS) -> tuple[TaskStatistics, ...]:
         """Statistics of every task that had a group, a decision or a demonstration, by name."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return queries.statistics_of_tasks(connection, recent_rewards)
 
     def decisions(self, task_id: str | None = None, limit: int = 1000) -> tuple[TaskDecision, ...]:
         """The last decisions about one task or about all of them, newest last."""
         query = queries.DECISIONS if task_id is None else queries.DECISIONS_OF_TASK
-        with self._transaction() as connection:
-            rows = connection.execute(query, {"limit": limit, "task": task_id}).all()
+        with self._reading() as connection:
+            rows = select(connection, query, limit=limit, task=task_id)
             return tuple(queries.read_decision(row) for row in reversed(rows))
 
     def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
         """What the experience pool holds, for one task or for all of them, dropped ones included."""
         query = queries.DEMONSTRATIONS if task_id is None else queries.DEMONSTRATIONS_OF_TASK
-        with self._transaction() as connection:
-            return tuple(queries.read_summary(row) for row in connection.execute(query, {"task": task_id}))
+        with self._reading() as connection:
+            return tuple(queries.read_summary(row) for row in select(connection, query, task=task_id))
 
     def demonstration(self, pool_id: int) -> Demonstration:
         """One demonstration with its steps."""
-        with self._transaction() as connection:
-            row = connection.execute(queries.ONE_DEMONSTRATION, {"key": pool_id}).first()
+        with self._reading() as connection:
+            row = first(connection, queries.ONE_DEMONSTRATION, key=pool_id)
             found = self._one(row, "demonstration", pool_id)
             return queries.read_demonstrations(connection, [found])[pool_id]
 
     def trajectories_of(self, task_id: str, limit: int = 20) -> tuple[Trajectory, ...]:
         """The latest trajectories of a task with their steps, dropped ones included, newest last."""
-        with self._transaction() as connection:
-            values = {"task": task_id, "limit": limit}
-            rows = connection.execute(queries.LATEST_TRAJECTORIES, values).all()
+        with self._reading() as connection:
+            rows = select(connection, queries.LATEST_TRAJECTORIES, task=task_id, limit=limit)
             found = queries.steps_by_rollout(connection, rows)
             return tuple(read_trajectory(row, found[row.rollout_id]) for row in reversed(rows))
 
@@ -183,7 +176,7 @@ class StoreReader:
 
     def conservation(self) -> Conservation:
         """The books of invariant one-fate, from what was counted as it happened; `integrity` recounts."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return audit.books_of(connection, queries.tally(connection, "state"))
 
     def integrity(
@@ -193,31 +186,29 @@ class StoreReader:
 
         With a staleness bound, also what was trained too late into versions after `since_version`.
         """
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return audit.violations(connection, staleness_bound, since_version)
 
     def screenshots_needed(self) -> frozenset[str]:
         """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return queries.screenshots_needed(connection)
 
     def screenshots(self) -> frozenset[str]:
         """sha256 of every screenshot that the record names."""
-        with self._transaction() as connection:
-            kept = connection.execute(select(steps.c.screenshot_sha256).distinct()).scalars()
-            return frozenset(kept) | queries.screenshots_needed(connection)
+        with self._reading() as connection:
+            kept = frozenset(scalars(connection, queries.SCREENSHOTS))
+            return kept | queries.screenshots_needed(connection)
 
     def totals(self, last: int = 100, now_unix_s: float | None = None) -> Totals:
         """The figures of the live view; `last` is the window of the success rate in trajectories."""
         now = time.time() if now_unix_s is None else now_unix_s
-        with self._transaction() as connection:
+        with self._reading() as connection:
             return Totals(
-                trajectories=queries.scalar(connection, queries.FINISHED),
-                steps=queries.scalar(connection, queries.STEPS_PLAYED),
-                recent_success=connection.execute(queries.RECENT_SUCCESS, {"last": last}).scalar(),
-                steps_per_minute=float(
-                    connection.execute(queries.STEPS_SINCE, {"since_unix_s": now - 60.0}).scalar_one()
-                ),
+                trajectories=scalar(connection, queries.FINISHED),
+                steps=scalar(connection, queries.STEPS_PLAYED),
+                recent_success=scalar(connection, queries.RECENT_SUCCESS, last=last),
+                steps_per_minute=float(scalar(connection, queries.STEPS_SINCE, since_unix_s=now - 60.0)),
                 outcomes=queries.tally(connection, "outcome"),
                 faults=queries.tally(connection, "fault"),
                 drops=queries.tally(connection, "drop"),
@@ -226,48 +217,41 @@ class StoreReader:
 
     def steps_played(self) -> int:
         """Environment steps of all trajectories ever stored."""
-        with self._transaction() as connection:
-            return queries.scalar(connection, queries.STEPS_PLAYED)
+        with self._reading() as connection:
+            return int(scalar(connection, queries.STEPS_PLAYED))
 
     def versions(self) -> tuple[Version, ...]:
         """Every policy version, oldest first."""
-        with self._transaction() as connection:
-            rows = connection.execute(select(versions).order_by(versions.c.version))
-            return tuple(queries.read_version(row) for row in rows)
+        with self._reading() as connection:
+            return tuple(queries.read_version(row) for row in select(connection, queries.VERSIONS))
 
     def versions_from(self, version: int, limit: int) -> tuple[Version, ...]:
         """The oldest policy versions from this one on, itself included."""
-        query = select(versions).where(versions.c.version >= version).order_by(versions.c.version)
-        with self._transaction() as connection:
-            return tuple(queries.read_version(row) for row in connection.execute(query.limit(limit)))
+        with self._reading() as connection:
+            rows = select(connection, queries.VERSIONS_FROM, version=version, limit=limit)
+            return tuple(queries.read_version(row) for row in rows)
 
     def evaluations(self, phase: Phase | None = None) -> tuple[Evaluation, ...]:
         """Evaluation episodes in the order they were recorded."""
-        query = select(evaluations).order_by(evaluations.c.evaluation_id)
-        if phase is not None:
-            query = query.where(evaluations.c.phase == phase.value)
-        with self._transaction() as connection:
-            return tuple(queries.read_evaluation(row) for row in connection.execute(query))
+        query = queries.EVALUATIONS if phase is None else queries.EVALUATIONS_OF_PHASE
+        with self._reading() as connection:
+            return tuple(queries.read_evaluation(row) for row in select(connection, query, phase=phase))
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
         """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
-        query = select(trajectories.c.task_id, trajectories.c.reward, trajectories.c.stored_unix_s).order_by(
-            trajectories.c.stored_unix_s
-        )
-        with self._transaction() as connection:
-            return [(row.task_id, row.reward, row.stored_unix_s) for row in connection.execute(query)]
+        with self._reading() as connection:
+            return list(connection.execute(queries.REWARDS_OVER_TIME))
 
     def events(self, since_id: int = 0, limit: int = 1000) -> tuple[Event, ...]:
         """Events after the one with id `since_id`, oldest first."""
-        with self._transaction() as connection:
-            rows = connection.execute(queries.EVENTS_SINCE, {"since_id": since_id, "limit": limit})
+        with self._reading() as connection:
+            rows = select(connection, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
             return tuple(queries.read_event(row) for row in rows)
 
     def event_counts(self, kinds: Collection[str]) -> dict[str, int]:
         """How many events there are of each of these kinds; counted in an index, so name none that floods."""
-        query = select(events.c.kind, func.count()).where(events.c.kind.in_(kinds)).group_by(events.c.kind)
-        with self._transaction() as connection:
-            return {row[0]: row[1] for row in connection.execute(query)}
+        with self._reading() as connection:
+            return dict(connection.execute(queries.EVENT_COUNTS, {"kinds": keys(kinds)}).fetchall())
 
     def find_events(
         self,
@@ -283,43 +267,44 @@ class StoreReader:
         kinds     only these; None for all of them
         without   none of these
         """
-        columns = events.c
-        query = queries.EVENTS_NEWEST_FIRST.where(columns.kind.not_in(without))
-        if subject is not None:
-            query = query.where(columns.subject == subject)
-        if kinds is not None:
-            query = query.where(columns.kind.in_(kinds))
-        with self._transaction() as connection:
-            rows = connection.execute(query, {"since_unix_s": since_unix_s, "limit": limit}).all()
+        with self._reading() as connection:
+            rows = select(
+                connection,
+                queries.EVENTS_FOUND,
+                since_unix_s=since_unix_s,
+                subject=subject,
+                kinds=None if kinds is None else keys(kinds),
+                without=keys(without),
+                limit=limit,
+            )
             return tuple(queries.read_event(row) for row in reversed(rows))
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""
-        with self._transaction() as connection:
-            row = connection.execute(queries.NEWEST_EVENT, {"kind": kind}).first()
+        with self._reading() as connection:
+            row = first(connection, queries.NEWEST_EVENT, kind=kind)
             return None if row is None else queries.read_event(row)
 
     def drops_by_task(self) -> dict[str, dict[str, int]]:
         """Groups that were dropped, by task and reason."""
         found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        with self._transaction() as connection:
-            for row in connection.execute(queries.TALLY, {"what": "group_drop"}):
+        with self._reading() as connection:
+            for row in select(connection, queries.TALLY, what="group_drop"):
                 found[row.task_id][row.name] = row.value
         return dict(found)
 
     def parkings(self) -> tuple[int, int]:
         """How often an episode was parked, and how many are parked now."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             ever = queries.tally(connection, "parking").get("", 0)
-            return ever, queries.scalar(connection, select(func.count()).select_from(parked))
+            return ever, scalar(connection, queries.PARKED_NOW)
 
     def finished_by_task(self) -> dict[str, int]:
         """Episodes ever stored, by task."""
-        query = select(task_statistics.c.task_id, task_statistics.c.finished)
-        with self._transaction() as connection:
-            return {row.task_id: row.finished for row in connection.execute(query)}
+        with self._reading() as connection:
+            return dict(connection.execute(queries.FINISHED_BY_TASK).fetchall())
 
-    def _one(self, row: Row[Any] | None, kind: str, key: int) -> Row[Any]:
+    def _one(self, row: T | None, kind: str, key: int) -> T:
         if row is None:
             raise StoreConflict(f"store {self.path} has no {kind} {key}")
         return row

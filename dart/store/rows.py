@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgpack
-from sqlalchemy import Row
 
 from dart.store.errors import StoreConflict
 from dart.types import Demonstration, Outcome, PromptImage, Step, Trajectory
 
 Values = dict[str, Any]
+
+Row = Any
+"""A row of the record: its columns as attributes."""
 
 
 def trajectory_row(trajectory: Trajectory, *, fence: int, stored_unix_s: float) -> Values:
@@ -98,7 +100,7 @@ def demonstration_step_rows(pool_id: int, demonstration: Demonstration) -> list[
     ]
 
 
-def read_demonstration(row: Row[Any], steps: Iterable[Row[Any]]) -> Demonstration:
+def read_demonstration(row: Row, steps: Iterable[Row]) -> Demonstration:
     """The demonstration of a row of `pool` and its rows of `pool_steps` in order."""
     return Demonstration(
         pool_id=row.pool_id,
@@ -137,7 +139,7 @@ def _images(plain: Iterable[Any]) -> tuple[PromptImage, ...]:
     return tuple(PromptImage(sha256=sha256, tokens=tokens) for sha256, tokens in plain)
 
 
-def read_trajectory(row: Row[Any], steps: Iterable[Row[Any]]) -> Trajectory:
+def read_trajectory(row: Row, steps: Iterable[Row]) -> Trajectory:
     """The trajectory of a row of `trajectories` and its rows of `steps` in order."""
     return Trajectory(
         rollout_id=row.rollout_id,
@@ -154,7 +156,7 @@ def read_trajectory(row: Row[Any], steps: Iterable[Row[Any]]) -> Trajectory:
     )
 
 
-def read_step(row: Row[Any]) -> Step:
+def read_step(row: Row) -> Step:
     return Step(
         screenshot_sha256=row.screenshot_sha256,
         images=_images(unpack(row.images)),

@@ -18,9 +18,6 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = "0003"
-"""The newest migration; a test asserts that it is."""
-
 metadata = MetaData()
 
 counters = Table(

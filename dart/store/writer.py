@@ -1,17 +1,20 @@
 """What every part of the writer needs: the one writing connection, its clock, and rows by key."""
 
 import json
+import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Engine, Row, bindparam, create_engine, event, insert, select, update
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import NullPool
 
-from dart.store.engine import open_engine
-from dart.store.migrations import migrate
-from dart.store.queries import ONE_GROUP
+from dart.store.engine import connect, named_errors
+from dart.store.migrations import is_to_migrate, upgrade
 from dart.store.reader import StoreReader
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
 from dart.types import RolloutState
@@ -32,6 +35,7 @@ ROLLOUT = (
     .outerjoin(parked, parked.c.rollout_id == rollouts.c.rollout_id)
     .where(rollouts.c.rollout_id == bindparam("key"))
 )
+GROUP = select(groups).where(groups.c.group_id == bindparam("key"))
 BATCH = select(batches).where(batches.c.batch_id == bindparam("key"))
 GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
     rollouts.c.group_id == bindparam("key")
@@ -50,19 +54,31 @@ class Writer(StoreReader):
         self._clock = clock
         super().__init__(path)
 
-    def _connect(self) -> Connection:
-        with ExitStack() as on_failure:
-            connection = on_failure.enter_context(open_engine(self.path, read_only=False).connect())
-            with connection.begin():
-                migrate(connection, self.path)
+    def _open(self) -> sqlite3.Connection:
+        """The connection that is written with; what is read is read on it, too."""
+        with driver_errors(), ExitStack() as on_failure:
+            self._connection = on_failure.enter_context(open_engine(self.path).connect())
+            bare = self._connection.connection.driver_connection
+            assert isinstance(bare, sqlite3.Connection)
+            with self._connection.begin():
+                if is_to_migrate(bare, self.path):
+                    upgrade(self._connection)
             on_failure.pop_all()
-            return connection
+            return bare
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with named_errors(self.path), driver_errors(), self._connection.begin():
+            yield self._connection
 
     def _rollout(self, connection: Connection, rollout_id: int) -> Row[Any]:
         return self._one(connection.execute(ROLLOUT, {"key": rollout_id}).first(), "rollout", rollout_id)
 
     def _group(self, connection: Connection, group_id: int) -> Row[Any]:
-        return self._one(connection.execute(ONE_GROUP, {"key": group_id}).first(), "group", group_id)
+        return self._one(connection.execute(GROUP, {"key": group_id}).first(), "group", group_id)
 
     def _standing(self, connection: Connection, group_id: int) -> tuple[Row[Any], list[str], int]:
         """A group, the states of its rollouts, and how many of those it wants are not settled."""
@@ -78,6 +94,28 @@ class Writer(StoreReader):
 
     def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
         return {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
+
+
+def open_engine(path: Path) -> Engine:
+    """An engine on the database file; every transaction begins with the write lock."""
+    engine = create_engine("sqlite://", creator=partial(connect, path, read_only=False), poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def driver_errors() -> Iterator[None]:
+    """SQLite's own errors instead of SQLAlchemy's around them, as the reader has them."""
+    try:
+        yield
+    except DatabaseError as error:
+        if error.orig is None:
+            raise
+        raise error.orig from error
 
 
 def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:

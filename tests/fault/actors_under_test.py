@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from thespian.actors import ActorExitRequest
 
-from actors.actor import LAUNCHER, Actor, Identity, Sender, receives
-from actors.board import ActorState, Board, Vitals
+from actors.actor import Actor, Identity, Sender, receives
+from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import SystemClock
 from actors.codec import message
 from actors.completion import Completion

@@ -5,6 +5,8 @@ Environments, engine and trainer are modelled; the actors, the record and the fi
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from dart.control.client import request
 from dart.control.protocol import Outcome, Pause, Ping, RestartActor, Resume, Scale
 from dart.control.socket import connect
 from dart.errors import NotRunningError
-from tests.fault.daemons import DEADLINE_S, Daemon
+from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon
 
 ANY_TIME = ("run_stands", "companion_is_up")
 """Events that come when they come."""
@@ -98,3 +100,44 @@ def test_after_everything_was_killed_at_once_the_next_start_says_so_and_goes_on(
     assert code in (0, 143), "a drain may be over before the second signal comes"
     assert daemon.processes() == []
     daemon.assert_sound()
+
+
+CHECKED_UNTIL_TOLD = """
+import sys, time
+from dart import app
+from dart.cli.main import main
+
+conclude = app._conclude
+
+def conclude_when_told(paths, *rest):
+    (paths.root / "is_checked").touch()
+    while not (paths.root / "go_on").exists():
+        time.sleep(0.02)
+    return conclude(paths, *rest)
+
+app._conclude = conclude_when_told
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 143)])
+def test_a_signal_while_the_data_are_checked_at_the_end_waits_for_it_and_a_second_does_not(
+    tmp_path: Path, signals: int, code: int
+) -> None:
+    run, config = tmp_path / "run", tmp_path / "config.toml"
+    config.write_text(CONFIG.replace("updates = 100000", "updates = 1"))
+    command = [sys.executable, "-c", CHECKED_UNTIL_TOLD, "up", str(config), "--run-dir", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        give_up = time.monotonic() + DEADLINE_S
+        while not (run / "is_checked").exists():
+            assert process.poll() is None
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        for _ in range(signals):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)  # two that come together are one
+        if signals == 1:
+            (run / "go_on").touch()
+        assert process.wait(timeout=DEADLINE_S) == code
+    assert (run / "report.json").exists() is (code == 0)

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from actors import system as system_module
-from actors.actor import LAUNCHER
-from actors.board import ActorState, Board
+from actors.board import LAUNCHER, ActorState, Board
 from actors.errors import ActorDied, ActorError, AskTimeout, Refused, SystemStartFailed
 from actors.process import is_alive, start_ticks
 from actors.system import ActorSystem, RootSpec

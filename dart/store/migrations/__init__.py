@@ -4,35 +4,41 @@ Alembic is imported only when there is something to do, so a restarted store
 process opens an existing database in milliseconds.
 """
 
+import sqlite3
 from pathlib import Path
-
-from sqlalchemy import Connection, inspect, text
+from typing import TYPE_CHECKING
 
 from dart.store.errors import StoreTooNew, StoreUnavailable
-from dart.store.schema import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 HERE = Path(__file__).parent
 
+SCHEMA_VERSION = "0003"
+"""The newest migration; a test asserts that it is."""
 
-def found_version(connection: Connection) -> str | None:
+
+def found_version(connection: sqlite3.Connection) -> str | None:
     """The migration a database is at; None for an empty one."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
         return None
-    row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
-    return None if row is None else str(row[0])
+    rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    return str(rows[0][0]) if rows else None
 
 
-def migrate(connection: Connection, path: Path) -> None:
-    """Bring a database to SCHEMA_VERSION within the caller's transaction: wholly or not at all."""
+def is_to_migrate(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether a database that is to be written needs `upgrade` first. Raises StoreTooNew."""
     found = found_version(connection)
-    if found == SCHEMA_VERSION:
-        return
     check_not_newer(found, path)
-    upgrade(connection)
+    return found != SCHEMA_VERSION
 
 
-def upgrade(connection: Connection, to: str = "head") -> None:
-    """Run the migrations up to one. The scripts lie beside this file; no alembic.ini is needed."""
+def upgrade(connection: "Connection", to: str = "head") -> None:
+    """Run the migrations up to one, in the caller's transaction: wholly or not at all.
+
+    The scripts lie beside this file; no alembic.ini is needed.
+    """
     from alembic import command
     from alembic.config import Config
 
@@ -51,7 +57,7 @@ def check_not_newer(found: str | None, path: Path) -> None:
         )
 
 
-def check_current(connection: Connection, path: Path) -> None:
+def check_current(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse to read a database that no writer of this version has opened yet."""
     found = found_version(connection)
     check_not_newer(found, path)

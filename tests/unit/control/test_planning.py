@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import LAUNCHER
-from actors.board import ActorState, Board, Vitals
+from actors.board import LAUNCHER, ActorState, Board, Vitals
 from dart.control.planning import (
     Resize,
     condition,

@@ -254,6 +254,23 @@ def test_while_work_is_held_nothing_new_is_given_out_and_what_runs_is_counted(sy
     system.lease("env-001")
 
 
+@pytest.mark.parametrize("what", ["system", "measured"])
+def test_an_episode_whose_environment_died_is_not_waited_for(
+    what: str, request: pytest.FixtureRequest
+) -> None:
+    system: System = request.getfixturevalue(what)
+    system.work()
+    assert held(system, True).playing == 1
+    system.bench.kill(ENV)
+    assert held(system, None).playing == 0
+    system.bench.advance(1.0)
+    system.bench.start(Beats, ENV)
+    slot = system.bench.board.find(ENV)
+    assert slot is not None
+    system.bench.board.set(slot, started_unix_s=system.bench.actor("curator").clock.unix_s())
+    assert held(system, None).playing == 0, "it is another one by that name"
+
+
 def test_held_work_is_held_by_the_next_curator_too_and_asking_changes_nothing(system: System) -> None:
     held(system, True)
     system.bench.kill("curator")

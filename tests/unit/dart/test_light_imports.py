@@ -13,7 +13,10 @@ HEAVY = (
 
 @pytest.mark.parametrize(
     "module",
-    ["dart.cli.main", "dart.config", "dart.types", "dart.rundir", "dart.preflight", "dart.observe.live"],
+    [
+        *("dart.cli.main", "dart.config", "dart.types", "dart.rundir", "dart.preflight", "dart.observe.live"),
+        *("dart.observe.reading", "dart.store.browsing", "dart.environments.actor"),
+    ],
 )
 def test_importing_loads_no_heavy_library(module: str) -> None:
     program = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))"

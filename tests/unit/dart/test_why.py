@@ -56,9 +56,9 @@ def test_one_that_has_not_come_back_yet_is_told_too() -> None:
     assert blamed(ends("env-000", PARENTS, starts(10.0), [own])) == [(1, "env-000")]
 
 
-def test_an_actor_is_taken_along_by_a_supervisor_above_and_by_who_was_started_before_its_branch() -> None:
+def test_an_actor_is_taken_along_by_a_supervisor_above_and_with_its_branch() -> None:
     pool = report("root", "environment_pool", 20.0)
-    store = report("root", "store", 40.0)
+    store = report("root", "store", 40.0, taken_along=("rollout_pool", "environment_pool", "trainer"))
 
     found = ends("env-000", PARENTS, starts(10.0, 21.0, 41.0), [pool, store])
 
@@ -82,11 +82,13 @@ def test_incarnations_of_several_starts_of_a_run_are_told_apart() -> None:
     ]
 
 
-def test_neither_a_sibling_in_the_pool_nor_who_was_started_later_takes_anybody_along() -> None:
-    sibling = report("environment_pool", "env-001", 20.0)
-    later = report("root", "trainer", 20.5)
+def test_who_takes_whom_along_is_the_supervisors_word_whatever_its_strategy() -> None:
+    alone = report("environment_pool", "env-001", 20.0)
+    earlier = report("root", "store", 20.5, taken_along=("rollout_pool",))
+    together = report("environment_pool", "env-001", 21.0, taken_along=("env-000",))
 
-    assert blamed(ends("env-000", PARENTS, starts(10.0, 21.0), [sibling, later])) == [(1, "")]
+    assert blamed(ends("env-000", PARENTS, starts(10.0, 22.0), [alone, earlier])) == [(1, "")]
+    assert blamed(ends("env-000", PARENTS, starts(10.0, 22.0), [alone, together])) == [(1, "env-001")]
 
 
 def test_what_was_decided_after_a_death_and_a_replacement_are_no_deaths() -> None:

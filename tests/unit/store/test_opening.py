@@ -11,24 +11,24 @@ from alembic.script import ScriptDirectory
 
 from dart.errors import DiskError, RunDirectoryError
 from dart.store import migrations
-from dart.store.engine import open_engine
 from dart.store.errors import StoreTooNew, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.records import Finish, Park
-from dart.store.schema import SCHEMA_VERSION, metadata
+from dart.store.schema import metadata
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
+from dart.store.writer import open_engine
 
 
 def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     Store(path).close()
-    with open_engine(path, read_only=True).connect() as connection:
+    with open_engine(path).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_the_schema_version_is_the_newest_migration() -> None:
-    assert ScriptDirectory(str(migrations.HERE)).get_current_head() == SCHEMA_VERSION
+    assert ScriptDirectory(str(migrations.HERE)).get_current_head() == migrations.SCHEMA_VERSION
 
 
 def test_a_path_with_characters_of_an_address_is_a_path(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_locked_record_is_an_error_that_names_the_remedy(
 def record_of_0001(tmp_path: Path) -> Path:
     """What the first version of the record left: a trained group, a leased batch, a rollout being played."""
     path = tmp_path / "store.db"
-    with open_engine(path, read_only=False).connect() as connection, connection.begin():
+    with open_engine(path).connect() as connection, connection.begin():
         migrations.upgrade(connection, to="0001")
     other = sqlite3.connect(path)
     other.executescript(

@@ -208,6 +208,20 @@ def test_an_abnormal_end_is_reported_a_normal_one_of_a_transient_child_is_not() 
     assert tree.reports == [Report("child_terminated", "SIGSEGV", "b")]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "along"),
+    [
+        (Strategy.ONE_FOR_ONE, ()),
+        (Strategy.REST_FOR_ONE, ("c",)),
+        (Strategy.ONE_FOR_ALL, ("a", "c")),
+    ],
+)
+def test_a_report_says_who_ended_with_the_child(strategy: Strategy, along: tuple[str, ...]) -> None:
+    tree = Tree("a", "b", "c", strategy=strategy).up()
+    tree.exit("b", reason="SIGSEGV")
+    assert tree.reports == [Report("child_terminated", "SIGSEGV", "b", along)]
+
+
 def test_every_incarnation_has_a_number_of_its_own() -> None:
     tree = Tree("a", max_restarts=10).up()
     seen = {tree.alive["a"]}

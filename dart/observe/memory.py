@@ -1,0 +1,273 @@
+"""How much memory a run will hold, estimated from its configuration and its policy before anything starts.
+
+Weights, gradients and the optimizer's state are counted; activations are a rough bound by the shapes; what
+Python, its libraries and browsers hold was measured (docs/measurements.md). On a machine with graphics cards
+the weights and what belongs to them lie there, the rest in main memory.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dart.config import Config
+
+MIB = 2**20
+
+PYTHON_BYTES = 30 * MIB
+"""Own share of an actor without torch (PSS): what it shares with its supervisor counts there."""
+
+TORCH_BYTES = 250 * MIB
+"""Of a process that has imported torch and transformers."""
+
+BROWSER_BYTES = 230 * MIB
+"""A headless Chromium with one page of MiniWoB++, all its processes together (PSS)."""
+
+ALWAYS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
+"""Who is there once, besides the trainer."""
+
+PROMPT_TOKENS = 2048
+"""Of a policy that does not say: a screenshot of 1280 x 720, the task and some history."""
+
+TEXT_TOKENS = 64
+"""Around the screenshot, of a policy that says how many tokens that takes."""
+
+ANSWER_TOKENS = 128
+
+ADAM_MOMENTS = 2
+"""AdamW keeps two figures for each parameter."""
+
+BYTES_OF = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "U8": 1}
+"""Of one number, by the name safetensors has for its type."""
+
+BYTES_OF_DTYPE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""The same by the name configurations have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySize:
+    """What of a policy decides about memory."""
+
+    parameters: int
+    bytes_each: float
+    layers: int = 0
+    hidden: int = 0
+    intermediate: int = 0
+    keys_width: int = 0
+    """Numbers of one key of one layer: key-value heads times their size."""
+    vocabulary: int = 0
+    prompt_tokens: int = PROMPT_TOKENS
+    stem_numbers: int = 0
+    """Numbers in the maps of a convolutional stem for one screenshot."""
+
+    @property
+    def weights_bytes(self) -> int:
+        return int(self.parameters * self.bytes_each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one kind of process holds."""
+
+    who: str
+    count: int
+    parts: Mapping[str, int]
+    """Bytes of each process by what for."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all of them."""
+        return self.count * sum(self.parts.values())
+
+
+# ---- the policy ----
+
+
+def policy_size(folder: Path) -> PolicySize:
+    """From a checkpoint's configuration and the headers of its weights; without weights, from its shapes.
+
+    raises    OSError or ValueError where there is no readable config.json
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    headers = [_header(file) for file in sorted(folder.glob("*.safetensors"))]
+    return size_of(config, headers)
+
+
+def _header(file: Path) -> Mapping[str, Any]:
+    """What a safetensors file says of its tensors: eight bytes of length, then JSON."""
+    with file.open("rb") as opened:
+        (length,) = struct.unpack("<Q", opened.read(8))
+        header: Mapping[str, Any] = json.loads(opened.read(length))
+    return header
+
+
+def size_of(config: Mapping[str, Any], headers: Iterable[Mapping[str, Any]] = ()) -> PolicySize:
+    """The size of a policy by its `config.json` and the headers of its files of weights, if there are any."""
+    text = config.get("text_config", config)
+    tensors = list(_tensors(headers))
+    parameters = sum(count for count, _ in tensors) or count_parameters(config)
+    dtype = config.get("dtype") or config.get("torch_dtype") or text.get("dtype") or "float32"
+    weights = sum(count * each for count, each in tensors)
+    heads = text.get("num_attention_heads", 1)
+    head = text.get("head_dim") or text.get("hidden_size", 0) // heads
+    return PolicySize(
+        parameters=parameters,
+        bytes_each=weights / parameters if weights else BYTES_OF_DTYPE.get(str(dtype), 4),
+        layers=text.get("num_hidden_layers", 0),
+        hidden=text.get("hidden_size", 0),
+        intermediate=text.get("intermediate_size", 0),
+        keys_width=text.get("num_key_value_heads", heads) * head,
+        vocabulary=text.get("vocab_size", 0),
+        prompt_tokens=_prompt_tokens(config),
+        stem_numbers=_stem_numbers(config),
+    )
+
+
+def _tensors(headers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Numbers and bytes of each number, of every tensor."""
+    for header in headers:
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                yield math.prod(tensor["shape"]), BYTES_OF.get(tensor["dtype"], 4)
+
+
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """Parameters of a decoder with gated feed-forward layers, and of its vision tower, by their shapes.
+
+    Norms and biases are left out: less than a part in a thousand.
+    """
+    text = config.get("text_config", config)
+    hidden, vocabulary = text.get("hidden_size", 0), text.get("vocab_size", 0)
+    heads = text.get("num_attention_heads", 1)
+    head = text.get("head_dim") or hidden // heads
+    keys = text.get("num_key_value_heads", heads) * head
+    layer = 2 * hidden * heads * head + 2 * hidden * keys + 3 * hidden * text.get("intermediate_size", 0)
+    is_tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+    embeddings = vocabulary * hidden * (1 if is_tied else 2)
+    vision = _vision_parameters(config.get("vision_config") or {}, hidden)
+    return int(embeddings + text.get("num_hidden_layers", 0) * layer + vision)
+
+
+def _vision_parameters(vision: Mapping[str, Any], hidden: int) -> int:
+    """Of a vision transformer, and of what brings its patches to the decoder's size."""
+    if not vision:
+        return 0
+    width = vision.get("hidden_size") or vision.get("embed_dim", 0)
+    depth = vision.get("depth") or vision.get("num_hidden_layers", 0)
+    inner = vision.get("intermediate_size") or 4 * width
+    merged = width * vision.get("spatial_merge_size", 1) ** 2
+    return int(depth * (4 * width**2 + 3 * width * inner) + merged**2 + merged * hidden)
+
+
+def _prompt_tokens(config: Mapping[str, Any]) -> int:
+    """One token covers 16 px in height and 32 px in width, where the policy is this project's own."""
+    if "image_height" not in config:
+        return PROMPT_TOKENS
+    height, width = int(config["image_height"]), int(config["image_width"])
+    return math.ceil(height / 16) * math.ceil(width / 32) + TEXT_TOKENS
+
+
+def _stem_numbers(config: Mapping[str, Any]) -> int:
+    """Each map has half the height and width of the one before, and is kept before and after its ReLU."""
+    if "stem_channels" not in config:
+        return 0
+    pixels = config["image_height"] * config["image_width"]
+    return sum(2 * channels * pixels // 4**place for place, channels in enumerate(config["stem_channels"], 1))
+
+
+# ---- the run ----
+
+
+def estimate(config: Config, policy: PolicySize) -> tuple[Held, ...]:
+    """What every process of a run will hold at most, the largest kinds first."""
+    found = (
+        Held(who="trainer", count=1, parts=dict(_trainer(config, policy))),
+        Held(who="rollout", count=config.rollout.count, parts=dict(_engine(config, policy))),
+        Held(who="environment", count=config.environments.count, parts=dict(_environment(config))),
+        Held(who=", ".join(ALWAYS), count=len(ALWAYS), parts={"python": PYTHON_BYTES}),
+    )
+    return tuple(sorted(found, key=lambda one: -one.total_bytes))
+
+
+def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
+    if config.training.learner == "modelled":
+        yield "python", PYTHON_BYTES
+        return
+    weights = policy.weights_bytes
+    yield "libraries", TORCH_BYTES
+    yield "weights", weights
+    yield "gradients", weights
+    yield "optimizer", ADAM_MOMENTS * weights
+    if config.training.kl_beta > 0:
+        yield "reference policy", weights
+    if config.training.minibatches > 1:
+        yield "copy to go back to", (1 + ADAM_MOMENTS) * weights
+    yield "checkpoint being written", ADAM_MOMENTS * weights
+    yield "activations", _activations(policy, config.training.micro_batch)
+
+
+def _activations(policy: PolicySize, samples: int) -> int:
+    """For the backward pass: about 12 maps of the hidden size and 3 of the inner one, of each token and
+    layer; the answers' logits three times, in 4 bytes.
+    """
+    tokens = policy.prompt_tokens + ANSWER_TOKENS
+    maps = tokens * policy.layers * (12 * policy.hidden + 3 * policy.intermediate) * policy.bytes_each
+    logits = 3 * 4 * ANSWER_TOKENS * policy.vocabulary
+    return int(samples * (maps + logits + policy.stem_numbers * policy.bytes_each))
+
+
+def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
+    if config.rollout.engine == "modelled":
+        yield "python", PYTHON_BYTES
+        return
+    tokens = config.rollout.max_batch * (policy.prompt_tokens + ANSWER_TOKENS)
+    yield "libraries", TORCH_BYTES
+    yield "weights", policy.weights_bytes
+    yield "next version while it loads", policy.weights_bytes
+    yield "keys and values", int(2 * tokens * policy.layers * policy.keys_width * policy.bytes_each)
+    stem = config.rollout.max_batch * policy.stem_numbers
+    yield (
+        "activations",
+        int((tokens * (12 * policy.hidden + 3 * policy.intermediate) + stem) * policy.bytes_each),
+    )
+
+
+def _environment(config: Config) -> Iterator[tuple[str, int]]:
+    yield "python", PYTHON_BYTES
+    if config.environments.kind == "miniwob":
+        yield "browser", BROWSER_BYTES
+
+
+# ---- in words ----
+
+
+def in_words(held: Iterable[Held], policy: PolicySize, available_bytes: int) -> list[str]:
+    """The estimate for people, a line for each kind of process; the last says whether it fits.
+
+    available_bytes   main memory that is free now
+    """
+    from dart.observe.live import size
+
+    rows = list(held)
+    total = sum(one.total_bytes for one in rows)
+    lines = [
+        f"memory, roughly (a policy of {policy.parameters:,} parameters, {policy.bytes_each:g} bytes each)"
+    ]
+    for one in rows:
+        parts = sorted(one.parts.items(), key=lambda part: -part[1])
+        each = ", ".join(f"{name} {size(held_bytes)}" for name, held_bytes in parts)
+        times = f"{one.count} x " if one.count > 1 else ""
+        lines.append(f"  {size(one.total_bytes):>9}  {times}{one.who}: {each}")
+    lines.append(f"  {size(total):>9}  in all; {size(available_bytes)} are free on this machine")
+    if total > available_bytes:
+        lines.append(f"that is {size(total - available_bytes)} more than there is: {REMEDY}")
+    return lines
+
+
+REMEDY = (
+    "fewer environments (environments.count), smaller passes (training.micro_batch, rollout.max_batch), "
+    "or a machine with more memory or with graphics cards"
+)

@@ -1,0 +1,124 @@
+"""The estimate of memory counts what a policy and a configuration say."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dart.config import load_config
+from dart.observe.memory import (
+    BROWSER_BYTES,
+    Held,
+    PolicySize,
+    count_parameters,
+    estimate,
+    in_words,
+    policy_size,
+    size_of,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LAPTOP = REPOSITORY / "configs" / "laptop.toml"
+GIB = 2**30
+
+SEVEN_BILLION: dict[str, Any] = {
+    "model_type": "qwen2_5_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "spatial_merge_size": 2},
+}
+"""Shapes of a vision-language model of the 7B class, as its config.json has them."""
+
+
+def parts(held: tuple[Held, ...], who: str) -> dict[str, int]:
+    return next(dict(one.parts) for one in held if one.who == who)
+
+
+def test_the_laptop_policy_is_counted_from_the_header_of_its_weights() -> None:
+    policy = policy_size(REPOSITORY / "configs" / "base-policy")
+
+    assert (policy.parameters, policy.bytes_each, policy.layers) == (566_473, 4.0, 3)
+
+
+def test_the_laptop_job_fits_a_laptop_and_is_mostly_browsers() -> None:
+    held = estimate(load_config(LAPTOP), policy_size(REPOSITORY / "configs" / "base-policy"))
+
+    assert held[0].who == "environment"
+    assert held[0].total_bytes > 8 * BROWSER_BYTES
+    assert 2 * GIB < sum(one.total_bytes for one in held) < 5 * GIB
+
+
+def test_the_parameters_of_a_model_of_the_7b_class_follow_from_its_shapes() -> None:
+    assert count_parameters(SEVEN_BILLION) == pytest.approx(8.29e9, rel=0.01)
+    nested = {"text_config": SEVEN_BILLION, "vision_config": SEVEN_BILLION["vision_config"]}
+    assert count_parameters(nested) == count_parameters(SEVEN_BILLION)
+
+
+def test_a_trainer_of_the_7b_class_needs_its_weights_many_times() -> None:
+    config = load_config(LAPTOP, ["training.minibatches=1", "training.kl_beta=0.1", "training.micro_batch=1"])
+    policy = size_of(SEVEN_BILLION)
+
+    trainer = parts(estimate(config, policy), "trainer")
+
+    assert policy.weights_bytes == pytest.approx(2 * 8.29e9, rel=0.01)
+    assert trainer["optimizer"] == 2 * policy.weights_bytes
+    assert trainer["reference policy"] == policy.weights_bytes
+    assert "copy to go back to" not in trainer
+    assert trainer["activations"] > GIB
+
+
+def test_without_weights_the_type_of_the_configuration_holds() -> None:
+    assert size_of(SEVEN_BILLION).bytes_each == 2
+    assert size_of(SEVEN_BILLION | {"torch_dtype": "float32"}).bytes_each == 4
+
+
+def test_weights_in_several_files_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SEVEN_BILLION))
+    for number, dtype in enumerate(("BF16", "F32")):
+        header = json.dumps({"__metadata__": {}, "w": {"dtype": dtype, "shape": [10, 20]}}).encode()
+        file = tmp_path / f"model-{number}.safetensors"
+        file.write_bytes(struct.pack("<Q", len(header)) + header)
+
+    policy = policy_size(tmp_path)
+
+    assert (policy.parameters, policy.weights_bytes) == (400, 200 * 2 + 200 * 4)
+
+
+def test_a_longer_batch_needs_more_room_for_keys_and_values() -> None:
+    policy = size_of(SEVEN_BILLION)
+    small, large = (
+        parts(estimate(load_config(LAPTOP, [f"rollout.max_batch={count}"]), policy), "rollout")
+        for count in (4, 8)
+    )
+
+    assert large["keys and values"] == 2 * small["keys and values"]
+    assert large["weights"] == small["weights"]
+
+
+def test_what_is_modelled_needs_neither_browsers_nor_weights() -> None:
+    overrides = ["environments.kind='modelled'", "rollout.engine='modelled'", "training.learner='modelled'"]
+    config = load_config(LAPTOP, [*overrides, "tasks.train=['modelled/0']"])
+
+    held = estimate(config, PolicySize(parameters=0, bytes_each=4))
+
+    assert sum(one.total_bytes for one in held) < GIB
+
+
+def test_what_does_not_fit_is_said_with_what_to_do() -> None:
+    policy = size_of(SEVEN_BILLION)
+    held = estimate(load_config(LAPTOP), policy)
+
+    told, fits = in_words(held, policy, 16 * GIB), in_words(held, policy, 10_000 * GIB)
+
+    assert "more than there is" in told[-1]
+    assert "training.micro_batch" in told[-1]
+    assert fits[-1].endswith("free on this machine")
+    assert len(fits) == 6
