@@ -13,7 +13,7 @@ auto_shutdown), Elixir `Supervisor` and `DynamicSupervisor` (names and defaults)
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from supervision import breaker, succession
 from supervision.actions import (
@@ -198,18 +198,18 @@ class SupervisorCore:
     # ---- a failure ----
 
     def _failed(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
+        report = Report("child_terminated", child.last_reason, child.spec.id)
         policy = child.spec.backoff
         child.failures_in_row = 1 if ran_s >= policy.reset_after_s else child.failures_in_row + 1
         if self._is_in_outage(child, now_s):
             return self._failed_in_outage(child, report, now_s)
         verdict = self._spend(child, kind, ran_s, now_s)
         if self.finishing is not None:
-            return [Report("child_terminated", child.last_reason, child.spec.id), *verdict]
+            return [report, *verdict]
         child.restarts += 1
         if not child.is_quarantined:
             child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
-        along = self._take_along(child)
-        return [Report("child_terminated", child.last_reason, child.spec.id, along), *verdict]
+        return [replace(report, taken_along=self._take_along(child)), *verdict]
 
     def _is_in_outage(self, child: Child, now_s: float) -> bool:
         """Whether there is an outage, or this failure makes one."""
