@@ -70,7 +70,7 @@ class SnapshotReader:
         """How the run stands now."""
         session = _session(self.paths)
         vitals = self._board.rows()
-        totals = self.store.totals(last=RECENT)
+        totals = self.store.totals(last=RECENT, success_above=SUCCESS)
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
         metrics = newest.metrics if newest is not None else {}

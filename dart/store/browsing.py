@@ -3,7 +3,6 @@
 Every query is bounded: by a page, by a number of bins, or by a sample where a run of weeks has more.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from dart.store.queries import (
     ONE_GROUP,
     ONE_ROLLOUT,
     first,
+    first_event_after,
     read_event,
     read_rollout,
     read_version,
@@ -41,7 +41,7 @@ STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
 MEMBERS = "SELECT rollout_id FROM rollouts WHERE group_id = :key ORDER BY rollout_id"
 ATTEMPTS = "SELECT * FROM attempts WHERE rollout_id = :key ORDER BY attempt"
-NEWEST_ATTEMPTS = "SELECT * FROM attempts ORDER BY spent_unix_s DESC LIMIT :limit"
+NEWEST_ATTEMPTS = "SELECT * FROM attempts ORDER BY rowid DESC LIMIT :limit"
 EVENTS_OF = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT :limit"
 EVENTS_ABOUT = """
     SELECT * FROM events WHERE kind = :kind AND subject = :subject ORDER BY event_id DESC LIMIT :limit
@@ -223,8 +223,8 @@ class RunBrowser(StoreReader):
         For figures that only grow, such as the load: between two of them nothing is lost.
         """
         with self._reading() as connection:
-            first = _first_event_after(connection, begins_unix_s)
-            last = _first_event_after(connection, ends_unix_s)
+            first = first_event_after(connection, begins_unix_s)
+            last = first_event_after(connection, ends_unix_s)
             if first is None or last is None or last <= first:
                 return ()
             places, limit = [first], EVENTS_WHOLE
@@ -317,23 +317,3 @@ def _summary(row: Row) -> TrajectorySummary:
 
 def _attempt(row: Row) -> Attempt:
     return Attempt(**{name: getattr(row, name) for name in Attempt.__dataclass_fields__})
-
-
-def _first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | None:
-    """The id of the first event at or after a moment, one above the last where there is none; None of none.
-
-    By bisection: events are numbered as they are recorded, and there is no index of their times.
-    """
-    low, last = connection.execute("SELECT min(event_id), max(event_id) FROM events").fetchone()
-    if low is None:
-        return None
-    high = last + 1
-    while low < high:
-        middle = (low + high) // 2
-        query = "SELECT event_id, unix_s FROM events WHERE event_id >= ? ORDER BY event_id LIMIT 1"
-        event_id, found_unix_s = connection.execute(query, (middle,)).fetchone()
-        if found_unix_s < unix_s:
-            low = event_id + 1
-        else:
-            high = middle
-    return int(low)

@@ -66,21 +66,30 @@ KEPT_STEPS = """
 EVALUATIONS = "SELECT * FROM evaluations ORDER BY evaluation_id"
 EVALUATIONS_OF_PHASE = "SELECT * FROM evaluations WHERE phase = :phase ORDER BY evaluation_id"
 EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_id LIMIT :limit"
-EVENTS_FOUND = """
+EVENTS_OF_KIND = """
     SELECT * FROM events
-    WHERE unix_s >= :since_unix_s
+    WHERE kind = :kind AND event_id >= :first AND unix_s >= :since_unix_s
         AND (:subject IS NULL OR subject = :subject)
-        AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
-        AND kind NOT IN (SELECT value FROM json_each(:without))
     ORDER BY event_id DESC LIMIT :limit
 """
+KINDS_OF_EVENTS = """
+    WITH RECURSIVE known(kind) AS (
+        SELECT min(kind) FROM events
+        UNION ALL
+        SELECT (SELECT min(kind) FROM events WHERE kind > known.kind) FROM known WHERE known.kind IS NOT NULL)
+    SELECT kind FROM known WHERE kind IS NOT NULL
+"""
+ENDS_OF_EVENTS = "SELECT (SELECT min(event_id) FROM events), (SELECT max(event_id) FROM events)"
+"""Each in the index; asked for both at once, SQLite walks through the table."""
+
+ONE_EVENT_FROM = "SELECT event_id, unix_s FROM events WHERE event_id >= ? ORDER BY event_id LIMIT 1"
 EVENT_COUNTS = """
     SELECT kind, count(*) FROM events WHERE kind IN (SELECT value FROM json_each(:kinds)) GROUP BY kind
 """
 NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
 TALLY = "SELECT * FROM tallies WHERE what = :what AND value > 0 ORDER BY task_id, name"
 RECENT_SUCCESS = """
-    SELECT avg(reward) FROM trajectories WHERE rollout_id IN (
+    SELECT avg(reward > :success_above) FROM trajectories WHERE rollout_id IN (
         SELECT rollout_id FROM trajectories ORDER BY stored_unix_s DESC LIMIT :last)
 """
 STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored_unix_s > :since_unix_s"
@@ -183,6 +192,25 @@ def keys(of: Iterable[int | str]) -> str:
 def tally(connection: sqlite3.Connection, what: str) -> dict[str, int]:
     """How many rows say what, as counted when they began to; `what` as in the table `tallies`."""
     return {row.name: row.value for row in select(connection, TALLY, what=what)}
+
+
+def first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | None:
+    """The id of the first event at or after a moment, one above the last where there is none; None of none.
+
+    By bisection: events are numbered as they are recorded, and there is no index of their times.
+    """
+    low, last = connection.execute(ENDS_OF_EVENTS).fetchone()
+    if low is None:
+        return None
+    high = last + 1
+    while low < high:
+        middle = (low + high) // 2
+        event_id, found_unix_s = connection.execute(ONE_EVENT_FROM, (middle,)).fetchone()
+        if found_unix_s < unix_s:
+            low = event_id + 1
+        else:
+            high = middle
+    return int(low)
 
 
 # ---- reading rows ----

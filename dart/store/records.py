@@ -294,7 +294,7 @@ class Totals:
     trajectories: int
     steps: int
     recent_success: float | None
-    """Mean reward over the last trajectories; None before the first."""
+    """Share of successes among the last trajectories; None before the first."""
     steps_per_minute: float
     """Over the last minute."""
     outcomes: Mapping[str, int]

@@ -44,7 +44,7 @@ class Desk:
         return await self._in_time(what, self._start(what, job))
 
     async def shared(self, key: Hashable, fresh_s: float, job: Callable[[], T]) -> T:
-        """The same, done once for all who ask for `key` within `fresh_s`, or while it is being done; a failure
+        """The same, done once for all who ask for `key` within `fresh_s`, or while it is done; a failure
         is not kept."""
         found = self._kept.get(key)
         if found is None or (found[0] <= self._now_s() and found[1].done()) or _failed(found[1]):

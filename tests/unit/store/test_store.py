@@ -1,6 +1,8 @@
 """Every public method of the store: what it does, what it refuses, what repeating it does."""
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -373,6 +375,38 @@ def test_totals_count_by_outcome_and_over_windows(store: Store) -> None:
     assert totals.recent_success == 1.0
     assert totals.steps_per_minute == 4.0
     assert store.totals(now_unix_s=NOW + 61).steps_per_minute == 0.0
+
+
+def test_a_success_counts_whole_and_a_reward_below_it_not_at_all(store: Store) -> None:
+    group_id = store.open_group("click-test", 7, 4, 10, 0)
+    for reward in (0.9, 0.3, 0.6, 0.4):
+        leased = lease(store, group_id)
+        store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward))
+
+    assert store.totals(now_unix_s=NOW, success_above=0.5).recent_success == 0.5
+
+
+def test_the_newest_events_are_found_without_a_walk_through_all_the_others(store: Store) -> None:
+    """Of weeks: a load of every actor every few seconds, and seldom anything else."""
+    rows = [
+        (float(second), "starved" if second % 5000 == 0 else "load", "a", "{}") for second in range(20_000)
+    ]
+    with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.executemany("INSERT INTO events (unix_s, kind, subject, data) VALUES (?, ?, ?, ?)", rows)
+    looked: list[int] = []
+
+    def looks() -> int:
+        looked.append(1)
+        return 0
+
+    with StoreReader(store.path) as reader:
+        reader._bare.set_progress_handler(looks, 100)
+        news = reader.find_events(without=("load",), limit=50)
+        since = reader.find_events(since_unix_s=19_990.0)
+
+    assert [event.unix_s for event in news] == [0.0, 5000.0, 10_000.0, 15_000.0]
+    assert [event.unix_s for event in since] == [float(second) for second in range(19_990, 20_000)]
+    assert len(looked) < 100
 
 
 def test_a_reader_in_its_own_connection_sees_what_was_committed(store: Store) -> None:
