@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent
-from dart.observe.companions import Companion, forget, read_companion, silent_s
+from dart.observe.companions import Companion, forget, read_companion, say, silent_s
 from dart.observe.emit import Speaker, emit
 from dart.observe.events import COMPANION_IS_DOWN, COMPANION_IS_UP
 from dart.rundir import RunPaths
@@ -114,13 +114,12 @@ class _Kept:
             self._process.terminate()
 
     def reap(self) -> None:
-        if self._process is None:
-            return
-        try:
-            self._process.wait(self._wanted.shutdown_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            try:
+                self._process.wait(self._wanted.shutdown_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         forget(self._paths, self._wanted.name)
 
     def _start(self) -> None:
@@ -128,7 +127,7 @@ class _Kept:
         forget(self._paths, self._wanted.name)
         command = [sys.executable, "-m", self._wanted.module, str(self._paths.root), str(os.getpid())]
         try:
-            with self._last_words.open("wb") as last_words:
+            with self._last_words.open("wb") as last_words, _ends_held_back():
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -152,7 +151,10 @@ class _Kept:
         wait_s = backoff_s(AGAIN, self._failures, draw=0.5)
         self._start_at_s = self._clock() + wait_s
         text = f"{how}; it is started again in {wait_s:.0f} s"
-        self._tell(Companion(name=self._wanted.name, is_well=False, text=text))
+        down = Companion(name=self._wanted.name, is_well=False, text=text)
+        self._tell(down)
+        with suppress(OSError):  # for `status`; the event says it too
+            say(self._paths, down)
 
     def _how_it_ended(self, code: int) -> str:
         if code < 0:
@@ -172,6 +174,16 @@ class _Kept:
             emit(self._speaker, COMPANION_IS_DOWN, companion.name, data)
 
 
+@contextmanager
+def _ends_held_back() -> Iterator[None]:
+    """What is started now is told to end only once it listens (`begin_beside`): it may have work left."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @dataclass(frozen=True, slots=True)
 class MainProcess:
     """The main process of a run as one who tells events: its log, and a way into the tree."""
@@ -180,10 +192,11 @@ class MainProcess:
     tell: Callable[[str, Any], bool]
 
 
-def begin_beside(name: str, arguments: list[str]) -> RunPaths:
+def begin_beside(name: str, arguments: list[str], on_end: Callable[[], None] | None = None) -> RunPaths:
     """What such a process does first: end with its parent, make way for others, log into its own file.
 
     arguments   as `Companions` gives them: the directory of the run and the parent's pid
+    on_end      called when the run is over; None: it ends at once then
     """
     root, parent_pid = arguments
     die_with_parent(int(parent_pid))
@@ -191,4 +204,7 @@ def begin_beside(name: str, arguments: list[str]) -> RunPaths:
     paths = RunPaths(Path(root))
     log_to(paths.logs / f"{name}.jsonl")
     take_over_logging()
+    if on_end is not None:
+        signal.signal(signal.SIGTERM, lambda *_: on_end())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     return paths

@@ -25,7 +25,7 @@ class Companion:
 
 
 def say(paths: RunPaths, companion: Companion) -> None:
-    """Write down how this process is. Raises OSError."""
+    """Write down how it is, which holds while this process runs. Raises OSError."""
     said = asdict(companion) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, companion.name)
     new = path.with_suffix(".new")

@@ -1,6 +1,5 @@
 """What is kept beside a run that has `tracking.writers`: `python -m dart.tracking RUN_DIR PID`."""
 
-import signal
 import sys
 import threading
 from contextlib import ExitStack
@@ -16,14 +15,13 @@ from dart.store.browsing import RunBrowser
 from dart.tracking.follower import Follower, Position
 from dart.tracking.writers import TensorBoard, WeightsAndBiases, Writer
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
     """Write until it is told that the run is over, and then what is left. Raises DartError, StoreError."""
-    paths = begin_beside(TRACKING, arguments)
     is_over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
+    paths = begin_beside(TRACKING, arguments, on_end=is_over.set)
     config = load_config(paths.config)
     if missing := list(missing_trackers(config)):
         raise UnavailableError("; ".join(missing))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,27 +26,36 @@ class Writer(Protocol):
 
 
 class TensorBoard:
-    """Event files in a folder, one for each start; `tensorboard --logdir` reads them as one run."""
+    """Event files in a folder, one for each start; `tensorboard --logdir` reads them as one run.
+
+    Written by the part of tensorboardX that writes at once: its SummaryWriter hands everything to a thread,
+    and its `flush` does not wait for that. A point is one record, so it is there wholly or not at all.
+    """
 
     def __init__(self, folder: Path, first: int) -> None:
         """`first` is the first version that will be written: what an earlier process wrote from there on, and
         could not note any more, counts as not written."""
         with _without_torch():
-            from tensorboardX import SummaryWriter
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto import event_pb2, summary_pb2
 
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        folder.mkdir(parents=True, exist_ok=True)
         # Read in the order of their names, which have whole seconds.
-        suffix = f".{first:08d}.{os.getpid()}"
-        self._writer: Any = SummaryWriter(str(folder), purge_step=first, filename_suffix=suffix)
+        self._file: Any = EventsWriter(str(folder / "events"), f".{first:08d}.{os.getpid()}")
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._file.write_event(event_pb2.Event(step=first, wall_time=time.time(), session_log=start))
 
     def write(self, point: Point) -> None:
-        for name, value in point.figures.items():
-            self._writer.add_scalar(name, value, point.version, walltime=point.unix_s)
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in point.figures.items()]
+        summary = self._summary(value=values)
+        self._file.write_event(self._event(step=point.version, wall_time=point.unix_s, summary=summary))
 
     def flush(self) -> None:
-        self._writer.flush()
+        self._file.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()
 
 
 @contextmanager

@@ -103,10 +103,15 @@ class Daemon:
 
     def companion(self, name: str) -> Companion:
         """How a process beside the run is, once it has said so."""
-        self.wait_until(lambda: read_companion(self.paths, name) is not None, f"a word of {name}")
-        companion = read_companion(self.paths, name)
-        assert companion is not None
-        return companion
+        said: list[Companion] = []
+
+        def has_said() -> bool:
+            companion = read_companion(self.paths, name)
+            said.extend([companion] if companion is not None else [])
+            return bool(said)
+
+        self.wait_until(has_said, f"a word of {name}")
+        return said[0]
 
     def assert_sound(self) -> None:
         assert check(self.paths, load_config(self.paths.config), full=True) == []

@@ -111,6 +111,9 @@ def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: Worl
         (world.paths.logs / "web.stderr").write_text("Traceback\nthe token file is open to others\n")
         world.started[-1].returncode = 1
         world.beside.look()
+        down = read_companion(world.paths, "web")
+        assert down is not None
+        assert "the token file is open" in down.text
         count, waited_s = len(world.started), 0.0
         while len(world.started) == count:
             world.look_after(0.5)

@@ -9,38 +9,14 @@ from dart.errors import UnavailableError
 from dart.preflight import missing_trackers, require_installation
 from dart.tracking.points import Point
 from dart.tracking.writers import TensorBoard, WeightsAndBiases
+from tests.event_files import scalars
 
 
 def told(version: int, loss: float = 0.5) -> Point:
     return Point(version=version, unix_s=1000.0 + version, figures={"update/loss": loss})
 
 
-def scalars(folder: Path) -> list[tuple[int, float, float]]:
-    """Step, time and value of the loss as TensorBoard itself reads them, purges included."""
-    found: dict[int, tuple[float, float]] = {}
-    for file in sorted(folder.glob("events.out.tfevents.*")):
-        for event in events_of(file):
-            if event.HasField("session_log"):
-                found = {step: value for step, value in found.items() if step < event.step}
-            for value in event.summary.value:
-                assert event.step not in found, f"step {event.step} is there twice"
-                found[event.step] = event.wall_time, value.simple_value
-    return [(step, *found[step]) for step in sorted(found)]
-
-
-def events_of(file: Path):  # type: ignore[no-untyped-def]
-    """Records of an event file: length (8 bytes), its checksum (4), content, its checksum (4)."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    content = file.read_bytes()
-    while content:
-        length = int.from_bytes(content[:8], "little")
-        yield Event.FromString(content[12 : 12 + length])
-        content = content[16 + length :]
-
-
 def test_tensorboard_has_each_point_once_also_after_a_writer_that_was_killed(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX", reason="pip install 'dartrl[tracking]'")
     killed = TensorBoard(tmp_path, first=1)
     for version in (1, 2, 3):
         killed.write(told(version, loss=float(version)))
@@ -52,7 +28,12 @@ def test_tensorboard_has_each_point_once_also_after_a_writer_that_was_killed(tmp
     again.close()
     killed.close()
 
-    assert scalars(tmp_path) == [(1, 1001.0, 1.0), (2, 1002.0, 2.0), (3, 1003.0, 30.0), (4, 1004.0, 0.5)]
+    assert scalars(tmp_path, "update/loss") == {
+        1: (1001.0, 1.0),
+        2: (1002.0, 2.0),
+        3: (1003.0, 30.0),
+        4: (1004.0, 0.5),
+    }
 
 
 def test_weights_and_biases_keeps_an_offline_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
