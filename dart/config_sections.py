@@ -424,6 +424,10 @@ class Training(Section):
     """Training an adapter instead of every weight."""
     threads: Count = 1
     """CPU threads of the trainer."""
+    update_deadline_s: Seconds = 300.0
+    """Longest an update may take; a trainer that takes longer is ended and started again."""
+    checkpoint_deadline_s: Seconds = 120.0
+    """Longest a checkpoint may take to be written."""
     learner: Literal["grpo", "modelled"] = "grpo"
     """What makes an update; `modelled` only waits as long as one would (`[modelled]`)."""
     checkpoints_kept: Count = 3

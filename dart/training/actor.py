@@ -39,8 +39,6 @@ from dart.training.refusal import (
 from dart.training.staleness import staleness_figures, staleness_of
 from dart.types import Group
 
-UPDATE_DEADLINE_S = 300.0
-CHECKPOINT_DEADLINE_S = 120.0
 PAUSE_S = 0.2
 
 
@@ -134,7 +132,7 @@ class TrainerActor(Actor):
                     report = await self.in_thread(
                         lambda: self._learner.update(groups, self.identity.run_dir / "blobs"),
                         name="update",
-                        deadline_s=UPDATE_DEADLINE_S,
+                        deadline_s=self._config.training.update_deadline_s,
                     )
             except REFUSED as error:
                 if is_worth_another_try(error, tries):
@@ -171,7 +169,9 @@ class TrainerActor(Actor):
 
     async def _save(self) -> Path:
         return await self.in_thread(
-            lambda: self._learner.save(self._checkpoints), name="checkpoint", deadline_s=CHECKPOINT_DEADLINE_S
+            lambda: self._learner.save(self._checkpoints),
+            name="checkpoint",
+            deadline_s=self._config.training.checkpoint_deadline_s,
         )
 
     async def _commit(self, batch: m.BatchLease, folder: Path, metrics: dict[str, float]) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,3 +170,30 @@ def test_a_model_of_another_kind_is_named(tiny_qwen: Path, tmp_path: Path) -> No
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="names no model_type"):
         load(tmp_path)
+
+
+def tiny_qwen2_vl(tiny_qwen: Path, folder: Path) -> Path:
+    """The same files around a model with the layout of Qwen2-VL."""
+    from transformers import AutoConfig, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    shutil.copytree(tiny_qwen, folder)
+    newer = AutoConfig.from_pretrained(tiny_qwen)
+    text = {key: value for key, value in newer.text_config.to_dict().items() if key != "model_type"}
+    vision = {"depth": 1, "embed_dim": 64, "hidden_size": text["hidden_size"], "num_heads": 2, "mlp_ratio": 2}
+    names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    ids = {name: getattr(newer, name) for name in names}
+    torch.manual_seed(0)
+    model = Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=text, vision_config=vision, **ids))
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_the_layout_of_qwen2_vl_is_a_policy_too(tiny_qwen: Path, tmp_path: Path) -> None:
+    older = tiny_qwen2_vl(tiny_qwen, tmp_path / "qwen2-vl")
+    asked = [request(tmp_path, 0), request(tmp_path, 3)]
+    made = TransformersEngine(older, 0, seed=1, reading=READING).generate(asked)
+    steps = [recorded(one, answer) for one, answer in zip(asked, made, strict=True)]
+    with torch.no_grad():
+        scored = load(older, READING).score(steps, screens_of(tmp_path, asked, older), 1.0)
+    for row, step in enumerate(steps):
+        assert step.logprobs == pytest.approx(scored.logprobs[row, : len(step.token_ids)].tolist(), abs=2e-4)

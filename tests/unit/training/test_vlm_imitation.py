@@ -1,0 +1,72 @@
+"""A vision-language policy learns to answer as demonstrations do."""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from dart.policy.load import Holding
+from dart.rollout.engine import TransformersEngine
+from dart.training.demonstrations import screenshot_path
+from dart.training.imitation import ImitationConfig, imitate_folder
+from dart.types import GenerateRequest
+
+PLACES = {"left": (40, 60), "right": (120, 150)}
+"""Where the red box is on the two screens."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def demonstrated(folder: Path) -> dict[str, str]:
+    """Writes demonstrations of a click on each box; the action by the screenshot's sha256."""
+    (folder / "screenshots").mkdir(parents=True)
+    answers: dict[str, str] = {}
+    lines: list[str] = []
+    for seed, (x, y) in enumerate(PLACES.values()):
+        screen = Image.new("RGB", (160, 210), "white")
+        ImageDraw.Draw(screen).rectangle((x - 12, y - 10, x + 12, y + 10), fill="red")
+        png = io.BytesIO()
+        screen.save(png, "PNG")
+        sha256 = hashlib.sha256(png.getvalue()).hexdigest()
+        screenshot_path(folder, sha256).write_bytes(png.getvalue())
+        answers[sha256] = f"click(start_box='({x},{y})')"
+        step = {"screenshot_sha256": sha256, "action": answers[sha256]}
+        task = {"task_id": "boxes", "seed": seed, "instruction": "Click the box.", "reward": 1.0}
+        lines.append(json.dumps({**task, "steps": [step]}))
+    (folder / "demonstrations.jsonl").write_text("\n".join(lines))
+    return answers
+
+
+def greedy_answers(policy: Path, folder: Path, answers: dict[str, str]) -> list[str]:
+    asked = [
+        GenerateRequest(
+            screenshot_path=str(screenshot_path(folder, sha256)),
+            screenshot_sha256=sha256,
+            instruction="Click the box.",
+            history=(),
+            temperature=0.0,
+        )
+        for sha256 in answers
+    ]
+    return [made.answer for made in TransformersEngine(policy, 0).generate(asked)]
+
+
+def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_path: Path) -> None:
+    folder, said = tmp_path / "demonstrations", list[str]()
+    answers = demonstrated(folder)
+    config = ImitationConfig(updates=40, batch=2, lr=4e-3, warmup_updates=5)
+    loss = imitate_folder(folder, tiny_qwen, tmp_path / "out", config, Holding(is_trained=True), said.append)
+    assert loss < 0.2
+    assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())
+    assert said[0] == "imitating 2 steps of 2 episodes"
