@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
-
 from dart.config_sections import OSWorld
 from dart.environments.actions import Action, Wait, format_action
 from dart.environments.faults import (
@@ -210,24 +208,23 @@ class OSWorldEnvironment:
         return self._lent, self._guest
 
     async def _ready(self, guest: Guest, left_s: LeftS, *, wants_window: bool, tries: bool = True) -> None:
-        """Until there is a picture, a window manager and a focus. Raises NotReady with what is missing."""
+        """Until there is a picture, a window manager and a focus.
+
+        Raises what was wrong the last time: NotReady with what is missing, or how the guest answered.
+        """
         deadline_s = left_s()
-
-        def is_over(_: RetryCallState) -> bool:
-            return not tries or left_s() <= ASK_EVERY_S
-
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((MachineDied, MachineHung, CallFailed, CorruptFrame, NotReady)),
-            stop=is_over,
-            wait=wait_fixed(ASK_EVERY_S),
-            reraise=True,
-        ):
-            with attempt:
-                await guest.screenshot(deadline_s=min(ANSWERS_WITHIN_S, left_s()))
-                seen = await look(guest, deadline_s=min(ANSWERS_WITHIN_S, left_s()))
-                missing = seen.missing(wants_window)
-                if missing:
-                    raise NotReady(guest.name, missing, deadline_s)
+        while True:
+            within_s = min(ANSWERS_WITHIN_S, left_s())
+            try:
+                await guest.screenshot(deadline_s=within_s)
+                missing = (await look(guest, deadline_s=within_s)).missing(wants_window)
+                if not missing:
+                    return
+                raise NotReady(guest.name, missing, deadline_s)
+            except (MachineDied, MachineHung, CallFailed, CorruptFrame, NotReady):
+                if not tries or left_s() <= 2 * ASK_EVERY_S:
+                    raise
+            await asyncio.sleep(ASK_EVERY_S)
 
     def _refuse_dirty(self, guest: Guest, seen: Look) -> None:
         assert self._clean is not None
@@ -285,7 +282,7 @@ class OSWorldEnvironment:
         told = await episode.guest.python(
             "import pyautogui; print(*pyautogui.position())", deadline_s=left_s()
         )
-        x, _, y = told.output.strip().partition(" ")
+        x, _, y = told.last_line.partition(" ")
         await episode.guest.python(MOVES_POINTER.format(to=CORNERS[0]), deadline_s=left_s())
         moved = await self._picture(episode, left_s)
         await episode.guest.python(MOVES_POINTER.format(to=CORNERS[1].format(x=x, y=y)), deadline_s=left_s())

@@ -47,6 +47,11 @@ class Executed:
     error: str
     returncode: int
 
+    @property
+    def last_line(self) -> str:
+        """Of the output: python-xlib prints its warnings before what a program says."""
+        return self.output.rstrip().rpartition("\n")[2]
+
 
 class Guest:
     """A client of one guest server. One call at a time: the server keeps one screenshot file for all."""

@@ -47,7 +47,7 @@ for id in (get(root, "_NET_CLIENT_LIST") or []):
     window = d.create_resource_object("window", id)
     pid = get(window, "_NET_WM_PID")
     pid = int(pid[0]) if pid is not None else 0
-    windows.append({"id": int(id), "title": text(get(window, "_NET_WM_NAME")), "pid": pid,
+    windows.append({"id": int(id), "title": text(get(window, "_NET_WM_NAME") or get(window, "WM_NAME")), "pid": pid,
                     "state": state(pid) if pid else ""})
 active = get(root, "_NET_ACTIVE_WINDOW")
 focus = d.get_input_focus().focus
@@ -77,7 +77,8 @@ with open(os.path.expanduser("~/of the last episode.txt"), "w") as file:
     file.write("left behind")
 """,
     "popup": """
-subprocess.Popen([sys.executable, "-c", POPUP], start_new_session=True)
+nowhere = subprocess.DEVNULL
+subprocess.Popen([sys.executable, "-c", POPUP], stdout=nowhere, stderr=nowhere, start_new_session=True)
 time.sleep(1.0)
 """,
 }
@@ -156,7 +157,7 @@ async def look(guest: Guest, *, deadline_s: float) -> Look:
     """Look into the guest."""
     ended = await guest.python(LOOK, deadline_s=deadline_s)
     try:
-        found = json.loads(ended.output)
+        found = json.loads(ended.last_line)
         return Look(
             manager=found["manager"] or "",
             windows=tuple(found["windows"]),

@@ -91,7 +91,7 @@ class FakeDesktop:
         if "python_fails" in self.faults:
             return "", "ModuleNotFoundError: No module named 'pyautogui'", 1
         if code == LOOK:
-            return json.dumps(self.look()), "", 0
+            return f"Xlib.xauth: warning, no xauthority details available\n{json.dumps(self.look())}\n", "", 0
         printed = io.StringIO()
         with self._as_guest(), contextlib.redirect_stdout(printed):
             try:
