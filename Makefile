@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup desktop test-desktop train test check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-desktop bench-desktops train test check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -15,7 +15,10 @@ desktop: setup ## what local desktops need: an X server, a sandbox, real applica
 	@scripts/setup-desktop.sh
 
 test-desktop: desktop ## the tests of local desktops and of OSWorld's protocol, with real applications
-	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+	$(BIN)/python -m pytest tests/fault/test_desktop.py tests/fault/test_osworld_local.py tests/unit/environments/desktop tests/unit/environments/osworld $(ARGS)
+
+bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="--minutes 3 --desktops 3" and others
+	$(BIN)/python -m benchmarks.desktops $(ARGS)
 
 train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file and run directory
 	$(BIN)/dartrl train $(CONFIG) --run-dir $(RUN)

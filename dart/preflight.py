@@ -5,11 +5,13 @@ Nothing heavy is imported to find out.
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from dart.config import Config
+from dart.config_sections import OSWorld
 from dart.environments.desktop.installed import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
@@ -50,6 +52,8 @@ def missing_browser(config: Config) -> Iterator[str]:
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))
         return
+    if config.environments.kind == "osworld":
+        yield from _missing_machines(config.environments.osworld)
     if config.environments.kind != "miniwob":
         return
     executable = config.environments.executable or CHROMIUM
@@ -59,6 +63,23 @@ def missing_browser(config: Config) -> Iterator[str]:
         miniwob_html_dir()
     except PagesMissing as error:
         yield str(error)
+
+
+def _missing_machines(osworld: OSWorld) -> Iterator[str]:
+    """The tasks, and what the provider of machines needs on this computer."""
+    if not osworld.tasks.exists():
+        yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
+    match osworld.provider:
+        case "docker":
+            if shutil.which(osworld.docker.program) is None:
+                yield f"no program {osworld.docker.program}: install docker, or choose another provider"
+            if not osworld.docker.disk.exists():
+                yield f"no disk image {osworld.docker.disk}: set environments.osworld.docker.disk"
+        case "pool" if not os.environ.get(osworld.pool.token_variable):
+            yield f"the variable {osworld.pool.token_variable} is empty: it has to hold the pool's token"
+        case "local":
+            if missing := missing_for_desktops(applications=False):
+                yield str(DesktopMissing(missing))
 
 
 def missing_policy(config: Config) -> Iterator[str]:

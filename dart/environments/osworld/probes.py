@@ -47,8 +47,8 @@ for id in (get(root, "_NET_CLIENT_LIST") or []):
     window = d.create_resource_object("window", id)
     pid = get(window, "_NET_WM_PID")
     pid = int(pid[0]) if pid is not None else 0
-    windows.append({"id": int(id), "title": text(get(window, "_NET_WM_NAME") or get(window, "WM_NAME")), "pid": pid,
-                    "state": state(pid) if pid else ""})
+    title = text(get(window, "_NET_WM_NAME") or get(window, "WM_NAME"))
+    windows.append({"id": int(id), "title": title, "pid": pid, "state": state(pid) if pid else ""})
 active = get(root, "_NET_ACTIVE_WINDOW")
 focus = d.get_input_focus().focus
 home, files = os.path.expanduser("~"), {}

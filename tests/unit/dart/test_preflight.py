@@ -100,3 +100,32 @@ def test_a_modelled_run_needs_neither_browser_nor_policy(tmp_path: Path) -> None
     )
 
     assert [*missing_browser(modelled), *missing_policy(modelled)] == []
+
+
+OSWORLD = ("environments.kind=osworld", "environments.count=1")
+
+
+def test_machines_need_their_tasks_and_their_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
+    pool = load_config(None, [*OSWORLD, "environments.osworld.provider=pool", 'tasks.train=["osworld/os/x"]'])
+    docker = load_config(
+        None,
+        [
+            *OSWORLD,
+            'tasks.train=["osworld/os/x"]',
+            "environments.osworld.provider=docker",
+            "environments.osworld.docker.program=/no/docker",
+        ],
+    )
+    tasks, token = missing_browser(pool)
+    assert "no tasks in evaluation_examples/examples" in tasks
+    assert "DARTRL_POOL_TOKEN is empty" in token
+    assert any("no program /no/docker" in message for message in missing_browser(docker))
+    assert any("no disk image Ubuntu.qcow2" in message for message in missing_browser(docker))
+
+
+def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "missing_for_desktops", lambda: ["Xvfb (Debian package xvfb)"])
+    config = load_config(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
+    (message,) = missing_browser(config)
+    assert "Xvfb (Debian package xvfb): run `make desktop`" in message

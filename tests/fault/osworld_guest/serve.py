@@ -1,0 +1,34 @@
+"""The tests' guest server, with a real desktop behind it: what `provider = "local"` starts in its sandbox."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mss
+import mss.tools
+import uvicorn
+
+from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+
+
+class RealDesktop(FakeDesktop):
+    """Commands, programs and applications run; pictures are of the screen, with the pointer."""
+
+    def screenshot(self) -> bytes:
+        with mss.MSS(with_cursor=True) as camera:
+            shot = camera.grab(camera.monitors[0])
+            return bytes(mss.tools.to_png(shot.rgb, shot.size, level=1) or b"")
+
+    def command(self, command: Any, shell: bool) -> tuple[str, str, int]:
+        ended = subprocess.run(command, shell=shell, capture_output=True, text=True, timeout=120)
+        return ended.stdout, ended.stderr, ended.returncode
+
+    def add_window(self, title: str, *, active: bool = True, state: str = "S") -> None:
+        subprocess.Popen(self.launched[-1])
+
+
+if __name__ == "__main__":
+    desktop = RealDesktop(Path(os.environ["HOME"]))
+    uvicorn.run(guest_server(desktop), host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")

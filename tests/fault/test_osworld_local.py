@@ -1,0 +1,130 @@
+"""The OSWorld adapter on a real desktop: the tests' guest server in a sandbox, started by the local provider.
+
+They need what `make desktop` installs; `make test-desktop` runs them.
+"""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dart.config_sections import OSWorld, OSWorldLocal
+from dart.environments.actions import Hotkey, Type
+from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.faults import (
+    ApplicationDied,
+    DirtyStart,
+    EnvironmentFault,
+    NotReady,
+    WindowManagerDied,
+)
+from dart.environments.injected import Injected
+from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
+from dart.environments.wire import Wire
+
+_MISSING = missing_for_desktops()
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
+
+REPOSITORY = Path(__file__).parents[2]
+GUEST = REPOSITORY / "tests" / "fault" / "osworld_guest"
+DEADLINE_S = 90.0
+TASK = "osworld/os/notes"
+NOTES = {
+    "id": "notes",
+    "snapshot": "init_state",
+    "instruction": "Write the line into notes.txt and save it.",
+    "config": [
+        {"type": "execute", "parameters": {"command": "printf '' > ~/notes.txt", "shell": True}},
+        {
+            "type": "launch",
+            "parameters": {"command": ["mousepad", "--disable-server", "/home/user/notes.txt"]},
+        },
+    ],
+    "evaluator": {
+        "func": "check_include_exclude",
+        "result": {"type": "vm_command_line", "command": "cat ~/notes.txt", "shell": True},
+        "expected": {"type": "rule", "rules": {"include": ["hello <b>"], "exclude": []}},
+    },
+}
+
+
+@pytest.fixture
+async def environment(tmp_path: Path) -> AsyncIterator[OSWorldEnvironment]:
+    tasks = tmp_path / "examples" / "os"
+    tasks.mkdir(parents=True)
+    (tasks / "notes.json").write_text(json.dumps(NOTES))
+    packages = [Path(path) for path in sys.path if path.endswith("-packages")]
+    python_path = ":".join(map(str, [GUEST, REPOSITORY, *packages]))
+    serve = f'PATH={sys.prefix}/bin:$PATH PYTHONPATH={python_path} exec python {GUEST}/serve.py "$0"'
+    settings = OSWorld(
+        tasks=tasks.parent,
+        cache=tmp_path / "cache",
+        provider="local",
+        width=1024,
+        height=768,
+        pause_s=0.3,
+        local=OSWorldLocal(
+            server=("sh", "-c", serve, "{port}"),
+            readable=(REPOSITORY / "dart", REPOSITORY / "tests", *packages),
+        ),
+    )
+    made = make_osworld("env-000", tmp_path / "scratch", tmp_path, settings)
+    yield made
+    await made.close()
+
+
+async def test_a_task_is_set_up_played_and_scored_on_a_real_desktop(environment: OSWorldEnvironment) -> None:
+    seen = await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
+    assert (seen.width, seen.height) == (1024, 768)
+    for action in (Type("hello <b>\n"), Hotkey(("ctrl", "s"))):
+        await environment.step(action, deadline_s=DEADLINE_S)
+        await environment.observe(deadline_s=DEADLINE_S)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    again = await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    assert again.instruction == seen.instruction
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [(Injected.DEAD_APPLICATION, ApplicationDied), (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied)],
+)
+async def test_what_no_picture_shows_is_found(
+    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault]
+) -> None:
+    await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
+    await environment.disturb(kind)
+    with pytest.raises(fault):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "says"),
+    [
+        (Injected.READY_TOO_EARLY, NotReady, "no window manager"),
+        (Injected.DIRTY_RESET, DirtyStart, r"of the last episode\.txt"),
+        (Injected.POPUP, DirtyStart, "Software Updater"),
+    ],
+)
+async def test_a_machine_that_is_not_ready_or_not_clean_is_not_used(
+    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str
+) -> None:
+    class DisturbedWire(Wire):
+        async def started(self) -> None:
+            await environment.disturb(kind)
+
+    environment.wire = DisturbedWire()
+    with pytest.raises(fault, match=says):
+        await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
+
+
+async def test_a_sandbox_that_is_given_back_is_gone(environment: OSWorldEnvironment) -> None:
+    await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
+    below = psutil.Process().children(recursive=True)
+    assert any(process.name() == "Xvfb" for process in below)
+    await environment.close()
+    _, alive = psutil.wait_procs(below, timeout=10.0)
+    assert not alive
