@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup desktop test-desktop bench-desktops train test check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-desktop bench-desktops train test test-vllm check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file 
 
 test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-vllm: ## vLLM for real, in an environment of its own (4 GB), with figures; says so where it cannot run
+	@scripts/setup-vllm.sh || [ $$? = 77 ]
+	@test ! -x .venv-vllm/bin/python || .venv-vllm/bin/python -m pytest -W default tests/vllm $(ARGS)
+	@test ! -x .venv-vllm/bin/python || .venv-vllm/bin/python -m benchmarks.vllm_engine
 
 check: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

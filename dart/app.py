@@ -68,6 +68,7 @@ LAST_UPDATE_S = 20.0
 
 ENGINE_MODULES = {
     "transformers": "dart.rollout.engine",
+    "vllm": "dart.rollout.vllm_engine",
     "modelled": "dart.modelled.engine",
     "oracle": "dart.modelled.oracle",
 }

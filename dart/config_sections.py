@@ -230,12 +230,34 @@ class Environments(Section):
     """Desktops in virtual machines."""
 
 
+class Vllm(Section):
+    """The vLLM engine of each rollout actor (`rollout.engine = "vllm"`)."""
+
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Type of the weights and of the arithmetic."""
+    max_tokens: Count = 8192
+    """Most tokens of a prompt, its images included, and its answer together."""
+    memory: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of a GPU's memory for weights and caches."""
+    cpu_cache_gib: Annotated[float, Field(gt=0)] = 1.0
+    """Memory of the key-value cache where there is no GPU, in GiB."""
+    tensor_parallel: Count = 1
+    """GPUs of one engine."""
+    eager: bool = False
+    """Whether nothing is compiled before the first answer: a quicker start, slower answers. Without a GPU
+    nothing ever is."""
+    health_every_s: Seconds = 10.0
+    """An engine that answered nobody for this long is asked for one token."""
+    health_deadline_s: Seconds = 20.0
+    """Longest one token may take; an engine that takes longer is ended and started again."""
+
+
 class Rollout(Section):
     """The engines that answer for the policy."""
 
     count: Count = 1
     """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers", "modelled", "oracle"] = "transformers"
+    engine: Literal["transformers", "vllm", "modelled", "oracle"] = "transformers"
     """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`), `oracle` waits
     so too and answers with the scripted solutions of the tasks of local desktops."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
@@ -243,14 +265,17 @@ class Rollout(Section):
     sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
     """One at a time means at most this share of the engines at a time, and at least one."""
     weight_update: Literal["swap", "drain"] = "swap"
-    """swap: weights change between two batches of an engine, waiting requests are answered by the new ones;
-    drain: an engine takes no requests and answers those it has before its weights change."""
+    """swap: weights change between two batches of an engine (vLLM: in the middle of answers), waiting
+    requests are answered by the new ones; drain: an engine takes no requests and answers those it has before
+    its weights change."""
     max_batch: Count = 8
-    """Most requests an engine answers in one forward pass."""
+    """Most requests an engine answers in one forward pass; vLLM takes each as soon as there is room."""
     threads: Count = 1
     """CPU threads of each engine."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature while training."""
+    vllm: Vllm = Vllm()
+    """What only vLLM needs."""
 
 
 class Context(Section):

@@ -25,11 +25,16 @@ Check = Callable[[Config], Iterator[str]]
 """Finds what is missing: one message with its remedy for each thing."""
 
 
-def missing_packages(_: Config) -> Iterator[str]:
+def missing_packages(config: Config) -> Iterator[str]:
     """The libraries that compute."""
     absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
     if absent:
         yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
+    if config.rollout.engine == "vllm" and find_spec("vllm") is None:
+        yield (
+            "not installed: vllm, which rollout.engine = 'vllm' needs; with a GPU pip install 'dartrl[vllm]',"
+            " without one scripts/setup-vllm.sh; or --set rollout.engine=transformers"
+        )
 
 
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}

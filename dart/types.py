@@ -182,6 +182,15 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Which tokens of an answer one policy version sampled."""
+
+    version: int
+    end: int
+    """Index after the last of these tokens; the first follows the span before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """What the policy answered, with everything training needs of it."""
 
@@ -191,5 +200,8 @@ class Generation:
     entropies: tuple[float, ...]
     answer: str
     policy_version: int
+    """The oldest version that sampled a token of it."""
+    spans: tuple[VersionSpan, ...] = ()
+    """Which version sampled which tokens, in order; empty when policy_version sampled them all."""
     images: tuple[PromptImage, ...] = ()
     """See `Step.images`."""

@@ -1,9 +1,12 @@
 """The rollout actor: one engine, one policy version, requests batched as they come.
 
+An engine that batches by itself (`ConcurrentEngine`) gets each request as soon as there is room; then answers
+are under way while it loads, and it has to show again and again that it is alive.
+
 Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync)
 Tells      the store how busy it was
 Waits for  its own worker thread, which runs the engine; the mailbox stays answerable meanwhile
-Dies when  a generate or a load overruns its deadline, or the engine fails
+Dies when  a generate or a load overruns its deadline, or the engine fails: a process of it ended, it hangs
 On restart it serves the newest committed version (invariant stale-gate); requests it held are asked again
 """
 
@@ -22,7 +25,8 @@ from dart.errors import DartError
 from dart.observe.emit import emit
 from dart.observe.load import LOAD, LoadMeter
 from dart.rollout.probe import probe_request
-from dart.rollout.protocol import Engine
+from dart.rollout.protocol import ConcurrentEngine, Engine
+from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
 from dart.store.records import Version
 from dart.types import GenerateRequest
@@ -35,6 +39,9 @@ HOLD_DEADLINE_S = 120.0
 
 GATE_LOOK_S = 0.2
 """How often it is looked up which version is required."""
+
+ENGINE_LOOK_S = 0.5
+"""How often it is looked whether the processes of an engine are there."""
 
 RETRY_S = 1.0
 """Until a checkpoint that could not be read at the start is looked for again."""
@@ -69,12 +76,20 @@ class RolloutActor(Actor):
         self._required = -1
         self._probe = probe_request(self.identity.run_dir / "blobs")
         self._engine = await self._first_engine()
+        self._batching = self._engine if isinstance(self._engine, ConcurrentEngine) else None
+        """The engine, when it batches by itself."""
+        self._answers = 0
         self._prove()
         self.every(GATE_LOOK_S, self._mind_the_gate)
         self.every(self._config.observe.load_every_s, self._record_load)
+        if self._batching is not None:
+            self.every(ENGINE_LOOK_S, self._batching.look)
+            self.run(self._stay_healthy())
 
     def on_stop(self) -> None:
         self._record_load()
+        if self._batching is not None:
+            self._batching.close()
 
     # ---- requests ----
 
@@ -96,9 +111,18 @@ class RolloutActor(Actor):
 
     def _serve_if_due(self) -> None:
         self._publish()
-        if self._queue and not self._is_serving and self._may_serve():
+        if self._batching is not None:
+            self._hand_over()
+        elif self._queue and not self._is_serving and self._may_serve():
             self._is_serving = True
             self.run(self._serve())
+
+    def _hand_over(self) -> None:
+        """To an engine that batches by itself: each request by itself, as soon as there is room."""
+        while self._queue and self._may_serve() and len(self._under_way) < self._config.rollout.max_batch:
+            waiting = self._queue.popleft()
+            self._under_way.append(waiting)
+            self.run(self._answer([waiting]))
 
     async def _serve(self) -> None:
         while self._queue and self._may_serve():
@@ -116,19 +140,34 @@ class RolloutActor(Actor):
 
     async def _answer_batch(self) -> None:
         size = min(len(self._queue), self._config.rollout.max_batch)
-        self._under_way = batch = [self._queue.popleft() for _ in range(size)]
-        self._show_busy(size)
+        self._under_way = [self._queue.popleft() for _ in range(size)]
+        await self._answer(list(self._under_way))
+
+    async def _answer(self, batch: list[Waiting]) -> None:
+        self._show_busy()
         answers = await self.in_thread(
             lambda: self._engine.generate([request for request, _ in batch]),
             name="generate",
             deadline_s=GENERATE_DEADLINE_S,
         )
-        self._under_way = []
-        self._show_busy(0)
-        self._meter.add("requests", size)
+        self._under_way = [waiting for waiting in self._under_way if waiting not in batch]
+        self._show_busy()
+        self._answers += len(batch)
+        self._meter.add("requests", len(batch))
         self._meter.add("tokens", sum(len(answer.token_ids) for answer in answers))
         for (_, completion), answer in zip(batch, answers, strict=True):
             completion.succeed(answer)
+        self._serve_if_due()
+
+    async def _stay_healthy(self) -> None:
+        """An engine that answered nobody lately has to give one token; one that cannot ends this actor."""
+        settings = self._config.rollout.vllm
+        while not self.is_stopping:
+            before = self._answers
+            await self.sleep(settings.health_every_s)
+            if self._answers == before:
+                async with self._engine_lock:  # no token comes while weights change
+                    await self.in_thread(self._prove, name="health", deadline_s=GENERATE_DEADLINE_S)
 
     # ---- versions ----
 
@@ -190,7 +229,10 @@ class RolloutActor(Actor):
 
     def _prove(self) -> None:
         """A real answer at the engine's version; one that cannot give it must not come into routing."""
-        served = self._engine.generate([self._probe])[0].policy_version
+        if self._batching is not None:
+            served = self._batching.prove()
+        else:
+            served = self._engine.generate([self._probe])[0].policy_version
         if served != self._engine.version:
             raise RuntimeError(
                 f"{self.identity.name!r} answers with version {served}, version {self._engine.version} "
@@ -248,8 +290,9 @@ class RolloutActor(Actor):
 
     # ---- what is shown ----
 
-    def _show_busy(self, requests: int) -> None:
+    def _show_busy(self) -> None:
         """Of the engine: what waits while it loads or holds does not make it busy."""
+        requests = len(self._under_way)
         self._meter.weigh("busy_s", float(requests > 0))
         self._meter.weigh("weighted_s", requests / self._config.rollout.max_batch)
         self._publish()
@@ -291,8 +334,21 @@ class RolloutActor(Actor):
 
             return OracleEngine(folder, version, modelled=self._config.modelled, seed=seed)
         from dart.policy.reading import reading_of
-        from dart.rollout.engine import TransformersEngine
 
         reading = reading_of(self._config.context)
+        if self._config.rollout.engine == "vllm":
+            from dart.rollout.vllm_engine import VllmEngine
+
+            return VllmEngine(
+                folder,
+                version,
+                rollout=self._config.rollout,
+                reading=reading,
+                seed=seed,
+                log=RunPaths(self.identity.run_dir).logs / f"{self.identity.name}.vllm.log",
+                probe=self._probe,
+            )
+        from dart.rollout.engine import TransformersEngine
+
         threads = self._config.rollout.threads
         return TransformersEngine(folder, version, threads=threads, seed=seed, reading=reading)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dart.types import GenerateRequest, Generation
 
@@ -25,4 +25,25 @@ class Engine(Protocol):
         Raises CorruptCheckpoint or CheckpointError when it is not there or not what was written; the old
         policy stays.
         """
+        ...
+
+
+@runtime_checkable
+class ConcurrentEngine(Engine, Protocol):
+    """An engine that batches by itself, in processes of its own.
+
+    `generate` is called from many threads, also while another one calls `load`: then answers that are under
+    way end with the new weights, or are waited for.
+    """
+
+    def prove(self) -> int:
+        """The version that one token was just sampled with; raises EngineWedged when none comes in time."""
+        ...
+
+    def look(self) -> None:
+        """Raises EngineDied when a process of it has ended. Takes microseconds."""
+        ...
+
+    def close(self) -> None:
+        """End its processes."""
         ...

@@ -1,8 +1,9 @@
 """Whether a policy folder is what was written for a version, before an engine takes it over."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpoint
+from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpoint, published_hashes
 
 
 def verify_policy(folder: Path, version: int) -> None:
@@ -16,3 +17,15 @@ def verify_policy(folder: Path, version: int) -> None:
     found = load_checkpoint(folder).state.version
     if version not in (0, found):
         raise CorruptCheckpoint(folder, STATE_FILE, f"version {version}", f"version {found}")
+
+
+def refuse_other_bytes(folder: Path, read: Iterable[Mapping[str, str]]) -> None:
+    """What each worker of an engine read against what the trainer published, both by file name.
+
+    Raises CorruptCheckpoint. A worker may be on a machine where the same path is another file.
+    """
+    published = published_hashes(folder)
+    for hashes in read:
+        for name, found in hashes.items():
+            if found != published.get(name, found):
+                raise CorruptCheckpoint(folder, name, f"sha256 {published[name]}", found)

@@ -114,6 +114,17 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder=folder, state=state)
 
 
+def published_hashes(folder: Path) -> Mapping[str, str]:
+    """The sha256 of every file as the trainer wrote it; empty for a plain folder.
+
+    Raises CorruptCheckpoint.
+    """
+    if not (folder / STATE_FILE).exists():
+        return {}
+    hashes: Mapping[str, str] = _read_state(folder)["sha256"]
+    return hashes
+
+
 def latest_good(parent: Path) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
     """The newest checkpoint that verifies, and what was wrong with the newer ones."""
     refused: list[CorruptCheckpoint] = []

@@ -80,6 +80,16 @@ def test_missing_packages_name_the_extra_that_brings_them(monkeypatch: pytest.Mo
     ]
 
 
+def test_an_engine_that_is_not_installed_is_missed_only_where_it_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "vllm" else object())
+
+    assert list(missing_packages(config_with())) == []
+    [message] = missing_packages(config_with("rollout.engine=vllm"))
+    assert "dartrl[vllm]" in message
+
+
 def test_everything_that_is_missing_is_named_at_once() -> None:
     config = config_with("environments.executable=/no/browser", "training.policy=/no/policy")
 

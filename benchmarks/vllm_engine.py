@@ -1,0 +1,215 @@
+"""The vLLM engine on this machine, with a tiny checkpoint: parity, throughput, updates under load, recovery.
+
+    make test-vllm                       # sets up the environment for it, tests, then measures
+    python -m benchmarks.vllm_engine     # in an environment that has vLLM
+
+parity       log-probs and entropies as the engine recorded them beside transformers in float32
+throughput   answers with one screenshot each, by how many are under way
+update       new weights while eight answers are under way all the time: pause and load, requests lost
+recovery     from a SIGKILL of the rollout actor, or of its worker, to the next answer
+
+Writes RESULTS/vllm.json. Ends with 1 when a log-prob is off by more than its bound or a request is lost.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.actors import machine
+from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, rollout_child, scores
+from dart import messages as m
+from dart.rollout.vllm_engine import VllmEngine
+from dart.types import GenerateRequest
+from tests.fault.actors_under_test import Running, eventually, pool, started
+
+RESULTS = Path(__file__).parent / "results"
+
+BOUNDS_NATS = {"float32": 1e-3, "bfloat16": 0.05}
+"""Most mean difference of a log-prob from transformers in float32."""
+
+ANSWERS = 64
+IN_FLIGHT = (1, 8)
+LONG_ANSWER = 200
+UPDATES = 5
+NAME = "rollout-0"
+UP_WITHIN_S = 300.0
+
+Figures = dict[str, Any]
+
+
+def parity(made: VllmEngine, checkpoints: Checkpoints, screens: Screens, dtype: str) -> Figures:
+    """64 answers at temperature 1."""
+    requests = [screens.request(seed) for seed in range(ANSWERS)]
+    found = scores(checkpoints.first, requests, made.generate(requests))
+    ratios = (found.expected_logprobs - found.logprobs).exp()
+    return {
+        "dtype": dtype,
+        "tokens": len(found.logprobs),
+        "mean_nats": float(found.differences.mean()),
+        "max_nats": float(found.differences.max()),
+        "k3_nats": found.k3,
+        "ratio_min": float(ratios.min()),
+        "ratio_max": float(ratios.max()),
+        "entropy_max_nats": float((found.entropies - found.expected_entropies).abs().max()),
+        "bound_mean_nats": BOUNDS_NATS[dtype],
+    }
+
+
+def throughput(made: VllmEngine, screens: Screens, in_flight: int) -> Figures:
+    """Fresh screenshots, so that nothing of an answer is in a cache."""
+    requests = [screens.request(1000 * in_flight + seed) for seed in range(8 * in_flight)]
+    with ThreadPoolExecutor(in_flight) as threads:
+        began_s = time.perf_counter()
+        answers = list(threads.map(lambda request: made.generate([request])[0], requests))
+        took_s = time.perf_counter() - began_s
+    return {
+        "in_flight": in_flight,
+        "answers_per_s": len(answers) / took_s,
+        "tokens_per_s": sum(len(answer.token_ids) for answer in answers) / took_s,
+    }
+
+
+def update_under_load(made: VllmEngine, checkpoints: Checkpoints, screens: Screens) -> Figures:
+    """Eight askers without a pause, five versions one after the other."""
+    folders = [checkpoints.publish(version) for version in range(1, UPDATES + 1)]
+    is_over = False
+    asked = 0
+
+    def ask(seed: int) -> list[tuple[float, int]]:
+        nonlocal asked
+        found = []
+        while not is_over:
+            asked += 1
+            began_s = time.perf_counter()
+            [answer] = made.generate([screens.request(seed)])
+            found.append((time.perf_counter() - began_s, len(answer.spans)))
+        return found
+
+    with ThreadPoolExecutor(max(IN_FLIGHT)) as threads:
+        askers = [threads.submit(ask, 5000 + number) for number in range(max(IN_FLIGHT))]
+        loads_s = []
+        for version, folder in enumerate(folders, start=1):
+            time.sleep(1.0)
+            began_s = time.perf_counter()
+            made.load(folder, version)
+            loads_s.append(time.perf_counter() - began_s)
+        time.sleep(1.0)
+        is_over = True
+        answered = [answer for asker in askers for answer in asker.result()]
+    return {
+        "updates": UPDATES,
+        "requests": asked,
+        "lost": asked - len(answered),
+        "of_several_versions": sum(spans > 1 for _, spans in answered),
+        "load_ms_median": sorted(loads_s)[UPDATES // 2] * 1000,
+        "load_ms_max": max(loads_s) * 1000,
+        "slowest_answer_s": max(took_s for took_s, _ in answered),
+    }
+
+
+def recovery(folder: Path, checkpoints: Checkpoints, screens: Screens) -> list[Figures]:
+    """A rollout actor below its supervisor: killed, then its worker."""
+    child = rollout_child(config_with(), folder / "record.db", checkpoints.first)
+    with started(pool("rollout_pool", child)) as processes:
+        await_answer(processes, screens, incarnation=1)
+        return [
+            recovered(processes, screens, "rollout actor", lambda: processes.kill(NAME)),
+            recovered(processes, screens, "vLLM worker", lambda: kill_worker(processes)),
+        ]
+
+
+def recovered(processes: Running, screens: Screens, victim: str, kill: Callable[[], Any]) -> Figures:
+    incarnation = processes.row(NAME).incarnation
+    began_s = time.perf_counter()
+    kill()
+    await_answer(processes, screens, incarnation + 1)
+    return {"killed": victim, "back_after_s": time.perf_counter() - began_s}
+
+
+def await_answer(processes: Running, screens: Screens, incarnation: int) -> None:
+    eventually(
+        lambda: processes.row(NAME).incarnation >= incarnation and processes.is_up(NAME),
+        f"{NAME} is up",
+        processes.explain,
+        UP_WITHIN_S,
+    )
+    request: GenerateRequest = screens.request(0)
+    processes.system.ask(NAME, m.Generate(request=request), deadline_s=60.0)
+
+
+def kill_worker(processes: Running) -> None:
+    import psutil
+
+    below = psutil.Process(processes.pid(NAME)).children(recursive=True)
+    next(process for process in below if "VLLM::Worker" in " ".join(process.cmdline())).kill()
+
+
+def measure(folder: Path) -> Figures:
+    """Everything, one after the other."""
+    checkpoints, screens = Checkpoints(folder), Screens(folder / "blobs")
+    parities = []
+    for dtype in ("bfloat16", "float32"):
+        with engine(checkpoints.first, config_with(dtype=dtype)) as made:
+            parities.append(parity(made, checkpoints, screens, dtype))
+            throughputs = [throughput(made, screens, count) for count in IN_FLIGHT]
+    with engine(checkpoints.first, config_with(answer_tokens=LONG_ANSWER)) as made:
+        update = update_under_load(made, checkpoints, screens)
+    return {
+        "machine": machine(),
+        "parity": parities,
+        "throughput": throughputs,
+        "update": [update],
+        "recovery": recovery(folder, checkpoints, screens),
+    }
+
+
+def show(figures: Figures) -> None:
+    """A table for each part."""
+    console = Console()
+    for part in ("parity", "throughput", "update", "recovery"):
+        rows = figures[part]
+        table = Table(*rows[0], title=part)
+        for row in rows:
+            table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()))
+        console.print(table)
+
+
+def problems(figures: Figures) -> list[str]:
+    """What is not as it must be."""
+    off = [
+        f"log-probs in {row['dtype']} are off by {row['mean_nats']:.2g} nats on average, "
+        f"the bound is {row['bound_mean_nats']:g}"
+        for row in figures["parity"]
+        if row["mean_nats"] > row["bound_mean_nats"]
+    ]
+    return off + [
+        f"{row['lost']} requests were lost during updates" for row in figures["update"] if row["lost"]
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="RESULTS")
+    out = parser.parse_args().out
+    with tempfile.TemporaryDirectory(prefix="vllm-") as folder:
+        figures = measure(Path(folder))
+    show(figures)
+    (out / "vllm.json").write_text(json.dumps(figures, indent=1) + "\n")
+    for problem in problems(figures):
+        print(f"vllm_engine: {problem}", file=sys.stderr)
+    return 1 if problems(figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""What tests and measurements of the vLLM engine need: tiny checkpoints, screenshots, an engine, a tree."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dart.config import Config
+from dart.policy.interface import Screen
+from dart.policy.load import load
+from dart.policy.reading import reading_of
+from dart.policy.tiny_qwen import make_tiny_qwen
+from dart.rollout.probe import probe_request
+from dart.rollout.vllm_engine import VllmEngine
+from dart.store.blobs import BlobStore
+from dart.store.store import Store
+from dart.training.checkpoint import CheckpointState, write_checkpoint
+from dart.types import GenerateRequest, Generation, PastStep, Step
+from supervision.child_spec import Backoff, ChildSpec
+
+WIDTH_PX, HEIGHT_PX = 160, 210
+
+NOISE = 0.05
+"""Standard deviation of what a new version's weights differ by: far more than an update, so that it shows."""
+
+ANSWER_TOKENS = 32
+
+
+def config_with(*, answer_tokens: int = ANSWER_TOKENS, dtype: str = "float32", **rollout: Any) -> Config:
+    """A configuration with the vLLM engine. A policy with random weights never ends an answer by itself."""
+    vllm = {"max_tokens": 2048, "cpu_cache_gib": 0.5, "dtype": dtype, "health_every_s": 2.0}
+    vllm |= rollout.pop("vllm", {})
+    return Config.model_validate(
+        {"rollout": {"engine": "vllm", "vllm": vllm} | rollout, "context": {"answer_tokens": answer_tokens}}
+    )
+
+
+class Checkpoints:
+    """Version 0 and versions after it, each as the trainer would publish it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.first = folder / "base"
+        make_tiny_qwen(self.first)
+        self._published = 0
+        """Each is in a folder of its own, so that tests may publish the same version."""
+
+    def publish(self, version: int) -> Path:
+        """Version 0 with other weights."""
+        policy = load(self.first)
+        torch.manual_seed(version)
+        with torch.no_grad():
+            for weight in policy.module.parameters():
+                weight.add_(NOISE * torch.randn_like(weight))
+        self._published += 1
+        state = CheckpointState(version=version, learner={})
+        return write_checkpoint(self._folder / f"published-{self._published}", state, policy.save)
+
+
+class Screens:
+    """Screenshots of noise among the blobs of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = BlobStore(folder)
+
+    def request(self, seed: int, *, temperature: float = 1.0) -> GenerateRequest:
+        """The first step of an episode."""
+        path, sha256 = self._screenshot(seed)
+        return GenerateRequest(
+            screenshot_path=path,
+            screenshot_sha256=sha256,
+            instruction=f"Click on the button with the number {seed}.",
+            history=(),
+            temperature=temperature,
+        )
+
+    def next(self, request: GenerateRequest, answer: Generation, seed: int) -> GenerateRequest:
+        """The step after it."""
+        path, sha256 = self._screenshot(seed)
+        past = PastStep(
+            screenshot_path=request.screenshot_path,
+            screenshot_sha256=request.screenshot_sha256,
+            token_ids=answer.token_ids,
+        )
+        return replace(
+            request,
+            screenshot_path=path,
+            screenshot_sha256=sha256,
+            past=(*request.past, past),
+            history=(*request.history, answer.answer),
+        )
+
+    def _screenshot(self, seed: int) -> tuple[str, str]:
+        noise = np.random.default_rng(seed).integers(0, 256, (HEIGHT_PX, WIDTH_PX, 3), dtype=np.uint8)
+        png = BytesIO()
+        Image.fromarray(noise).save(png, "PNG")
+        sha256 = self._blobs.put(png.getvalue())
+        return str(self._blobs.path(sha256)), sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What an engine recorded of answers, and what transformers computes for the same tokens; in nats."""
+
+    logprobs: torch.Tensor
+    expected_logprobs: torch.Tensor
+    entropies: torch.Tensor
+    expected_entropies: torch.Tensor
+
+    @property
+    def differences(self) -> torch.Tensor:
+        """Of the log-probs, absolute."""
+        return (self.logprobs - self.expected_logprobs).abs()
+
+    @property
+    def k3(self) -> float:
+        """Estimate of the divergence of the trainer's policy from the engine's (Schulman 2020), in nats."""
+        log_ratio = self.expected_logprobs - self.logprobs
+        return float((log_ratio.exp() - 1 - log_ratio).mean())
+
+
+def scores(
+    folder: Path, requests: Sequence[GenerateRequest], answers: Sequence[Generation], temperature: float = 1.0
+) -> Scores:
+    """What was recorded beside what transformers computes in float32 with the weights of `folder`."""
+    policy = load(folder)
+    found: list[tuple[torch.Tensor, ...]] = []
+    for request, answer in zip(requests, answers, strict=True):
+        shown = policy.codec.shown(request)
+        screens: dict[str, Screen] = {
+            one.sha256: policy.codec.screen(one.sha256, Path(one.path).read_bytes()) for one in shown
+        }
+        with torch.no_grad():
+            expected = policy.score([_step(request, answer)], screens, temperature)
+        count = len(answer.token_ids)
+        found.append(
+            (
+                torch.tensor(answer.logprobs),
+                expected.logprobs[0, :count],
+                torch.tensor(answer.entropies),
+                expected.entropies[0, :count],
+            )
+        )
+    return Scores(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def _step(request: GenerateRequest, answer: Generation) -> Step:
+    return Step(
+        screenshot_sha256=request.screenshot_sha256,
+        prompt_ids=answer.prompt_ids,
+        token_ids=answer.token_ids,
+        logprobs=answer.logprobs,
+        entropies=answer.entropies,
+        answer=answer.answer,
+        policy_version=answer.policy_version,
+        observe_ms=0.0,
+        generate_ms=0.0,
+        act_ms=0.0,
+        images=answer.images,
+    )
+
+
+@contextmanager
+def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEngine]:
+    """An engine in this process, and its processes gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="vllm-") as scratch:
+        made = VllmEngine(
+            folder,
+            version,
+            rollout=config.rollout,
+            reading=reading_of(config.context),
+            seed=0,
+            log=Path(scratch) / "engine.log",
+            probe=probe_request(Path(scratch) / "blobs"),
+        )
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def rollout_child(config: Config, store: Path, checkpoint: Path) -> ChildSpec:
+    """A supervised rollout actor with this engine, as `dart.app` has it; version 0 is in the record."""
+    with Store(store) as record:
+        record.add_version(str(checkpoint))
+    return ChildSpec(
+        id="rollout-0",
+        actor="dart.rollout.actor:RolloutActor",
+        args={"config": config.model_dump(mode="json"), "store": str(store), "workers": ["rollout-0"]},
+        preload=("dart.rollout.actor", "dart.rollout.vllm_engine"),
+        start_deadline_s=600.0,
+        hang_deadline_s=60.0,
+        backoff=Backoff(initial_s=0.05),
+    )

@@ -1,0 +1,26 @@
+"""Which policy version sampled which token of an answer. Pure."""
+
+from collections.abc import Iterable
+
+from dart.types import VersionSpan
+
+
+def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int, version: int) -> tuple[VersionSpan, ...]:
+    """Spans from an engine's own (version, first token, token after the last) of an answer.
+
+    tokens    of the answer
+    version   the one that counts where the engine names none
+    Raises ValueError when the spans are not one after the other up to the last token.
+    """
+    spans = [(int(name), int(start), int(end)) for name, start, end in reported if end > start]
+    if not spans:
+        return (VersionSpan(version=version, end=tokens),)
+    ends = [end for _, _, end in spans]
+    if [start for _, start, _ in spans] != [0, *ends[:-1]] or ends[-1] != tokens:
+        raise ValueError(f"expected spans that cover {tokens} tokens one after the other, got {spans}")
+    return tuple(VersionSpan(version=number, end=end) for number, _, end in spans)
+
+
+def oldest(spans: Iterable[VersionSpan]) -> int:
+    """The version an answer counts as: the freshness bound holds for every token of it."""
+    return min(span.version for span in spans)

@@ -1,0 +1,56 @@
+"""Which checkpoints may be loaded over the weights of a running engine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from dart.rollout.layout import OtherLayout, layout_of, refuse_other_layout
+
+
+def checkpoint(folder: Path, **shapes: tuple[int, ...]) -> Path:
+    folder.mkdir()
+    for number, (name, shape) in enumerate(shapes.items()):  # a file each, as large checkpoints are written
+        save_file(
+            {name: np.zeros(shape, np.float32)}, folder / f"model-{number}.safetensors", {"format": "pt"}
+        )
+    return folder
+
+
+def test_a_layout_is_read_from_all_files_of_a_checkpoint(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "v1", embed=(8, 4), head=(4, 8))
+    assert layout_of(folder) == {"embed": (8, 4), "head": (4, 8)}
+
+
+def test_a_checkpoint_of_the_same_layout_is_taken(tmp_path: Path) -> None:
+    served = layout_of(checkpoint(tmp_path / "v1", embed=(8, 4)))
+    refuse_other_layout(served, checkpoint(tmp_path / "v2", embed=(8, 4)))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "difference"),
+    [
+        ({"embed": (8, 4)}, "head is missing"),
+        ({"embed": (8, 4), "head": (4, 8), "extra": (1,)}, "extra is not known"),
+        ({"embed": (9, 4), "head": (4, 8)}, r"embed is \[9, 4\], expected \[8, 4\]"),
+    ],
+)
+def test_a_checkpoint_of_another_layout_is_refused_with_the_difference(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], difference: str
+) -> None:
+    served = layout_of(checkpoint(tmp_path / "v1", embed=(8, 4), head=(4, 8)))
+    with pytest.raises(OtherLayout, match=difference):
+        refuse_other_layout(served, checkpoint(tmp_path / "v2", **shapes))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x05\0\0\0\0\0\0\0{abc}"])
+def test_a_file_that_is_none_of_the_format_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(OtherLayout, match=r"model\.safetensors is no safetensors file"):
+        layout_of(tmp_path)
+
+
+def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OtherLayout, match=str(tmp_path)):
+        layout_of(tmp_path)

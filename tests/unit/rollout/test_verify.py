@@ -1,0 +1,33 @@
+"""What an engine's workers read against what the trainer published."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from dart.rollout.verify import refuse_other_bytes
+from dart.training.checkpoint import CheckpointState, CorruptCheckpoint, write_checkpoint
+
+WEIGHTS = b"weights"
+READ = {"model.safetensors": hashlib.sha256(WEIGHTS).hexdigest()}
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    def write(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(WEIGHTS)
+
+    return write_checkpoint(tmp_path, CheckpointState(version=3, learner={}), write)
+
+
+def test_what_was_published_is_taken_from_every_worker(published: Path) -> None:
+    refuse_other_bytes(published, [READ, READ])
+
+
+def test_a_worker_that_read_other_bytes_is_found_among_those_that_did_not(published: Path) -> None:
+    with pytest.raises(CorruptCheckpoint, match="got 00"):
+        refuse_other_bytes(published, [READ, {"model.safetensors": "00"}])
+
+
+def test_a_plain_folder_has_no_hashes_to_compare_with(tmp_path: Path) -> None:
+    refuse_other_bytes(tmp_path, [READ])

@@ -1,0 +1,109 @@
+"""A supervised rollout actor with vLLM (`make test-vllm`): what becomes of it when a part of it breaks."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` has an environment for it")
+
+from actors.process import is_alive
+from benchmarks.vllm_scene import Checkpoints, Screens, config_with, rollout_child
+from dart import messages as m
+from dart.types import Generation
+from tests.fault.actors_under_test import Running, eventually, pool, started
+
+pytestmark = pytest.mark.timeout(900)
+
+NAME = "rollout-0"
+UP_WITHIN_S = 300.0
+GONE_WITHIN_S = 5.0
+
+
+class Scene:
+    """One engine below its supervisor."""
+
+    def __init__(self, processes: Running, screens: Screens) -> None:
+        self.processes = processes
+        self.screens = screens
+
+    def await_up(self) -> None:
+        eventually(lambda: self.processes.is_up(NAME), f"{NAME} is up", self.processes.explain, UP_WITHIN_S)
+
+    def answer(self) -> Generation:
+        call = m.Generate(request=self.screens.request(0))
+        answer: Generation = self.processes.system.ask(NAME, call, deadline_s=60.0)
+        return answer
+
+    def members(self, word: str = "VLLM") -> list[psutil.Process]:
+        """The processes of its engine, by what they call themselves."""
+        below = psutil.Process(self.processes.pid(NAME)).children(recursive=True)
+        return [process for process in below if word in " ".join(process.cmdline())]
+
+    def await_back(self, incarnation: int) -> str:
+        """Up again and answering; why it was started again."""
+        eventually(
+            lambda: self.processes.row(NAME).incarnation > incarnation,
+            f"{NAME} was started again",
+            self.processes.explain,
+            UP_WITHIN_S,
+        )
+        self.await_up()
+        assert isinstance(self.answer(), Generation)
+        return self.processes.row(NAME).last_reason
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("actor")
+    child = rollout_child(config_with(), folder / "record.db", Checkpoints(folder).first)
+    with started(pool("rollout_pool", child)) as processes:
+        scene = Scene(processes, Screens(folder / "blobs"))
+        scene.await_up()
+        yield scene
+
+
+def test_a_killed_actor_takes_its_engine_along_and_comes_back(scene: Scene) -> None:
+    members = [process.pid for process in scene.members()]
+    assert len(members) >= 2, "an engine core and a worker"
+    before = scene.processes.kill(NAME)
+    eventually(
+        lambda: not any(map(is_alive, members)), "its processes are gone", lambda: f"{members}", GONE_WITHIN_S
+    )
+    assert "SIGKILL" in scene.await_back(before.incarnation)
+
+
+def test_a_killed_worker_ends_the_actor_which_says_so(scene: Scene) -> None:
+    incarnation = scene.processes.row(NAME).incarnation
+    [worker] = scene.members("VLLM::Worker")
+    worker.kill()
+    reason = scene.await_back(incarnation)
+    assert "EngineDied" in reason
+    assert f"worker {worker.pid} ended" in reason
+
+
+def test_a_stopped_engine_core_is_found_by_a_token_that_does_not_come(scene: Scene) -> None:
+    incarnation = scene.processes.row(NAME).incarnation
+    [core] = scene.members("VLLM::EngineCore")
+    members = [process.pid for process in scene.members()]
+    os.kill(core.pid, signal.SIGSTOP)
+    reason = scene.await_back(incarnation)
+    assert "EngineWedged" in reason
+    assert f"engine core {core.pid} is stopped" in reason
+    assert not any(map(is_alive, members)), "stopped or not, they are gone"
+
+
+def test_an_engine_that_finds_no_memory_says_so_and_what_to_lower(tmp_path: Path) -> None:
+    config = config_with(vllm={"cpu_cache_gib": 4096.0})
+    child = rollout_child(config, tmp_path / "record.db", Checkpoints(tmp_path).first)
+    with started(pool("rollout_pool", child, max_restarts=0)) as processes:
+        eventually(
+            lambda: "EngineDied" in processes.row(NAME).last_reason,
+            "it says why it did not start",
+            processes.explain,
+            UP_WITHIN_S,
+        )
+        assert "memory" in processes.row(NAME).last_reason.lower()

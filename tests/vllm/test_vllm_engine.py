@@ -1,0 +1,177 @@
+"""vLLM runs a tiny checkpoint for real (`make test-vllm`): what it records, and how weights change."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` has an environment for it")
+
+from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, scores
+from dart.rollout.layout import OtherLayout
+from dart.rollout.vllm_engine import VllmEngine
+from dart.training.checkpoint import CorruptCheckpoint
+from dart.types import GenerateRequest, Generation, VersionSpan
+
+pytestmark = pytest.mark.timeout(900)
+
+MOST_DIFFERENCE_NATS = 1e-3
+"""Between an engine in float32 and transformers in float32, for every single token."""
+
+IN_FLIGHT = 8
+LONG_ANSWER = 200
+VERSIONS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vllm")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(folder: Path) -> Checkpoints:
+    return Checkpoints(folder)
+
+
+@pytest.fixture(scope="module")
+def screens(folder: Path) -> Screens:
+    return Screens(folder / "blobs")
+
+
+@pytest.fixture(scope="module")
+def shared(checkpoints: Checkpoints) -> Iterator[VllmEngine]:
+    with engine(checkpoints.first, config_with()) as made:
+        yield made
+
+
+def test_what_it_records_is_what_transformers_computes(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed) for seed in range(8)]
+    answers = shared.generate(requests)
+    assert {answer.policy_version for answer in answers} == {shared.version}
+    assert len({answer.token_ids for answer in answers}) == len(answers)
+    found = scores(checkpoints.first, requests, answers)
+    assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+    assert float((found.entropies - found.expected_entropies).abs().max()) < MOST_DIFFERENCE_NATS
+
+
+def test_the_distribution_is_that_of_the_temperature_that_was_asked_for(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed, temperature=0.5) for seed in range(4)]
+    found = scores(checkpoints.first, requests, shared.generate(requests), temperature=0.5)
+    assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+
+
+def test_a_greedy_answer_is_always_the_same_and_has_no_log_probs(
+    shared: VllmEngine, screens: Screens
+) -> None:
+    request = screens.request(0, temperature=0.0)
+    first, second = shared.generate([request, request])
+    assert first == second
+    assert set(first.logprobs) == set(first.entropies) == {0.0}
+
+
+def test_the_next_step_of_an_episode_computes_only_what_is_new(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
+) -> None:
+    request = screens.request(20)
+    [answer] = shared.generate([request])
+    following = screens.next(request, answer, 21)
+    asked = shared._asked(following)
+    [output] = shared._wait("no token", shared._all([following], [asked], 1), 60.0)
+    assert output.num_cached_tokens > len(asked.prompt.token_ids) / 2
+    [last] = shared.generate([following])
+    found = scores(checkpoints.first, [following], [last])
+    assert [image.sha256 for image in last.images] == [request.screenshot_sha256, following.screenshot_sha256]
+    assert float(found.differences.max()) < MOST_DIFFERENCE_NATS
+
+
+def test_a_checkpoint_that_is_not_what_was_published_leaves_the_old_policy_as_it_was(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens, tmp_path: Path
+) -> None:
+    request = screens.request(0, temperature=0.0)
+    before = shared.generate([request])
+    torn = checkpoints.publish(50)
+    with (torn / "model.safetensors").open("r+b") as weights:
+        weights.seek(-8, 2)
+        weights.write(b"\xff" * 8)
+    with pytest.raises(CorruptCheckpoint, match=r"model\.safetensors"):
+        shared.load(torn, 50)
+    assert shared.generate([request]) == before
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_before_a_weight_is_changed(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    request = screens.request(0, temperature=0.0)
+    before = shared.generate([request])
+    other = checkpoints.publish(51)
+    weights = load_file(other / "model.safetensors")
+    name = next(name for name in weights if name.endswith("down_proj.weight"))
+    save_file(weights | {name: weights[name][:-1].clone()}, other / "model.safetensors", {"format": "pt"})
+    (other / "state.json").unlink()
+    with pytest.raises(OtherLayout, match="down_proj"):
+        shared.load(other, 0)
+    assert shared.generate([request]) == before
+
+
+def test_new_weights_are_served_whole_and_nothing_of_the_old_ones_is_left_in_a_cache(
+    shared: VllmEngine, checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed) for seed in range(4)]
+    shared.generate(requests)  # their screenshots and prompts are known from now on
+    version = shared.version + 1
+    published = checkpoints.publish(version)
+    shared.load(published, version)
+    assert shared.prove() == version
+    answers = shared.generate(requests)
+    assert {answer.policy_version for answer in answers} == {version}
+    assert float(scores(published, requests, answers).differences.max()) < MOST_DIFFERENCE_NATS
+
+
+def test_weights_change_under_load_and_every_token_is_of_the_version_it_says(
+    checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed) for seed in range(IN_FLIGHT)]
+    folders, answers = changed_under_load(checkpoints, requests, "swap")
+    assert any(len(answer.spans) > 1 for answer in answers)
+    for request, answer in zip(requests, answers, strict=True):
+        begin = 0
+        for span in spans_in(answer):
+            off = scores(folders[span.version], [request], [answer]).differences[begin : span.end]
+            assert float(off.max()) < MOST_DIFFERENCE_NATS
+            begin = span.end
+
+
+def test_a_draining_engine_ends_what_is_under_way_before_its_weights_change(
+    checkpoints: Checkpoints, screens: Screens
+) -> None:
+    requests = [screens.request(seed) for seed in range(IN_FLIGHT)]
+    folders, answers = changed_under_load(checkpoints, requests, "drain")
+    for request, answer in zip(requests, answers, strict=True):
+        [span] = spans_in(answer)
+        off = scores(folders[span.version], [request], [answer]).differences
+        assert float(off.max()) < MOST_DIFFERENCE_NATS
+
+
+def changed_under_load(
+    checkpoints: Checkpoints, requests: list[GenerateRequest], way: str
+) -> tuple[dict[int, Path], list[Generation]]:
+    """New weights again and again while these requests are answered, every one of them."""
+    folders = {0: checkpoints.first} | {version: checkpoints.publish(version) for version in VERSIONS}
+    config = config_with(answer_tokens=LONG_ANSWER, weight_update=way)
+    with engine(checkpoints.first, config) as made, ThreadPoolExecutor(IN_FLIGHT) as pool:
+        asked = [pool.submit(made.generate, [request]) for request in requests]
+        for version in VERSIONS:
+            made.prove()  # by then others have got tokens, too
+            made.load(folders[version], version)
+        return folders, [one.result()[0] for one in asked]
+
+
+def spans_in(answer: Generation) -> tuple[VersionSpan, ...]:
+    return answer.spans or (VersionSpan(version=answer.policy_version, end=len(answer.token_ids)),)
