@@ -126,8 +126,9 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 
 
 def near(word: str, known: Collection[str]) -> list[str]:
-    """Up to two known words that look like this one, the nearest first."""
-    return difflib.get_close_matches(word, known, n=2, cutoff=0.55)
+    """Up to two known words that look like this one: those that begin like it, then the nearest first."""
+    close = difflib.get_close_matches(word, known, n=8, cutoff=0.55)
+    return sorted(close, key=lambda one: one[:1] != word[:1])[:2]
 
 
 def did_you_mean(candidates: Sequence[str]) -> str:

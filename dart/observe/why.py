@@ -43,7 +43,8 @@ def heading(row: ActorRow, found: Sequence[End]) -> str:
     if not found:
         return f"{row.name} is {state}{since}; it never ended in this run"
     times = "once" if len(found) == 1 else f"{len(found)} times"
-    recent = f" ({row.restarts_in_window} failures of its own in the last {row.window_s:.0f} s)"
+    failures = "1 failure" if row.restarts_in_window == 1 else f"{row.restarts_in_window} failures"
+    recent = f" ({failures} of its own in the last {row.window_s:.0f} s)"
     return f"{row.name} is {state}{since}; it ended {times}{recent if row.restarts_in_window else ''}"
 
 

@@ -316,7 +316,7 @@ def test_an_actor_is_looked_into_after_its_run_has_ended(ended_run: Path) -> Non
 
 
 DEATH = SupervisorReport(
-    unix_s=1767268790.0,
+    unix_s=1767268730.0,
     supervisor="environment_pool",
     context="child_terminated",
     reason="exit code 70: ValueError: 7",

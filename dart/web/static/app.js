@@ -69,6 +69,7 @@ function replace(place, html) {
   place.querySelectorAll("details").forEach((details, index) => { details.open = opened[index] ?? false; });
   place.querySelectorAll("[data-keep-end]").forEach((log, index) => { log.scrollTop = logs[index] ?? log.scrollHeight; });
   place.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+  if (lastPointer) readChart({ target: document.elementFromPoint(lastPointer.clientX, lastPointer.clientY), clientX: lastPointer.clientX });
 }
 
 // Where somebody reads in a log; at its end it goes on with the end.
@@ -122,9 +123,10 @@ function showStep(player, number, count, current, last) {
 // ---- charts: the figures at the pointer ----
 
 const readouts = new WeakMap();
+let lastPointer = null;
 
 function readChart(event) {
-  const plot = event.target.closest?.(".plot");
+  const plot = event.target?.closest?.(".plot");
   if (!plot) return;
   const chart = plot.closest("[data-readout]");
   if (!readouts.has(chart)) readouts.set(chart, JSON.parse(chart.dataset.readout));
@@ -152,7 +154,7 @@ function leaveChart(event) {
   chart.querySelectorAll("[data-value]").forEach((place) => { place.textContent = place.dataset.last ?? place.textContent; });
 }
 
-document.addEventListener("pointermove", readChart);
+document.addEventListener("pointermove", (event) => { lastPointer = event; readChart(event); });
 document.addEventListener("pointerout", leaveChart);
 document.addEventListener("change", (event) => event.target.closest("[data-submit-on-change]")?.requestSubmit());
 document.querySelectorAll("[data-keep-end]").forEach((log) => { log.scrollTop = log.scrollHeight; });
