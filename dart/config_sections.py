@@ -690,10 +690,12 @@ _MACHINE_POOL: Mapping[str, Any] = {
     "max_failing": 0.5,
 }
 """Machines fail for reasons of their own, and together when what they run on fails: the sixth failure within
-ten minutes is quarantine, and a failure of over half of them within a minute is one event."""
+ten minutes is quarantine, and a failure of over half of them within a minute is one event. Episodes on them
+take minutes, so leases do."""
 
 MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
     "desktop": {
+        "curation": {"lease_s": 600.0},
         "supervision": {
             "environment_pool": {**_MACHINE_POOL, "retirement": {"max_uses": 500, "max_age_s": 6 * 3600.0}}
         }
@@ -705,6 +707,7 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
             "step_deadline_s": 100.0,
             "evaluate_deadline_s": 180.0,
         },
+        "curation": {"lease_s": 3600.0},
         "supervision": {
             "environment_pool": {
                 **_MACHINE_POOL,

@@ -136,7 +136,8 @@ class EnvironmentActor(Actor):
         except EnvironmentFault as fault:
             self._has_screen = False
             await self._report(work, fault.kind, str(fault))
-            self._faults_in_row += 1
+            if fault.kind is not FaultKind.TASK:  # what cannot be played anywhere has broken nothing
+                self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
         except (AskError, MailboxFull, NoAnswer) as error:  # the store or the engines, not the task

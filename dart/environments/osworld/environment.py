@@ -35,7 +35,7 @@ from dart.environments.osworld.keyboard import carried_out, keyboard_calls, prog
 from dart.environments.osworld.machines import Lent, Provider
 from dart.environments.osworld.probes import Look, break_guest, look
 from dart.environments.osworld.setup_steps import LeftS, Setting, take_steps
-from dart.environments.osworld.task_files import OSWorldTask, load_task
+from dart.environments.osworld.task_files import OSWorldTask, Step, load_task
 from dart.environments.png import whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
@@ -57,8 +57,8 @@ pyautogui.moveTo({to})
 CORNERS = ("x + 40 if x < 200 else x - 40, y + 40 if y < 200 else y - 40", "{x}, {y}")
 """Where the pointer goes so that a picture has to change, and back."""
 
-OPENS_WINDOWS = ("launch", "open")
-"""Steps after which a window of the task has to be there."""
+WORKS_BEHIND = ("socat", "bash", "sh", "python", "python3", "sudo", "nohup", "sleep", "systemctl", "service")
+"""Programs tasks launch that show no window of their own."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class OSWorldEnvironment:
             await self._ready(guest, left_s, wants_window=False, tries=False)
             self._refuse_dirty(guest, await look(guest, deadline_s=left_s()))
             await take_steps(task.setup, setting, left_s)
-            wants_window = any(step.type in OPENS_WINDOWS for step in task.setup)
+            wants_window = any(map(_opens_window, task.setup))
             await self._ready(guest, left_s, wants_window=wants_window)
             played = _Episode(task, lent, guest, setting)
             seen = await self._see(played, left_s)
@@ -313,6 +313,15 @@ class OSWorldEnvironment:
 
     def _guest_is_gone(self) -> bool:
         return self._guest is not None and self._guest.is_cut
+
+
+def _opens_window(step: Step) -> bool:
+    """Whether a window of the task has to be there after this step."""
+    if step.type != "launch":
+        return step.type == "open"
+    command = step.parameters.get("command") or ""
+    words = command.split() if isinstance(command, str) else [str(word) for word in command]
+    return bool(words) and words[0].rpartition("/")[2] not in WORKS_BEHIND
 
 
 def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> OSWorldEnvironment:

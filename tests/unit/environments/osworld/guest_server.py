@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from dart.environments.osworld.probes import LOOK
+from dart.environments.osworld.probes import LOOK, LOOKED_AT
 
 COMMAND_SECONDS = 120
 
@@ -71,7 +71,7 @@ class FakeDesktop:
         files = {
             str(path.relative_to(self.home)): path.stat().st_size
             for path in sorted(self.home.rglob("*"))
-            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(self.home).parts)
+            if path.is_file() and is_a_persons(path.relative_to(self.home))
         }
         active = next((window["id"] for window in reversed(self.windows) if window["active"]), 0)
         return {
@@ -159,6 +159,12 @@ class FakeDesktop:
             env={"HOME": str(self.home), "PATH": os.environ["PATH"]},
         )
         return ended.stdout, ended.stderr, ended.returncode
+
+
+def is_a_persons(path: Path) -> bool:
+    """Whether the look takes notice of a file, by its path below the home."""
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    return not is_hidden and (len(path.parts) == 1 or path.parts[0] in LOOKED_AT)
 
 
 STAND_INS = ("pyautogui", "pyperclip")

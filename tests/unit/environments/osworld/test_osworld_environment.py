@@ -29,9 +29,10 @@ from dart.environments.faults import (
 )
 from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.injected import Injected
-from dart.environments.osworld.environment import OSWorldEnvironment
+from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Address, Guest
 from dart.environments.osworld.machines import Lent
+from dart.environments.osworld.task_files import Step
 from dart.environments.scoring import reward_of
 from dart.types import FaultKind, Outcome
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
@@ -322,6 +323,39 @@ async def test_a_task_whose_window_has_no_focus_is_not_ready(
         await reset(environment, deadline_s=0.7)
 
 
+@pytest.mark.parametrize(
+    ("command", "wants"),
+    [
+        (["google-chrome", "--remote-debugging-port=1337"], True),
+        ("gimp picture.png", True),
+        (["socat", "tcp-listen:9222,fork", "tcp:localhost:1337"], False),
+        ("/usr/bin/python3 serve.py", False),
+        ([], False),
+    ],
+)
+def test_only_programs_with_windows_are_waited_for(command: object, wants: bool) -> None:
+    assert _opens_window(Step("launch", {"command": command})) is wants
+
+
+async def test_what_the_system_itself_writes_makes_no_machine_dirty(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider
+) -> None:
+    environment = make(renew="revert")
+    await reset(environment)
+    for name in ("server/screenshots/screenshot.png", "snap/chromium/state", ".cache/x"):
+        path = provider.desktop.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+    async def only_windows(lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+        provider.desktop.windows.clear()
+        (provider.desktop.home / "todo_list_Jan_1").rmdir()
+
+    provider.revert = only_windows  # type: ignore[method-assign]
+    await reset(environment)
+    await environment.close()
+
+
 async def test_every_episode_has_a_new_machine_by_default(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
@@ -425,7 +459,6 @@ async def test_a_screen_that_an_action_does_not_change_is_not_frozen(
             ApplicationDied,
             "gnome-terminal.*stands still",
         ),
-        (lambda desktop: desktop.windows[0].update(state="gone"), ApplicationDied, "left its window"),
     ],
 )
 async def test_what_no_picture_shows_is_found_before_the_score_counts(
