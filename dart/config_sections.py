@@ -698,7 +698,7 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
         "curation": {"lease_s": 600.0},
         "supervision": {
             "environment_pool": {**_MACHINE_POOL, "retirement": {"max_uses": 500, "max_age_s": 6 * 3600.0}}
-        }
+        },
     },
     "osworld": {
         "environments": {

@@ -96,7 +96,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("training.threads=1.5", "must be a whole number"),
         ("training.lr='fast'", "must be a number"),
         ("run.minutes=nan", "must be a finite number"),
-        ("rollout.engine=tgi", "must be 'transformers', 'modelled' or 'oracle'"),
+        ("rollout.engine=tgi", "must be 'transformers', 'vllm', 'modelled' or 'oracle'"),
         ("tasks.train=[]", "must have at least 1 entries"),
         ("tasks.train=[3]", "must be a string"),
         ("training=3", "must be a section (a TOML table)"),
