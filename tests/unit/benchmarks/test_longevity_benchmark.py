@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,17 @@ def test_of_several_starts_the_longest_is_judged_while_it_trained() -> None:
     verdicts = {figure.name: figure.verdict for figure in judged.figures}
     assert verdicts["disk record"] is Verdict.WITH_DATA
     assert verdicts["memory trainer"] is Verdict.FLAT
+
+
+def test_a_process_is_looked_at_with_all_it_holds_and_one_that_is_gone_is_left_out() -> None:
+    own = os.getpid()
+
+    found = longevity.look_at({own: os.getppid(), 2**22 + 1: own}, {own: "env-000"}, launcher=0)
+
+    assert list(found) == ["environments"]
+    assert found["environments"]["processes"] == 1
+    assert found["environments"]["pss_bytes"] > 2**20
+    assert found["environments"]["fds"] > 2
 
 
 def test_the_line_that_a_killed_program_left_half_is_left_out(tmp_path: Path) -> None:
