@@ -70,15 +70,18 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
 
 
 def parse(datagrams: Iterator[bytes], mail: Path) -> Mapping[tuple[int, int], Mailbox]:
-    """The mailboxes in a folder among all unix sockets that the kernel told of."""
+    """The mailboxes of a run among all unix sockets that the kernel told of.
+
+    Where its folder lies depends on who runs it, and in what environment; how its name ends on the run alone.
+    """
     found: dict[tuple[int, int], Mailbox] = {}
-    prefix = f"{mail}/".encode()
+    run = mail.name.rpartition("-")[2].encode()
     for datagram in datagrams:
         for kind, body in _messages(datagram):
-            if kind != _ASK or prefix not in body:
+            if kind != _ASK or run not in body:
                 continue
             attributes = dict(_attributes(body))
-            key = _key(attributes.get(_NAME, b""), prefix)
+            key = _key(attributes.get(_NAME, b""), run)
             if key is not None and _QUEUE_LENGTH in attributes:
                 length, _ = _QUEUE.unpack_from(attributes[_QUEUE_LENGTH])
                 found[key] = _with(found.get(key, Mailbox()), body[_STATE_AT], length)
@@ -109,10 +112,12 @@ def _aligned(length: int) -> int:
     return (length + 3) & ~3
 
 
-def _key(name: bytes, prefix: bytes) -> tuple[int, int] | None:
+def _key(name: bytes, run: bytes) -> tuple[int, int] | None:
     """Slot and incarnation in the name of a mailbox; None for another socket."""
-    slot, dot, incarnation = name.rstrip(b"\0").removeprefix(prefix).partition(b".")
-    if not (name.startswith(prefix) and dot and slot.isdigit() and incarnation.isdigit()):
+    folder, _, file = name.rstrip(b"\0").rpartition(b"/")
+    slot, dot, incarnation = file.partition(b".")
+    is_of_run = folder.startswith(b"/") and folder.endswith(run)
+    if not (is_of_run and dot and slot.isdigit() and incarnation.isdigit()):
         return None
     return int(slot), int(incarnation)
 

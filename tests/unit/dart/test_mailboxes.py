@@ -56,5 +56,12 @@ def test_only_mailboxes_of_the_folder_count_and_their_connections_add_up() -> No
     assert parse(iter(told), Path("/run/mail")) == {(3, 7): Mailbox(waiting_bytes=58, new_senders=2)}
 
 
+def test_a_run_of_another_user_and_environment_is_known_by_the_end_of_its_folders_name() -> None:
+    """A service has another XDG_RUNTIME_DIR than whoever looks at it, and often another user."""
+    told = [message(b"/run/dartrl-laptop/dartrl-1001-0123456789ab/3.7", 1, 8)]
+
+    assert parse(iter(told), Path("/tmp/dartrl-0-0123456789ab")) == {(3, 7): Mailbox(waiting_bytes=8)}
+
+
 def test_what_the_kernel_never_says_is_left_out() -> None:
     assert parse(iter([b"", b"\0" * 40, message(b"/run/mail/3.7", 1, 1)[:20]]), Path("/run/mail")) == {}
