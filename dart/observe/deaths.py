@@ -82,12 +82,18 @@ class End:
 
 
 def ends(
-    name: str, parents: Mapping[str, str], starts: Sequence[Start], reports: Iterable[SupervisorReport]
+    name: str,
+    parents: Mapping[str, str],
+    starts: Sequence[Start],
+    reports: Iterable[SupervisorReport],
+    *,
+    is_up: bool = True,
 ) -> list[End]:
     """Why each incarnation but the present one ended, oldest first.
 
     parents   every actor to its supervisor; empty for the root's
     starts    what the actor's log says, oldest first
+    is_up     whether there is a present one
     An actor that did not fail itself was taken along by the last death before its next start that could.
     """
     deaths = sorted((one for one in reports if one.context in _DEATHS), key=lambda one: one.unix_s)
@@ -95,7 +101,7 @@ def ends(
     others = [one for one in deaths if _takes_along(one, name, parents)]
     nexts_s = [*(start.unix_s for start in starts[1:]), math.inf]
     ended = [_end(start, next_s, own, others) for start, next_s in zip(starts, nexts_s, strict=True)]
-    if ended and not ended[-1].is_own:
+    if ended and is_up and not ended[-1].is_own:
         ended.pop()  # the present one, whoever died since it began
     known = {id(one.report) for one in ended}
     ended += [_unready(death) for death in own if id(death) not in known]

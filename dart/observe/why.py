@@ -28,7 +28,8 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[End]]:
 def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[End]:
     """Why each incarnation of an actor ended, oldest first."""
     parents = {one.name: one.parent for one in rows}
-    return ends(row.name, parents, starts(read_log(paths, row.name)), all_reports(paths.root))
+    reports, is_up = all_reports(paths.root), row.process != "gone"
+    return ends(row.name, parents, starts(read_log(paths, row.name)), reports, is_up=is_up)
 
 
 # ---- in words ----

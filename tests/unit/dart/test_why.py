@@ -66,6 +66,13 @@ def test_an_actor_is_taken_along_by_a_supervisor_above_and_with_its_branch() -> 
     assert not any(one.is_own for one in found)
 
 
+def test_one_that_was_taken_along_and_is_not_back_yet_is_told() -> None:
+    pool = report("root", "environment_pool", 20.0)
+
+    assert blamed(ends("env-000", PARENTS, starts(10.0), [pool], is_up=False)) == [(1, "environment_pool")]
+    assert blamed(ends("env-000", PARENTS, starts(10.0, 21.0), [pool])) == [(1, "environment_pool")]
+
+
 def test_incarnations_of_several_starts_of_a_run_are_told_apart() -> None:
     """Each start counts from 1: the first had two, the second has its second now."""
     lives = [
