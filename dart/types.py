@@ -77,6 +77,15 @@ class PromptImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSpan:
+    """Which tokens of an answer one policy version sampled."""
+
+    version: int
+    end: int
+    """Index after the last of these tokens; the first follows the span before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One environment step exactly as it was sampled (train-what-was-sampled).
 
@@ -102,6 +111,9 @@ class Step:
     act_ms: float
     images: tuple[PromptImage, ...] = ()
     """The screenshots in the prompt, oldest first; empty where a policy sees `screenshot_sha256` alone."""
+    spans: tuple[VersionSpan, ...] = ()
+    """Which version sampled which tokens, in order; empty when policy_version sampled them all. Of several,
+    policy_version is the oldest."""
 
     @property
     def has_behaviour(self) -> bool:
@@ -182,15 +194,6 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSpan:
-    """Which tokens of an answer one policy version sampled."""
-
-    version: int
-    end: int
-    """Index after the last of these tokens; the first follows the span before."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """What the policy answered, with everything training needs of it."""
 
@@ -202,6 +205,6 @@ class Generation:
     policy_version: int
     """The oldest version that sampled a token of it."""
     spans: tuple[VersionSpan, ...] = ()
-    """Which version sampled which tokens, in order; empty when policy_version sampled them all."""
+    """See `Step.spans`."""
     images: tuple[PromptImage, ...] = ()
     """See `Step.images`."""

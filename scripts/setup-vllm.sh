@@ -27,7 +27,7 @@ has_room() {
 }
 
 wanted() {
-    cat pyproject.toml requirements-vllm.txt scripts/setup-vllm.sh scripts/torchvision_on_cpu.py | sha256sum | cut -d' ' -f1
+    cat requirements-vllm.txt scripts/setup-vllm.sh scripts/torchvision_on_cpu.py | sha256sum | cut -d' ' -f1
 }
 
 install() {

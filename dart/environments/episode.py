@@ -245,6 +245,7 @@ def _step(sha256: str, generation: Generation, observe_ms: float, generate_ms: f
     return Step(
         screenshot_sha256=sha256,
         images=generation.images,
+        spans=generation.spans,
         prompt_ids=generation.prompt_ids,
         token_ids=generation.token_ids,
         logprobs=generation.logprobs,

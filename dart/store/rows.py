@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 
 from dart.store.errors import StoreConflict
-from dart.types import Demonstration, Outcome, PromptImage, Step, Trajectory
+from dart.types import Demonstration, Outcome, PromptImage, Step, Trajectory, VersionSpan
 
 Values = dict[str, Any]
 
@@ -53,6 +53,7 @@ def step_row(step: Step) -> Values:
     return {
         "screenshot_sha256": step.screenshot_sha256,
         "images": msgpack.packb([(image.sha256, image.tokens) for image in step.images]),
+        "spans": msgpack.packb([(span.version, span.end) for span in step.spans]),
         "prompt_ids": msgpack.packb(step.prompt_ids),
         "token_ids": msgpack.packb(step.token_ids),
         "logprobs": msgpack.packb(step.logprobs),
@@ -120,23 +121,27 @@ def pack_steps(steps: Sequence[Step]) -> bytes:
 
 
 def unpack_steps(blob: bytes) -> tuple[Step, ...]:
-    """The steps that `pack_steps` packed, also before a step had images."""
+    """The steps that `pack_steps` packed, also before a step had images or spans."""
     names = [field.name for field in dataclasses.fields(Step)]
     return tuple(
-        _with_images(Step(**dict(zip(names, values, strict=False))))
+        _unpacked(Step(**dict(zip(names, values, strict=False))))
         for values in msgpack.unpackb(blob, use_list=False)
     )
 
 
-def _with_images(step: Step) -> Step:
-    """`images` as plain data made what it was."""
-    if not step.images:
+def _unpacked(step: Step) -> Step:
+    """`images` and `spans` as plain data made what they were."""
+    if not step.images and not step.spans:
         return step
-    return dataclasses.replace(step, images=_images(step.images))
+    return dataclasses.replace(step, images=_images(step.images), spans=_spans(step.spans))
 
 
 def _images(plain: Iterable[Any]) -> tuple[PromptImage, ...]:
     return tuple(PromptImage(sha256=sha256, tokens=tokens) for sha256, tokens in plain)
+
+
+def _spans(plain: Iterable[Any]) -> tuple[VersionSpan, ...]:
+    return tuple(VersionSpan(version=version, end=end) for version, end in plain)
 
 
 def read_trajectory(row: Row, steps: Iterable[Row]) -> Trajectory:
@@ -160,6 +165,7 @@ def read_step(row: Row) -> Step:
     return Step(
         screenshot_sha256=row.screenshot_sha256,
         images=_images(unpack(row.images)),
+        spans=_spans(unpack(row.spans)),
         prompt_ids=unpack(row.prompt_ids),
         token_ids=unpack(row.token_ids),
         logprobs=unpack(row.logprobs),

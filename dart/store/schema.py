@@ -111,6 +111,7 @@ steps = Table(
     Column(
         "images", LargeBinary, comment="sha256 and tokens of each in the prompt; null before there were any"
     ),
+    Column("spans", LargeBinary, comment="version and end of each span of tokens, when they are several"),
     comment="the five lists are MessagePack arrays",
 )
 
@@ -161,6 +162,7 @@ pool_steps = Table(
     Column("generate_ms", Float, nullable=False),
     Column("act_ms", Float, nullable=False),
     Column("images", LargeBinary),
+    Column("spans", LargeBinary),
 )
 
 group_demonstrations = Table(

@@ -1,4 +1,4 @@
-"""The screenshots in the prompt of a step are recorded with it."""
+"""The screenshots in the prompt of a step, and which versions answered, are recorded with it."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from dart.store.records import Finish
 from dart.store.rows import pack_steps, unpack_steps
 from dart.store.store import Store
 from dart.store.testing import step_at, trajectory_for
-from dart.types import PromptImage, Step
+from dart.types import PromptImage, Step, VersionSpan
 
 
 def seeing(*screens: str) -> Step:
@@ -19,9 +19,14 @@ def seeing(*screens: str) -> Step:
     return dataclasses.replace(step_at(0), screenshot_sha256=screens[-1], images=images)
 
 
+def of_two_versions() -> Step:
+    spans = (VersionSpan(version=0, end=1), VersionSpan(version=1, end=len(step_at(0).token_ids)))
+    return dataclasses.replace(step_at(0), spans=spans)
+
+
 def test_they_read_back_as_they_were(record: Store) -> None:
     leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
-    steps = (seeing("a"), seeing("a", "b"), step_at(0))
+    steps = (seeing("a"), seeing("a", "b"), of_two_versions(), step_at(0))
     trajectory = dataclasses.replace(trajectory_for(leased), steps=steps)
     assert record.finish_rollout(leased.rollout_id, leased.fence, trajectory) == Finish.ACCEPTED
     (stored,) = record.groups_to_trajectories([leased.group_id])[0].trajectories
@@ -36,8 +41,9 @@ def test_a_step_whose_prompt_does_not_end_with_its_own_screen_is_refused(record:
         record.finish_rollout(leased.rollout_id, leased.fence, trajectory)
 
 
-def test_steps_that_were_parked_before_there_were_images_are_taken_up() -> None:
-    steps = (seeing("a", "b"), step_at(0))
+@pytest.mark.parametrize("fields_since", [1, 2])
+def test_steps_that_were_parked_before_there_were_images_or_spans_are_taken_up(fields_since: int) -> None:
+    steps = (seeing("a", "b"), of_two_versions(), step_at(0))
     assert unpack_steps(pack_steps(steps)) == steps
-    older = msgpack.packb([dataclasses.astuple(step_at(0))[:-1]])
+    older = msgpack.packb([dataclasses.astuple(step_at(0))[:-fields_since]])
     assert unpack_steps(older) == (step_at(0),)
