@@ -27,8 +27,8 @@ from typer.main import get_command
 from dart.cli.main import app
 from dart.rundir import RunPaths
 
-PATIENCE_S = 90.0
-"""For a command that waits for something to be done."""
+PATIENCE_S = 240.0
+"""For a command to end: some wait for something to be done, some load torch, and the machine is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,17 @@ def dartrl(*words: str | Path) -> Ran:
     """Run a command to its end."""
     command = tuple(map(str, words))
     before, began_s = _children_s(), time.perf_counter()
-    ended = subprocess.run(
-        [sys.executable, "-m", "dart", *command],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "dart", *command],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        )
+    except subprocess.TimeoutExpired:
+        return Ran(command, -1, "", f"it did not end within {PATIENCE_S:g} s", 0.0, PATIENCE_S)
     wall_s = time.perf_counter() - began_s
     return Ran(command, ended.returncode, ended.stdout, ended.stderr, _children_s() - before, wall_s)
 

@@ -97,13 +97,14 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 def _import(folder: Path, run_dir: Path | None) -> None:
     from dart.config import load_config
-    from dart.policy.reading import reading_of
-    from dart.training.demonstrations import import_demonstrations
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
-    reading = reading_of(config.context)
     with _held(paths, "import") as store:
+        from dart.policy.reading import reading_of  # seconds; whoever may not write is told before
+        from dart.training.demonstrations import import_demonstrations
+
+        reading = reading_of(config.context)
         added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, reading)
         held = [one for one in store.demonstrations() if not one.dropped]
     typer.echo(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
@@ -172,7 +173,6 @@ def _drop(pool_id: int, run_dir: Path | None) -> None:
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     """The record of a run that is not running, to be written; nobody can start the run meanwhile."""
     from dart.rundir import claimed, holder
-    from dart.store.store import Store
 
     if (pid := holder(paths.root)) is not None:
         end(
@@ -182,6 +182,8 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
             "which every start and --resume imports",
             ExitCode.CANNOT_CREATE,
         )
+    from dart.store.store import Store
+
     unchanged = paths.config.read_text(encoding="utf-8")
     with claimed(paths.root, resume=True, config_toml=unchanged) as held, Store(held.paths.store) as store:
         yield store

@@ -1,8 +1,8 @@
 """How much memory a run will hold, estimated from its configuration and its policy before anything starts.
 
 Weights, gradients and the optimizer's state are counted; activations are a rough bound by the shapes; what
-Python, its libraries and browsers hold was measured (docs/measurements.md). On a machine with graphics cards
-the weights and what belongs to them lie there, the rest in main memory.
+Python, its libraries and browsers hold was measured by `benchmarks.longevity`. On a machine with graphics
+cards the weights and what belongs to them lie there, the rest in main memory.
 """
 
 import json
@@ -20,11 +20,14 @@ MIB = 2**20
 PYTHON_BYTES = 30 * MIB
 """Own share of an actor without torch (PSS): what it shares with its supervisor counts there."""
 
-TORCH_BYTES = 250 * MIB
+TORCH_BYTES = 220 * MIB
 """Of a process that has imported torch and transformers."""
 
-BROWSER_BYTES = 230 * MIB
-"""A headless Chromium with one page of MiniWoB++, all its processes together (PSS)."""
+VLLM_BYTES = 1024 * MIB
+"""An allowance for what vLLM's own processes hold beyond that; not measured."""
+
+BROWSER_BYTES = 200 * MIB
+"""A headless Chromium after an hour of MiniWoB++ pages, all its processes together (PSS)."""
 
 ALWAYS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
 """Who is there once, besides the trainer."""
@@ -60,6 +63,7 @@ class PolicySize:
     """Numbers of one key of one layer: key-value heads times their size."""
     vocabulary: int = 0
     prompt_tokens: int = PROMPT_TOKENS
+    screenshot_bytes: int = 1280 * 720 * 3
     stem_numbers: int = 0
     """Numbers in the maps of a convolutional stem for one screenshot."""
 
@@ -122,6 +126,7 @@ def size_of(config: Mapping[str, Any], headers: Iterable[Mapping[str, Any]] = ()
         keys_width=text.get("num_key_value_heads", heads) * head,
         vocabulary=text.get("vocab_size", 0),
         prompt_tokens=_prompt_tokens(config),
+        screenshot_bytes=_screenshot_bytes(config),
         stem_numbers=_stem_numbers(config),
     )
 
@@ -170,6 +175,11 @@ def _prompt_tokens(config: Mapping[str, Any]) -> int:
     return math.ceil(height / 16) * math.ceil(width / 32) + TEXT_TOKENS
 
 
+def _screenshot_bytes(config: Mapping[str, Any]) -> int:
+    """Three bytes for each pixel; of a policy that does not say, of a screen of 1280 x 720."""
+    return 3 * int(config.get("image_height", 720)) * int(config.get("image_width", 1280))
+
+
 def _stem_numbers(config: Mapping[str, Any]) -> int:
     """Each map has half the height and width of the one before, and is kept before and after its ReLU."""
     if "stem_channels" not in config:
@@ -207,6 +217,8 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         yield "copy to go back to", (1 + ADAM_MOMENTS) * weights
     yield "checkpoint being written", ADAM_MOMENTS * weights
     yield "activations", _activations(policy, config.training.micro_batch)
+    steps = config.training.groups_per_update * config.curation.rollouts_per_group * config.curation.step_cap
+    yield "screenshots of a batch", steps * policy.screenshot_bytes
 
 
 def _activations(policy: PolicySize, samples: int) -> int:
@@ -220,8 +232,13 @@ def _activations(policy: PolicySize, samples: int) -> int:
 
 
 def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
-    if config.rollout.engine == "modelled":
+    if config.rollout.engine in ("modelled", "oracle"):
         yield "python", PYTHON_BYTES
+        return
+    if config.rollout.engine == "vllm":
+        yield "libraries", TORCH_BYTES + VLLM_BYTES
+        yield "weights", policy.parameters * BYTES_OF_DTYPE[config.rollout.vllm.dtype]
+        yield "keys and values where there is no GPU", int(config.rollout.vllm.cpu_cache_gib * 2**30)
         return
     tokens = config.rollout.max_batch * (policy.prompt_tokens + ANSWER_TOKENS)
     yield "libraries", TORCH_BYTES
@@ -239,6 +256,8 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
     yield "python", PYTHON_BYTES
     if config.environments.kind == "miniwob":
         yield "browser", BROWSER_BYTES
+    if config.environments.kind == "desktop":
+        yield "desktop at most", config.environments.desktop.memory_mb * MIB
 
 
 # ---- in words ----

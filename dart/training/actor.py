@@ -28,6 +28,7 @@ from dart.store.client import write
 from dart.store.reader import StoreReader
 from dart.store.records import STALENESS_BOUND, Commit
 from dart.store.room import await_room
+from dart.training.allocator import give_back
 from dart.training.refusal import (
     REFUSED,
     Blame,
@@ -86,6 +87,7 @@ class TrainerActor(Actor):
                 return
             self._update_ended = Completion()
             await self._update(batch)
+            give_back()
             ended, self._update_ended = self._update_ended, None
             ended.succeed(None)
 

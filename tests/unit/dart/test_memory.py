@@ -103,6 +103,17 @@ def test_a_longer_batch_needs_more_room_for_keys_and_values() -> None:
     assert large["weights"] == small["weights"]
 
 
+def test_an_engine_that_changes_weights_in_place_holds_them_once() -> None:
+    overrides = ["rollout.engine='vllm'", "rollout.vllm.dtype='bfloat16'", "rollout.vllm.cpu_cache_gib=2.0"]
+    policy = size_of(SEVEN_BILLION | {"torch_dtype": "float32"})
+
+    held = parts(estimate(load_config(LAPTOP, overrides), policy), "rollout")
+
+    assert held["weights"] == 2 * policy.parameters
+    assert held["keys and values where there is no GPU"] == 2 * GIB
+    assert "next version while it loads" not in held
+
+
 def test_what_is_modelled_needs_neither_browsers_nor_weights() -> None:
     overrides = ["environments.kind='modelled'", "rollout.engine='modelled'", "training.learner='modelled'"]
     config = load_config(LAPTOP, [*overrides, "tasks.train=['modelled/0']"])
