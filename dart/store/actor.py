@@ -19,6 +19,7 @@ from dart.observe.events import PAUSED
 from dart.store import parcels
 from dart.store.errors import StoreBusy, StoreConflict
 from dart.store.store import Store
+from dart.store.thinning import EVERY_S
 from dart.types import RolloutLease
 
 RETRY_S = 1.0
@@ -33,6 +34,8 @@ class StoreActor(Actor):
         self._max_attempts: int = self.args["config"]["curation"]["max_attempts"]
         self._open: Store | None = None
         self._pause: Pause | None = None
+        self._thinned_unix_s: float | None = None
+        self.every(EVERY_S, self._thin)
 
     def on_stop(self) -> None:
         if self._open is not None:
@@ -169,6 +172,14 @@ class StoreActor(Actor):
     @receives(m.RecordEvents)
     def record_events(self, call: m.RecordEvents, sender: Sender) -> Any:
         return self._write(lambda store: m.Number(value=store.record_events(call.events)))
+
+    def _thin(self) -> None:
+        """What a pause keeps from being deleted is found by the next look."""
+        now_unix_s = self.clock.unix_s()
+        thinned = self._write(lambda store: m.Number(value=store.thin_events(self._thinned_unix_s)))
+        if isinstance(thinned, m.Number):
+            self._thinned_unix_s = now_unix_s
+            self.log.debug("events_thinned", deleted=thinned.value)
 
     def _write(self, write: Callable[[Store], Any]) -> Any:
         """One transaction; a contradiction is an answer, not a crash: it is the caller who is wrong."""

@@ -9,19 +9,27 @@ The books are kept twice, by counter and by state; `dart.store.audit` compares t
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import text
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dart.messages import EventDraft
 from dart.store.batching import Batches
 from dart.store.episodes import Episodes
 from dart.store.pool import Pool
+from dart.store.queries import first_event_after
 from dart.store.records import Evaluation, TaskDecision
 from dart.store.schema import decisions, evaluations, events
 from dart.store.task_books import know_task
+from dart.store.thinning import FLOODING, grown_old
 from dart.store.writer import insert_row
 
 NEW_DECISION = sqlite_insert(decisions).on_conflict_do_nothing()
 NEW_EVALUATION = sqlite_insert(evaluations).on_conflict_do_nothing()
+THIN_EVENTS = text("""
+    DELETE FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end AND event_id NOT IN (
+        SELECT max(event_id) FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end
+        GROUP BY subject, CAST(unix_s / :every_s AS INTEGER))
+""")
 
 
 class Store(Episodes, Batches, Pool):
@@ -63,6 +71,21 @@ class Store(Episodes, Batches, Pool):
             if rows:
                 connection.execute(events.insert(), rows)
             return len(rows)
+
+    def thin_events(self, looked_unix_s: float | None = None) -> int:
+        """Delete of old events what `dart.store.thinning` keeps no more; returns how many.
+
+        looked_unix_s  the last time this was done: what had grown old by then is left alone. None: nothing is
+        """
+        with self._transaction() as connection:
+            found = 0
+            for stretch in grown_old(self._clock(), looked_unix_s):
+                first, end = (
+                    first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s)
+                )
+                span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
+                found += connection.execute(THIN_EVENTS, span).rowcount
+            return found
 
 
 def decision_row(decision: TaskDecision) -> dict[str, Any]:
