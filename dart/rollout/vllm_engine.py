@@ -26,6 +26,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines would be
 
 from PIL import Image
 from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
+from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -48,11 +49,11 @@ from dart.rollout.engine_processes import (
     why_wedged,
 )
 from dart.rollout.layout import layout_of, refuse_other_layout
-from dart.rollout.spans import oldest, spans_of
+from dart.rollout.pieces import Sampled
+from dart.rollout.spans import oldest
 from dart.rollout.verify import refuse_other_bytes, verify_policy
-from dart.rollout.vllm_worker import ENTROPY_UNITS_PER_NAT
 from dart.training.checkpoint import CorruptCheckpoint
-from dart.types import GenerateRequest, Generation, VersionSpan
+from dart.types import GenerateRequest, Generation
 
 T = TypeVar("T")
 
@@ -62,6 +63,9 @@ START_DEADLINE_S = 900.0
 ANSWER_DEADLINE_S = 60.0
 UPDATE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
+
+ENDED_BY_PAUSE = "abort"
+"""vLLM's reason for an answer that it ended because it was paused."""
 
 NEVER = -100.0
 """Added to a logit: no probability is left."""
@@ -139,33 +143,45 @@ class VllmEngine:
         """
         asked = [self._asked(request) for request in requests]
         work = self._all(requests, asked, self._answer_tokens)
-        outputs = self._wait("no whole answer", work, ANSWER_DEADLINE_S)
+        answers = self._wait("no whole answer", work, ANSWER_DEADLINE_S)
         return [
-            self._generation(request, one, output)
-            for request, one, output in zip(requests, asked, outputs, strict=True)
+            self._generation(request, one, sampled)
+            for request, one, sampled in zip(requests, asked, answers, strict=True)
         ]
 
     def prove(self) -> int:
         """One token of an answer to the probe: the version that sampled it."""
         asked = self._asked(self._probe)
         work = self._all([self._probe], [asked], 1)
-        [output] = self._wait("no token", work, self._settings.health_deadline_s)
-        return oldest(self._spans(output.outputs[0]))
+        [sampled] = self._wait("no token", work, self._settings.health_deadline_s)
+        return oldest(sampled.spans(self._version))
 
     def _asked(self, request: GenerateRequest) -> Asked:
         with self._screens_lock:
             screens = tuple(self._screens.screen(shown) for shown in self._codec.shown(request))
         return Asked(self._codec.prompt(request, screens), screens)
 
-    async def _all(self, requests: Sequence[GenerateRequest], asked: list[Asked], limit: int) -> list[Any]:
+    async def _all(
+        self, requests: Sequence[GenerateRequest], asked: list[Asked], limit: int
+    ) -> list[Sampled]:
         sampled = (self._sampled(request, one, limit) for request, one in zip(requests, asked, strict=True))
         return await asyncio.gather(*sampled)
 
-    async def _sampled(self, request: GenerateRequest, asked: Asked, limit: int) -> Any:
-        pictures = [Image.fromarray(screen.pixels) for screen in asked.screens]
+    async def _sampled(self, request: GenerateRequest, asked: Asked, limit: int) -> Sampled:
+        """One answer; a piece that ended because weights change is gone on with, as part of the prompt."""
+        sampled = Sampled()
+        while True:
+            piece = await self._piece(request, asked, sampled.token_ids, limit - len(sampled.token_ids))
+            sampled.add(piece)
+            if piece.outputs[0].finish_reason != ENDED_BY_PAUSE:
+                return sampled
+
+    async def _piece(
+        self, request: GenerateRequest, asked: Asked, so_far: Sequence[int], limit: int
+    ) -> RequestOutput:
         prompt = TokensPrompt(
-            prompt_token_ids=list(asked.prompt.token_ids),
-            multi_modal_data={"image": pictures},
+            prompt_token_ids=[*asked.prompt.token_ids, *so_far],
+            multi_modal_data={"image": [Image.fromarray(screen.pixels) for screen in asked.screens]},
             multi_modal_uuids={"image": [screen.sha256 for screen in asked.screens]},
         )
         how = SamplingParams(
@@ -177,39 +193,31 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         async for output in self._llm.generate(prompt, how, f"{next(self._ids)}"):
-            last = output
+            last: RequestOutput = output
         return last
 
-    def _generation(self, request: GenerateRequest, asked: Asked, output: Any) -> Generation:
-        self._count_image_tokens(asked, output)
-        answer = output.outputs[0]
-        token_ids = tuple(answer.token_ids)
-        spans = self._spans(answer)
-        sampled = [entry[token] for token, entry in zip(token_ids, answer.logprobs, strict=True)]
+    def _generation(self, request: GenerateRequest, asked: Asked, sampled: Sampled) -> Generation:
+        self._count_image_tokens(asked, sampled)
+        spans = sampled.spans(self._version)
         is_greedy = request.temperature == 0
-        entropies = tuple(0.0 if is_greedy else one.rank / ENTROPY_UNITS_PER_NAT for one in sampled)
         return Generation(
             prompt_ids=asked.prompt.token_ids,
-            token_ids=token_ids,
-            logprobs=tuple(0.0 if is_greedy else one.logprob for one in sampled),
-            entropies=entropies,
-            answer=self._codec.understand(token_ids, request.instruction, asked.screens[-1].frame),
+            token_ids=tuple(sampled.token_ids),
+            logprobs=tuple(0.0 if is_greedy else logprob for logprob in sampled.logprobs),
+            entropies=tuple(0.0 if is_greedy else entropy for entropy in sampled.entropies),
+            answer=self._codec.understand(sampled.token_ids, request.instruction, asked.screens[-1].frame),
             policy_version=oldest(spans),
             images=asked.prompt.images,
             spans=spans if len(spans) > 1 else (),
         )
 
-    def _spans(self, answer: Any) -> tuple[VersionSpan, ...]:
-        reported = [(span.version, span.start, span.end) for span in answer.weight_versions or ()]
-        return spans_of(reported, len(answer.token_ids), self._version)
-
-    def _count_image_tokens(self, asked: Asked, output: Any) -> None:
+    def _count_image_tokens(self, asked: Asked, sampled: Sampled) -> None:
         """What the trainer will make of the prompt must be what was seen here, to the token."""
         images = asked.prompt.images
         wanted = len(asked.prompt.token_ids) + sum(image.tokens - 1 for image in images)
-        if len(output.prompt_token_ids) != wanted:
+        if sampled.prompt_tokens != wanted:
             raise EngineError(
-                f"vLLM made {len(output.prompt_token_ids)} tokens of a prompt with {len(images)} screenshots "
+                f"vLLM made {sampled.prompt_tokens} tokens of a prompt with {len(images)} screenshots "
                 f"and {wanted} were expected: the checkpoint's processor does not fit its codec"
             )
 
@@ -227,15 +235,16 @@ class VllmEngine:
         self._version = version
 
     async def _take_over(self, folder: Path, version: int) -> None:
-        await self._llm.pause_generation(mode="wait" if self._is_draining else "keep", clear_cache=False)
+        # Not "keep": what is kept has to be computed again, and vLLM's workers may lack its screenshots then.
+        await self._llm.pause_generation(mode="wait" if self._is_draining else "abort", clear_cache=False)
         loaded = await self._llm.collective_rpc("dartrl_load", args=(str(folder),))
         try:
             refuse_other_bytes(folder, loaded)
         except CorruptCheckpoint as other:  # the old weights are gone already
             raise EngineDied(f"an engine took weights over that were never published: {other}") from other
-        # What was computed with the old weights counts no more, in requests under way neither. Screenshots as
-        # they were prepared for the model stay: no weight is in them.
-        await self._llm.reset_prefix_cache(reset_running_requests=True)
+        # What was computed with the old weights counts no more. Screenshots as they were prepared for the
+        # model stay: no weight is in them.
+        await self._llm.reset_prefix_cache()
         await self._llm.reset_encoder_cache()
         await self._llm.update_weight_version(str(version))
         await self._llm.resume_generation()

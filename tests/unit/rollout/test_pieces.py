@@ -1,0 +1,41 @@
+"""Answers put together from what vLLM reports of each piece."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from dart.rollout.pieces import Sampled
+from dart.rollout.vllm_worker import ENTROPY_UNITS_PER_NAT
+from dart.types import VersionSpan
+
+
+def piece(tokens: dict[int, float], version: str, prompt_tokens: int = 50) -> Any:
+    """A finished output: log-prob by token; each entropy is a quarter of a nat."""
+    rank = ENTROPY_UNITS_PER_NAT // 4
+    logprobs = [{token: SimpleNamespace(logprob=value, rank=rank)} for token, value in tokens.items()]
+    versions = [SimpleNamespace(version=version, start=0, end=len(tokens))] if tokens else None
+    answer = SimpleNamespace(token_ids=list(tokens), logprobs=logprobs, weight_versions=versions)
+    return SimpleNamespace(outputs=[answer], prompt_token_ids=[0] * prompt_tokens)
+
+
+def test_an_answer_in_one_piece_is_that_piece() -> None:
+    sampled = Sampled()
+    sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
+    assert (sampled.token_ids, sampled.logprobs, sampled.entropies) == ([7, 8], [-1.0, -2.0], [0.25, 0.25])
+    assert sampled.spans(3) == (VersionSpan(version=3, end=2),)
+
+
+def test_pieces_follow_one_another_each_with_its_version() -> None:
+    sampled = Sampled()
+    sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
+    sampled.add(piece({9: -3.0}, "4", prompt_tokens=52))
+    assert sampled.token_ids == [7, 8, 9]
+    assert sampled.spans(4) == (VersionSpan(version=3, end=2), VersionSpan(version=4, end=3))
+    assert sampled.prompt_tokens == 50, "as the answer was asked for, without what it said already"
+
+
+def test_a_piece_that_ended_before_its_first_token_adds_nothing() -> None:
+    sampled = Sampled()
+    sampled.add(piece({}, "3"))
+    sampled.add(piece({7: -1.0}, "4"))
+    assert sampled.token_ids == [7]
+    assert sampled.spans(4) == (VersionSpan(version=4, end=1),)
