@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup desktop test-desktop bench-desktops train test test-vllm check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-desktop test-ranks bench-desktops train test test-vllm check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ bench-desktops: desktop ## desktops with faults beside desktops without; ARGS="-
 
 train: setup ## train the laptop policy; CONFIG=… RUN=… choose another file and run directory
 	$(BIN)/dartrl train $(CONFIG) --run-dir $(RUN)
+
+test-ranks: setup ## a trainer of two processes beside one of one; one of them is killed
+	DARTRL_TEST_RANKS=1 $(BIN)/python -m pytest tests/ranks $(ARGS)
 
 test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -178,6 +178,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _curation_problems(config.curation)
     yield from _modelled_problems(config)
     yield from _latency_problems(config)
+    yield from _ranks_problems(config.training)
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:
@@ -202,6 +203,17 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
             f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
             f"wait by environments.latency alone, got {config.curation.lease_s:g}",
         )
+
+
+def _ranks_problems(training: Training) -> Iterator[Contradiction]:
+    if training.ranks > 1 and training.lora.rank > 0:
+        yield (
+            ("training.ranks", "training.lora.rank"),
+            f"must be 1 where an adapter is trained (training.lora.rank = {training.lora.rank}), "
+            f"got {training.ranks}",
+        )
+    if training.ranks > 1 and training.learner == "modelled":
+        yield ("training.ranks",), f"must be 1 with training.learner = 'modelled', got {training.ranks}"
 
 
 def _curation_problems(curation: Curation) -> Iterator[Contradiction]:

@@ -439,6 +439,9 @@ class Training(Section):
     """Most step samples in one forward and backward pass."""
     micro_batch_tokens: Annotated[int, Field(ge=0)] = 0
     """Most tokens in one pass, images and padding included; 0: only micro_batch limits it."""
+    ranks: Count = 1
+    """Processes that train a vision-language policy together, its weights split among them (FSDP2): one for
+    each GPU, or on the CPU."""
     device: str = "auto"
     """Where a vision-language policy is trained, as torch names it; auto: the GPU where there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -181,9 +181,9 @@ def _show_plan(settings: "Config") -> None:
     typer.echo(_what_it_would_do(RunPaths(settings.run.dir)))
     for line in _tree_lines(settings):
         typer.echo(line)
-    require_installation(settings)
     for line in _memory_lines(settings):
         typer.echo(line)
+    require_installation(settings)
     typer.echo("everything it needs is there")
 
 
@@ -221,12 +221,15 @@ def _tree_lines(settings: "Config") -> list[str]:
 
 
 def _memory_lines(settings: "Config") -> list[str]:
+    """None where there is no policy to count and one is needed."""
     import psutil
 
     from dart.observe import memory
 
     folder = settings.training.policy
-    is_there = (folder / "config.json").is_file()  # where all is modelled there may be none
+    is_there = (folder / "config.json").is_file()
+    if not is_there and settings.training.learner != "modelled":
+        return []
     policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
     held = memory.estimate(settings, policy)
     return memory.in_words(held, policy, psutil.virtual_memory().available)

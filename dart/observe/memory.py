@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config import Config
+from dart.rollout.probe import HEIGHT, WIDTH
 
 MIB = 2**20
 
@@ -32,13 +33,19 @@ BROWSER_BYTES = 200 * MIB
 ALWAYS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
 """Who is there once, besides the trainer."""
 
-PROMPT_TOKENS = 2048
-"""Of a policy that does not say: a screenshot of 1280 x 720, the task and some history."""
+IMAGE_TOKEN_PX = 28
+"""Side of an image token of the Qwen-VL family."""
+
+TASK_TOKENS = 512
+"""What a vision-language policy is told before the screenshots."""
 
 TEXT_TOKENS = 64
 """Around the screenshot, of a policy that says how many tokens that takes."""
 
 ANSWER_TOKENS = 128
+
+TRAINED_BYTES_EACH = 4
+"""Of a weight that is trained, of its gradient and of each of its moments."""
 
 ADAM_MOMENTS = 2
 """AdamW keeps two figures for each parameter."""
@@ -62,10 +69,17 @@ class PolicySize:
     keys_width: int = 0
     """Numbers of one key of one layer: key-value heads times their size."""
     vocabulary: int = 0
-    prompt_tokens: int = PROMPT_TOKENS
-    screenshot_bytes: int = 1280 * 720 * 3
+    prompt_tokens: int = 0
+    """Of a policy that says so; others are shown what `[context]` says."""
+    screenshot_bytes: int = 0
+    """The same."""
     stem_numbers: int = 0
     """Numbers in the maps of a convolutional stem for one screenshot."""
+
+    @property
+    def is_small(self) -> bool:
+        """It is the small policy of the laptop job, which has a convolutional stem."""
+        return self.stem_numbers > 0
 
     @property
     def weights_bytes(self) -> int:
@@ -170,14 +184,14 @@ def _vision_parameters(vision: Mapping[str, Any], hidden: int) -> int:
 def _prompt_tokens(config: Mapping[str, Any]) -> int:
     """One token covers 16 px in height and 32 px in width, where the policy is this project's own."""
     if "image_height" not in config:
-        return PROMPT_TOKENS
+        return 0
     height, width = int(config["image_height"]), int(config["image_width"])
     return math.ceil(height / 16) * math.ceil(width / 32) + TEXT_TOKENS
 
 
 def _screenshot_bytes(config: Mapping[str, Any]) -> int:
-    """Three bytes for each pixel; of a policy that does not say, of a screen of 1280 x 720."""
-    return 3 * int(config.get("image_height", 720)) * int(config.get("image_width", 1280))
+    """Three bytes for each pixel, where the policy says what it sees."""
+    return 3 * int(config.get("image_height", 0)) * int(config.get("image_width", 0))
 
 
 def _stem_numbers(config: Mapping[str, Any]) -> int:
@@ -194,7 +208,7 @@ def _stem_numbers(config: Mapping[str, Any]) -> int:
 def estimate(config: Config, policy: PolicySize) -> tuple[Held, ...]:
     """What every process of a run will hold at most, the largest kinds first."""
     found = (
-        Held(who="trainer", count=1, parts=dict(_trainer(config, policy))),
+        Held(who="trainer", count=config.training.ranks, parts=dict(_trainer(config, policy))),
         Held(who="rollout", count=config.rollout.count, parts=dict(_engine(config, policy))),
         Held(who="environment", count=config.environments.count, parts=dict(_environment(config))),
         Held(who=", ".join(ALWAYS), count=len(ALWAYS), parts={"python": PYTHON_BYTES}),
@@ -203,32 +217,82 @@ def estimate(config: Config, policy: PolicySize) -> tuple[Held, ...]:
 
 
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
-    if config.training.learner == "modelled":
+    """Of each rank. Weights that are trained are float32, whatever is computed in; an adapter is small."""
+    training = config.training
+    if training.learner == "modelled":
         yield "python", PYTHON_BYTES
         return
-    weights = policy.weights_bytes
+    ranks = training.ranks
+    frozen = policy.parameters * _computed_bytes_each(config, policy) // ranks
+    adapter = 0 if policy.is_small else TRAINED_BYTES_EACH * _adapter_parameters(policy, training.lora.rank)
+    trained = adapter or TRAINED_BYTES_EACH * policy.parameters // ranks
     yield "libraries", TORCH_BYTES
-    yield "weights", weights
-    yield "gradients", weights
-    yield "optimizer", ADAM_MOMENTS * weights
-    if config.training.kl_beta > 0:
-        yield "reference policy", weights
-    if config.training.minibatches > 1:
-        yield "copy to go back to", (1 + ADAM_MOMENTS) * weights
-    yield "checkpoint being written", ADAM_MOMENTS * weights
-    yield "activations", _activations(policy, config.training.micro_batch)
-    steps = config.training.groups_per_update * config.curation.rollouts_per_group * config.curation.step_cap
-    yield "screenshots of a batch", steps * policy.screenshot_bytes
+    if adapter:
+        yield "weights", frozen
+        yield "weights with the adapter while they are written", frozen
+    yield "adapter" if adapter else "weights", trained
+    yield "gradients", trained
+    yield "optimizer", ADAM_MOMENTS * trained
+    if training.kl_beta > 0 and not adapter:
+        yield "reference policy", frozen
+    if training.minibatches > 1:
+        yield "copy to go back to", (1 + ADAM_MOMENTS) * trained
+    yield "checkpoint being written", ADAM_MOMENTS * trained
+    yield "activations", _activations(config, policy)
+    steps = training.groups_per_update * config.curation.rollouts_per_group * config.curation.step_cap
+    yield "screenshots of a batch", steps * _screenshot_bytes_of(config, policy)
 
 
-def _activations(policy: PolicySize, samples: int) -> int:
+def _computed_bytes_each(config: Config, policy: PolicySize) -> int:
+    return 2 if config.training.precision == "bfloat16" and not policy.is_small else 4
+
+
+def _adapter_parameters(policy: PolicySize, rank: int) -> int:
+    """Of the seven linear layers of each layer: rank times what goes in and what comes out."""
+    hidden, inner, keys = policy.hidden, policy.intermediate, policy.keys_width
+    attention = 2 * 2 * hidden + 2 * (hidden + keys)
+    return rank * policy.layers * (attention + 3 * (hidden + inner))
+
+
+def _activations(config: Config, policy: PolicySize) -> int:
     """For the backward pass: about 12 maps of the hidden size and 3 of the inner one, of each token and
-    layer; the answers' logits three times, in 4 bytes.
+    layer (of one layer and the inputs of all, where they are computed again); the answers' logits three
+    times, in 4 bytes.
     """
-    tokens = policy.prompt_tokens + ANSWER_TOKENS
-    maps = tokens * policy.layers * (12 * policy.hidden + 3 * policy.intermediate) * policy.bytes_each
-    logits = 3 * 4 * ANSWER_TOKENS * policy.vocabulary
-    return int(samples * (maps + logits + policy.stem_numbers * policy.bytes_each))
+    training, samples = config.training, config.training.micro_batch
+    each = _computed_bytes_each(config, policy)
+    tokens = samples * (_prompt_tokens_of(config, policy) + ANSWER_TOKENS)
+    if training.micro_batch_tokens:
+        tokens = min(tokens, training.micro_batch_tokens)
+    layer = 12 * policy.hidden + 3 * policy.intermediate
+    is_recomputed = training.gradient_checkpointing and not policy.is_small
+    maps = policy.layers * policy.hidden + layer if is_recomputed else policy.layers * layer
+    logits = 3 * 4 * samples * ANSWER_TOKENS * policy.vocabulary
+    return int(tokens * maps * each + logits + samples * policy.stem_numbers * each)
+
+
+def _prompt_tokens_of(config: Config, policy: PolicySize) -> int:
+    """Of a vision-language policy: the screenshots it is shown, the answers it is told, and the task."""
+    if policy.is_small:
+        return policy.prompt_tokens
+    width, height = _screen(config)
+    picture = math.ceil(width / IMAGE_TOKEN_PX) * math.ceil(height / IMAGE_TOKEN_PX)
+    return config.context.screenshots * picture + config.context.turns * ANSWER_TOKENS + TASK_TOKENS
+
+
+def _screenshot_bytes_of(config: Config, policy: PolicySize) -> int:
+    width, height = _screen(config)
+    return policy.screenshot_bytes if policy.is_small else 3 * width * height
+
+
+def _screen(config: Config) -> tuple[int, int]:
+    """Width and height in pixels of what is seen."""
+    environments = config.environments
+    if environments.kind == "desktop":
+        return environments.desktop.width, environments.desktop.height
+    if environments.kind == "osworld":
+        return environments.osworld.width, environments.osworld.height
+    return WIDTH, HEIGHT
 
 
 def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
@@ -240,7 +304,7 @@ def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         yield "weights", policy.parameters * BYTES_OF_DTYPE[config.rollout.vllm.dtype]
         yield "keys and values where there is no GPU", int(config.rollout.vllm.cpu_cache_gib * 2**30)
         return
-    tokens = config.rollout.max_batch * (policy.prompt_tokens + ANSWER_TOKENS)
+    tokens = config.rollout.max_batch * (_prompt_tokens_of(config, policy) + ANSWER_TOKENS)
     yield "libraries", TORCH_BYTES
     yield "weights", policy.weights_bytes
     yield "next version while it loads", policy.weights_bytes

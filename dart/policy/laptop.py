@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dart.policy.checkpoint import codec_of, load_parts
 from dart.policy.codec import PromptCodec
@@ -66,7 +66,7 @@ class LaptopPolicy:
     def check(self, step: Step, screens: Mapping[str, Screen]) -> None:
         """The model counts the placeholders itself."""
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Model, configuration, tokenizer and processor."""
-        self.module.save_pretrained(folder)
+        self.module.save_pretrained(folder, state_dict=weights)
         self._processor.save_pretrained(folder)

@@ -52,7 +52,7 @@ class LoraPolicy(VisionLanguagePolicy):
         """The same weights without the adapter."""
         return _WithoutAdapter(self)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """The weights with the adapter added to them, and the adapter by itself."""
         from peft import get_peft_model_state_dict
 

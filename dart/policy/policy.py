@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dart.policy.interface import Codec, Prompt, Screen
 from dart.policy.sampling import AnswerScores, SampledAnswer
@@ -25,6 +25,11 @@ class Scorer(Protocol):
 
 class Policy(Scorer, Protocol):
     """A checkpoint with its codec. One thread calls it."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The model."""
+        ...
 
     @property
     def codec(self) -> Codec:
@@ -61,6 +66,9 @@ class Policy(Scorer, Protocol):
         """Raises ForeignPrompt where the recorded prompt is not one of this policy."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Everything that is needed to load it again, for engines too. Not atomic: into a fresh folder."""
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Everything that is needed to load it again, for engines too. Not atomic: into a fresh folder.
+
+        weights   all of them, where several processes hold a part each
+        """
         ...

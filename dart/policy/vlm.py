@@ -154,9 +154,9 @@ class VisionLanguagePolicy:
     def _computing(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._is_autocast)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Weights, configuration, and the files that came with the checkpoint, as they were."""
-        self.module.save_pretrained(folder)
+        self.module.save_pretrained(folder, state_dict=weights)
         write_files(self._files, folder)
 
 

@@ -6,10 +6,9 @@ of the KL term is the base policy. An update that meets a number that is not fin
 """
 
 import copy
-import io
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,11 +25,10 @@ from dart.training.batch import StepSample, pad_answers, split_evenly, step_samp
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.loss import LossConfig, TokenBatch, dart_loss, sequence_mean_token_mean
 from dart.training.mismatch import MismatchTally
+from dart.training.ranks import Alone, Ranks
 from dart.training.refusal import NonFiniteUpdate, NothingToLearn
 from dart.training.scoring import prefix_of
 from dart.types import Group, Step
-
-OPTIMIZER_FILE = "optimizer.pt"
 
 T = TypeVar("T")
 
@@ -129,29 +127,44 @@ class _Scored:
 class Learner:
     """A policy in training. One process, one thread calls it."""
 
-    def __init__(self, base: Path, config: LearnerConfig, *, resume: Checkpoint | None = None) -> None:
-        """From the base policy (version 0), or from a verified checkpoint of a run that began with it."""
+    def __init__(
+        self,
+        base: Path,
+        config: LearnerConfig,
+        *,
+        resume: Checkpoint | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """From the base policy (version 0), or from a verified checkpoint of a run that began with it.
+
+        ranks   the other processes that train with this one; None: there are none
+        """
         torch.set_num_threads(config.threads)
         self.config = config
+        self._ranks: Ranks = ranks or Alone()
         self.version = 0 if resume is None else resume.state.version
         folder = None if resume is None else resume.folder
         self._policy = load(base, holding=config.holding, resume=folder)
+        self._ranks.shard(self._policy.module)
         self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(
             self._policy.trained(),
             lr=config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            fused=True,
+            fused=self._ranks.count == 1,
         )
         if resume is not None:
-            state = torch.load(resume.folder / OPTIMIZER_FILE, weights_only=True)
-            self._optimizer.load_state_dict(state)
+            self._ranks.read_optimizer(self._policy.module, self._optimizer, resume.folder)
 
     def _base_policy(self, folder: Path) -> Scorer:
         """What the KL term holds the policy to: part of it, or a frozen copy."""
         known = self._policy.base()
-        return known or load(folder, holding=replace(self.config.holding, is_trained=False))
+        if known is not None:
+            return known
+        copy = load(folder, holding=replace(self.config.holding, is_trained=False))
+        self._ranks.shard(copy.module)
+        return copy
 
     def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateReport:
         """Train on the groups' steps once and make the next version.
@@ -170,7 +183,7 @@ class Learner:
         mismatch = MismatchTally(self.config.tis_cap)
         scored = self._scored(kept, screens)
         terms, grad_norms = self._optimize(scored, screens, len(kept) / samples.steps, mismatch)
-        figures: dict[str, Any] = {**terms, **mismatch.figures()}
+        figures: dict[str, Any] = {**terms, **self._tallied(mismatch).figures()}
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
         return UpdateReport(
@@ -191,19 +204,29 @@ class Learner:
             seconds=time.perf_counter() - started,
         )
 
-    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
-        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state."""
+    def save(
+        self,
+        parent: Path,
+        progress: Mapping[str, Any] | None = None,
+        write: Callable[[Path], None] | None = None,
+    ) -> Path:
+        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state.
+
+        write   puts the files into the folder it is given; None: `write_files` of this learner alone
+        """
         learner = {"config": asdict(self.config), "progress": dict(progress or {})}
         state = CheckpointState(version=self.version, learner=learner)
-        return write_checkpoint(parent, state, self._write_files)
+        return write_checkpoint(parent, state, write or self.write_files)
 
-    def _write_files(self, folder: Path) -> None:
-        """A disk that refuses is an OSError, whichever library met it."""
-        optimizer = io.BytesIO()
-        torch.save(self._optimizer.state_dict(), optimizer)
-        (folder / OPTIMIZER_FILE).write_bytes(optimizer.getbuffer())
+    def write_files(self, folder: Path) -> None:
+        """The files of a checkpoint; of several ranks each calls it. A disk that refuses is an OSError,
+        whichever library met it."""
+        self._ranks.write_optimizer(self._policy.module, self._optimizer, folder)
+        weights = self._ranks.weights(self._policy.module)
+        if self._ranks.index > 0:
+            return
         try:
-            self._policy.save(folder)
+            self._policy.save(folder, weights)
         except SafetensorError as refused:
             raise OSError(f"{folder}: {refused}") from refused
 
@@ -233,20 +256,22 @@ class Learner:
     def _logprobs(
         self, policy: Scorer, samples: Sequence[StepSample], screens: Mapping[str, Screen]
     ) -> list[Tensor]:
-        rows: list[Tensor] = []
-        for chunk in self._micro_batches(samples, lambda sample: sample.step):
+        passes = self._micro_batches(samples, lambda sample: sample.step)
+        made: list[list[Tensor]] = []
+        for chunk, _ in self._ranks.mine(passes):
             steps = [sample.step for sample in chunk]
             scores = policy.score(steps, screens, self.config.temperature)
-            rows += [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
-        return rows
+            made.append(
+                [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
+            )
+        return [row for rows in self._ranks.all_of(made, len(passes)) for row in rows]
 
-    def _micro_batches(self, items: Sequence[T], step_of: Callable[[T], Step]) -> Iterator[Sequence[T]]:
-        return within(
-            items,
-            self.config.micro_batch,
-            self.config.micro_batch_tokens,
-            lambda item: self._policy.tokens(step_of(item)),
-        )
+    def _micro_batches(self, items: Sequence[T], step_of: Callable[[T], Step]) -> list[Sequence[T]]:
+        size, budget = self.config.micro_batch, self.config.micro_batch_tokens
+        return list(within(items, size, budget, lambda item: self._policy.tokens(step_of(item))))
+
+    def _tallied(self, mismatch: MismatchTally) -> MismatchTally:
+        return mismatch.with_sums(self._ranks.added(mismatch.sums()))
 
     def _optimize(
         self, scored: list[_Scored], screens: Mapping[str, Screen], share: float, mismatch: MismatchTally
@@ -263,9 +288,11 @@ class Learner:
         try:
             for minibatch in split_evenly(shuffled, self.config.minibatches):
                 chosen = sorted(minibatch, key=lambda item: self._policy.order(item.sample.step))
-                for chunk in self._micro_batches(chosen, lambda item: item.sample.step):
-                    terms = self._backward(chunk, screens, share * len(chunk) / len(minibatch), mismatch)
-                    _add_means(sums, terms, len(chunk) / len(scored))
+                passes = self._micro_batches(chosen, lambda item: item.sample.step)
+                for chunk, counts in self._ranks.mine(passes):
+                    weight = counts * self._ranks.count * share * len(chunk) / len(minibatch)
+                    terms = self._backward(chunk, screens, weight, mismatch if counts else None)
+                    _add_means(sums, terms, counts * len(chunk) / len(scored))
                 grad_norms.append(self._step())
         except NonFiniteUpdate:
             if before is not None:
@@ -273,17 +300,26 @@ class Learner:
             raise
         finally:
             self._optimizer.zero_grad(set_to_none=True)
-        return sums, grad_norms
+        return self._ranks.added(sums), grad_norms
 
     def _backward(
-        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen], weight: float, mismatch: MismatchTally
+        self,
+        chunk: Sequence[_Scored],
+        screens: Mapping[str, Screen],
+        weight: float,
+        mismatch: MismatchTally | None,
     ) -> dict[str, float]:
-        """Adds `weight` times the loss's gradient over a micro-batch to what is there; the diagnostics."""
+        """Adds `weight` times the loss's gradient over a micro-batch to what is there; the diagnostics.
+
+        Of several ranks each would notice another loss; they notice a gradient that is not finite together.
+        """
         batch, entropies = self._token_batch(chunk, screens)
         terms = dart_loss(batch, self.config.loss)
-        self._refuse_non_finite("loss", terms.loss)
+        if self._ranks.count == 1:
+            self._refuse_non_finite("loss", float(terms.loss.detach()))
         (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
-        mismatch.add(batch, torch.tensor([i.sample.step.policy_version < self.version for i in chunk]))
+        if mismatch is not None:
+            mismatch.add(batch, torch.tensor([i.sample.step.policy_version < self.version for i in chunk]))
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
         return {name: float(value.detach()) for name, value in values.items()}
@@ -291,11 +327,12 @@ class Learner:
     def _step(self) -> float:
         """One optimizer step with the gradient that was added up; returns its norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self._policy.trained(), self.config.max_grad_norm)
-        self._refuse_non_finite("gradient norm", norm)
+        whole_norm = self._ranks.norm(norm)
+        self._refuse_non_finite("gradient norm", whole_norm)
         self._set_learning_rate()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return float(norm)
+        return whole_norm
 
     def _token_batch(
         self, chunk: Sequence[_Scored], screens: Mapping[str, Screen]
@@ -318,9 +355,9 @@ class Learner:
         )
         return batch, scores.entropies.detach()
 
-    def _refuse_non_finite(self, what: str, value: Tensor) -> None:
-        if not bool(torch.isfinite(value)):
-            raise NonFiniteUpdate(what, float(value.detach()), self.version)
+    def _refuse_non_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise NonFiniteUpdate(what, value, self.version)
 
     def _set_learning_rate(self) -> None:
         done = (self.version + 1) / max(1, self.config.warmup_updates)

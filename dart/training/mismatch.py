@@ -36,6 +36,24 @@ class MismatchTally:
         if self._cap is not None:
             self._truncated += int((torch.exp(difference[known]) > self._cap * CUT).sum())
 
+    def sums(self) -> dict[str, float]:
+        """What was counted, to be added to what others counted."""
+        return {
+            "distance_engine": self._distance[False],
+            "distance_stale": self._distance[True],
+            "tokens_engine": self._tokens[False],
+            "tokens_stale": self._tokens[True],
+            "truncated": self._truncated,
+        }
+
+    def with_sums(self, sums: Mapping[str, float]) -> "MismatchTally":
+        """A tally that counted this."""
+        made = MismatchTally(self._cap)
+        made._distance = {False: sums["distance_engine"], True: sums["distance_stale"]}
+        made._tokens = {False: int(sums["tokens_engine"]), True: int(sums["tokens_stale"])}
+        made._truncated = int(sums["truncated"])
+        return made
+
     def figures(self) -> Mapping[str, float | None]:
         """What an UpdateReport says; None where there was no such token."""
         return {

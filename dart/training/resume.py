@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dart.config import Config
+from dart.rundir import RunPaths
 from dart.store.records import Version
 from dart.training.checkpoint import (
     Checkpoint,
@@ -40,7 +41,13 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner
     Raises CorruptCheckpoint when the committed one is not what was written.
     """
     remove_uncommitted(checkpoints, newest.version)
-    return _learner(config, load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None)
+    resume = load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None
+    if config.training.ranks > 1:
+        from dart.training.ranked import RankedLearner
+
+        log = RunPaths(checkpoints.parent).logs / "trainer.ranks.log"
+        return RankedLearner(config, None if resume is None else resume.folder, log)
+    return _learner(config, resume)
 
 
 def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:

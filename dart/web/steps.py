@@ -89,7 +89,7 @@ def _view(
         overlay=overlay(step.answer, *(size or NO_SIZE)),
         answer=step.answer,
         tokens=_tokens(step, texts) if is_known else (),
-        prompt_tokens=len(step.prompt_ids),
+        prompt_tokens=len(step.prompt_ids) + sum(image.tokens - 1 for image in step.images),
         version=step.policy_version,
         staleness=None if trained_version is None else trained_version - 1 - step.policy_version,
         entropy=fmean(step.entropies) if step.entropies else None,

@@ -69,10 +69,38 @@ def test_a_trainer_of_the_7b_class_needs_its_weights_many_times() -> None:
     trainer = parts(estimate(config, policy), "trainer")
 
     assert policy.weights_bytes == pytest.approx(2 * 8.29e9, rel=0.01)
-    assert trainer["optimizer"] == 2 * policy.weights_bytes
-    assert trainer["reference policy"] == policy.weights_bytes
+    assert trainer["optimizer"] == 2 * trainer["weights"] == 2 * 4 * policy.parameters
+    assert trainer["reference policy"] == 4 * policy.parameters
     assert "copy to go back to" not in trainer
     assert trainer["activations"] > GIB
+
+
+def test_bfloat16_halves_what_is_not_trained_and_an_adapter_leaves_little_to_train() -> None:
+    policy = size_of(SEVEN_BILLION)
+    whole, adapter = (
+        parts(estimate(load_config(LAPTOP, ["training.precision='bfloat16'", *more]), policy), "trainer")
+        for more in ([], ["training.lora.rank=64"])
+    )
+
+    assert whole["weights"] == 4 * policy.parameters
+    assert whole["reference policy"] == 2 * policy.parameters
+    assert adapter["weights"] == 2 * policy.parameters
+    assert "reference policy" not in adapter
+    assert adapter["adapter"] == pytest.approx(4 * 161e6, rel=0.02)
+
+
+def test_what_is_computed_again_and_smaller_passes_need_less_room() -> None:
+    policy = size_of(SEVEN_BILLION)
+    more, less, least = (
+        parts(estimate(load_config(LAPTOP, overrides), policy), "trainer")["activations"]
+        for overrides in (
+            [],
+            ["training.gradient_checkpointing=true"],
+            ["training.gradient_checkpointing=true", "training.micro_batch_tokens=8192"],
+        )
+    )
+
+    assert more > 4 * less > 8 * least
 
 
 def test_without_weights_the_type_of_the_configuration_holds() -> None:
