@@ -1,7 +1,7 @@
 """Local desktops with faults at the rates of the field, beside as many without: what gets through?
 
     python -m benchmarks.desktops                            # 8 desktops each, 30 minutes
-    python -m benchmarks.desktops --minutes 3 --desktops 3   # the short one; its throughput is not judged
+    python -m benchmarks.desktops --minutes 3 --desktops 3   # the short one
 
 Two `dartrl train` with configs/desktop.toml start at the same moment on the same machine: real applications
 on desktops in sandboxes, played by scripts that give up a share of the episodes. One is left in peace. In the
@@ -19,8 +19,9 @@ What has to hold is found out from the record alone, by what the scripts make ce
 Both have the latencies of virtual machines added (resets of 10 s and steps of 2 s in the median), so that the
 two fit beside each other without one taking processor time from the other.
 
-It prints a table; the same goes to OUT as JSON. Exit code 0 when all of it holds, both runs finished, and
-(from 20 minutes on) the throughput is at least 75 % of that of the run beside it.
+It prints a table, with the throughput beside that of the run in peace; the same goes to OUT as JSON. What a
+fault costs is mostly the episode it strikes, so the throughput follows from the rates; it is told, not judged.
+Exit code 0 when all of the above holds and both runs finished.
 """
 
 import argparse
@@ -51,10 +52,6 @@ from dart.environments.faulty import read_injections
 CONFIG = runs.REPOSITORY / "configs" / "desktop.toml"
 OUT = Path(__file__).parent / "out" / "desktops.json"
 
-THROUGHPUT_GOAL = 0.75
-"""Of the run beside it. Faults at these rates strike a quarter of the resets and a tenth of the episodes."""
-
-JUDGED_FROM_MINUTES = 20.0
 KILL_EVERY_S = 60.0
 LATENCY_SCALE = 1.0
 OVERTIME_S = 180.0
@@ -219,15 +216,6 @@ def verdicts(found: Mapping[str, Any]) -> list[Verdict]:
         _none("faulted attempts stored", found["faulted_and_stored"]),
         _none("processes left behind", found["orphans"]),
     ]
-    ratio = ratio_of(found)
-    if found["minutes"] >= JUDGED_FROM_MINUTES:
-        judged.append(
-            Verdict(
-                what=f"throughput at least {THROUGHPUT_GOAL:.0%} of the run beside it",
-                found=f"{ratio:.1%}",
-                is_kept=ratio >= THROUGHPUT_GOAL,
-            )
-        )
     return judged
 
 

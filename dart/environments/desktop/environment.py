@@ -31,6 +31,7 @@ from dart.environments.faults import (
     FrozenFrame,
     InfrastructureFault,
     NotReady,
+    TaskUnsupported,
     WindowManagerDied,
 )
 from dart.environments.frames import FrameWatch
@@ -78,10 +79,11 @@ class DesktopEnvironment:
         missing = missing_for_desktops()
         if missing:
             raise DesktopMissing(missing)
+        _refuse_without_applications(task_id, instance)
         await self.close()
         async with self._operation("reset", deadline_s) as left_s:
             machine = await self._started(left_s())
-            await machine.call("put", files=dict(instance.files), deadline_s=left_s())
+            await machine.call("put", files=_files(instance), deadline_s=left_s())
             await self.wire.started()
             await self._refuse_dirty(machine, instance, (), left_s)
             for application in instance.applications:
@@ -90,6 +92,7 @@ class DesktopEnvironment:
                     name=application.name,
                     command=list(application.command),
                     window_class=application.window_class,
+                    still_s=application.still_s,
                     deadline_s=left_s(),
                 )
             classes = tuple(application.window_class for application in instance.applications)
@@ -250,6 +253,20 @@ class DesktopEnvironment:
                 self._machine.kill()
             self._episode = None
             raise
+
+
+def _refuse_without_applications(task_id: str, instance: Instance) -> None:
+    """Raises TaskUnsupported for a task of an application that is not installed."""
+    for application in instance.applications:
+        if shutil.which(application.command[0]) is None:
+            raise TaskUnsupported(task_id, f"{application.command[0]} is not installed")
+
+
+def _files(instance: Instance) -> dict[str, bytes]:
+    """Everything that lies in the home at the start, the hidden files of applications too."""
+    return {name: text for one in instance.applications for name, text in one.settings.items()} | dict(
+        instance.files
+    )
 
 
 def _refuse_dead(found: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ connection of its own: the counts say whether an action arrived, and how often.
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import struct
@@ -30,7 +31,7 @@ from Xlib.protocol import event, rq
 
 from dart.environments.desktop.openbox import openbox_rc
 
-START_DEADLINE_S = 20.0
+START_DEADLINE_S = 60.0
 """For a single step of the start: the server, the window manager, a window."""
 
 POLL_S = 0.01
@@ -43,6 +44,12 @@ PING_WITHIN_S = 6.0
 
 SETTLE_PING_S = 1.0
 SELECTION_WITHIN_S = 0.5
+
+QUIET_FOR_S, QUIET_WITHIN_S = 0.3, 10.0
+"""Files of the home are looked at until they stand still."""
+
+SAVING = re.compile(r"lu[0-9a-z]+\.tmp")
+"""What LibreOffice calls a file until it has written it whole."""
 
 SPARE_KEYCODES = 24
 """Keys without a meaning of their own, for characters that are not on a US keyboard."""
@@ -203,8 +210,8 @@ class Desktop:
         for path in sorted(Path.home().rglob("*"), reverse=True):
             os.utime(path, (1_700_000_000, 1_700_000_000))
 
-    def launch(self, *, name: str, command: list[str], window_class: str) -> None:
-        """Start an application and wait until its window is there and has the focus."""
+    def launch(self, *, name: str, command: list[str], window_class: str, still_s: float) -> None:
+        """Start an application; until its window is there, has the focus, and has stood still for so long."""
         if self._window_manager() is None:
             raise GuestError("no window manager runs, so no window will get the focus")
         self._applications[name] = process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -216,7 +223,7 @@ class Desktop:
             return active is not None and window_class in active["class"]
 
         self._await(is_there, f"a focused window of {name}")
-        self._settle()
+        self._settle(still_s, START_DEADLINE_S)
 
     def _await(self, is_true: Any, missing: str) -> None:
         give_up_s = time.monotonic() + START_DEADLINE_S
@@ -283,20 +290,21 @@ class Desktop:
         self._x.sync()
         time.sleep(SETTLE_LEAST_S)
 
-    def _settle(self) -> None:
+    def _settle(self, still_s: float = SETTLE_LEAST_S, most_s: float = SETTLE_MOST_S) -> None:
         """Until the applications have taken what was sent, and the picture stands still.
 
         A ping comes to an application after the input before it, and is answered in that order.
         """
         self.ping(within_s=SETTLE_PING_S)
-        began_s = time.monotonic()
-        before = None
+        give_up_s = time.monotonic() + most_s
         time.sleep(SETTLE_LEAST_S)
-        while time.monotonic() - began_s < SETTLE_MOST_S:
+        before, since_s = None, time.monotonic()
+        while (now_s := time.monotonic()) < give_up_s:
             now = bytes(self._camera.grab(self._camera.monitors[0]).raw)
-            if now == before:
+            if now != before:
+                before, since_s = now, now_s
+            elif now_s - since_s >= still_s - SETTLE_LEAST_S:
                 return
-            before = now
             time.sleep(SETTLE_EVERY_S)
 
     # ---- probes ----
@@ -337,7 +345,11 @@ class Desktop:
         return {title: id_ in answered for id_, title in waiting.items()}
 
     def state(self) -> dict[str, Any]:
-        """What evaluators look at: files of the home without the hidden ones, the clipboard, the windows."""
+        """What evaluators look at: files of the home without the hidden ones, the clipboard, the windows.
+
+        It is waited, for a while, until nobody writes files any more.
+        """
+        self._await_quiet_files()
         files: dict[str, bytes] = {}
         folders = []
         for path in sorted(Path.home().rglob("*")):
@@ -351,6 +363,17 @@ class Desktop:
         if sum(map(len, files.values())) > MOST_STATE_BYTES:
             raise GuestError(f"the files of the home are more than {MOST_STATE_BYTES} bytes")
         return {"files": files, "folders": folders, "clipboard": self._clipboard(), **self.look()}
+
+    def _await_quiet_files(self) -> None:
+        give_up_s = time.monotonic() + QUIET_WITHIN_S
+        before = None
+        while time.monotonic() < give_up_s:
+            now = {str(path): path.lstat().st_mtime_ns for path in Path.home().rglob("[!.]*")}
+            is_saving = any(SAVING.fullmatch(Path(name).name) for name in now)
+            if now == before and not is_saving:
+                return
+            before = now
+            time.sleep(QUIET_FOR_S)
 
     def _windows(self) -> list[dict[str, Any]]:
         found = []

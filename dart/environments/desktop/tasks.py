@@ -24,6 +24,7 @@ from dart.environments.actions import (
     Wait,
     format_action,
 )
+from dart.environments.desktop import office
 from dart.environments.desktop.sandbox import HOME
 from dart.environments.faults import UnknownTask
 
@@ -42,11 +43,32 @@ class Application:
     name: str
     command: tuple[str, ...]
     window_class: str
+    settings: Mapping[str, bytes] = field(default_factory=dict)
+    """Hidden files of the home by which it asks and tells nothing of its own."""
+    still_s: float = 0.1
+    """It takes input when its window has stood still for this long."""
 
 
 EDITOR = Application(name="mousepad", command=("mousepad", "--disable-server"), window_class="Mousepad")
 CALCULATOR = Application(name="galculator", command=("galculator",), window_class="Galculator")
 FILES = Application(name="pcmanfm", command=("pcmanfm", HOME), window_class="Pcmanfm")
+
+
+SOFFICE = ("soffice", "--norestore", "--nologo", "--nofirststartwizard")
+TABLES = Application(
+    name="soffice-calc",
+    command=(*SOFFICE, "--calc", f"{HOME}/table.fods"),
+    window_class="libreoffice-calc",
+    settings={office.PROFILE: office.QUIET},
+    still_s=3.0,
+)
+TEXTS = Application(
+    name="soffice-writer",
+    command=(*SOFFICE, "--writer", f"{HOME}/letter.fodt"),
+    window_class="libreoffice-writer",
+    settings={office.PROFILE: office.QUIET},
+    still_s=3.0,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +335,16 @@ def _(rng: random.Random) -> Instance:
 # ---- the calculator ----
 
 
+def _numbers(rng: random.Random, digits: int) -> tuple[int, int]:
+    """Two numbers of so many digits, the larger first, and no digit twice in them.
+
+    The calculator's buttons ignore a key that comes again within a quarter of a second.
+    """
+    drawn = rng.sample("123456789", 2 * digits)
+    numbers = sorted(int("".join(part)) for part in (drawn[:digits], drawn[digits:]))
+    return numbers[1], numbers[0]
+
+
 def _in_calculator(asked: str, result: int) -> Instance:
     return Instance(
         instruction=asked,
@@ -330,21 +362,21 @@ _COMPUTE = r"Compute (\d+) (\{}) (\d+) with the calculator and copy the result t
 
 @_task("calculator-product", _COMPUTE.format("*"), _computed)
 def _(rng: random.Random) -> Instance:
-    a, b = rng.randrange(12, 100), rng.randrange(12, 100)
+    a, b = _numbers(rng, 2)
     asked = f"Compute {a} * {b} with the calculator and copy the result to the clipboard."
     return _in_calculator(asked, a * b)
 
 
 @_task("calculator-sum", _COMPUTE.format("+"), _computed)
 def _(rng: random.Random) -> Instance:
-    a, b = rng.randrange(100, 1000), rng.randrange(100, 1000)
+    a, b = _numbers(rng, 3)
     asked = f"Compute {a} + {b} with the calculator and copy the result to the clipboard."
     return _in_calculator(asked, a + b)
 
 
 @_task("calculator-difference", _COMPUTE.format("-"), _computed)
 def _(rng: random.Random) -> Instance:
-    a, b = rng.randrange(500, 1000), rng.randrange(100, 500)
+    a, b = _numbers(rng, 3)
     asked = f"Compute {a} - {b} with the calculator and copy the result to the clipboard."
     return _in_calculator(asked, a - b)
 
@@ -477,6 +509,87 @@ def _(rng: random.Random) -> Instance:
         files=behind.files,
         succeeds=behind.succeeds,
     )
+
+
+# ---- LibreOffice ----
+
+KEPT = (SAVE, Wait(), Wait(), Wait())
+"""LibreOffice takes its time to save."""
+
+
+def _in_table(asked: str, row: Sequence[int], column: int, wanted: int) -> Instance:
+    """A sheet is open; one cell of its first row is to have a value, and the others keep theirs."""
+
+    def succeeds(state: State) -> bool:
+        content = state.files.get("table.fods", b"")
+        values = [office.cell(content, 0, index) for index in range(len(row))]
+        return office.cell(content, 0, column) == str(wanted) and all(
+            value == str(before) for value, before in zip(values, row, strict=True)
+        )
+
+    files = {"table.fods": office.table([row])}
+    return Instance(instruction=asked, applications=(TABLES,), files=files, succeeds=succeeds)
+
+
+RIGHT = Hotkey(("right",))
+
+
+@_task(
+    "table-number",
+    r"Write the number (\d+) into cell D1 of the open table and save it\.",
+    lambda number: [RIGHT, RIGHT, RIGHT, Type(f"{number}\n"), *KEPT],
+)
+def _(rng: random.Random) -> Instance:
+    row, number = [rng.randrange(10, 100) for _ in range(3)], rng.randrange(100, 1000)
+    asked = f"Write the number {number} into cell D1 of the open table and save it."
+    return _in_table(asked, row, 3, number)
+
+
+@_task(
+    "table-sum",
+    r"Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it\.",
+    lambda: [RIGHT, RIGHT, RIGHT, Type("=A1+B1\n"), *KEPT],
+)
+def _(rng: random.Random) -> Instance:
+    row = [rng.randrange(10, 100) for _ in range(3)]
+    asked = "Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it."
+    return _in_table(asked, row, 3, row[0] + row[1])
+
+
+def _said(lines: Sequence[str]) -> list[str]:
+    """LibreOffice corrects the first letters of sentences by itself."""
+    return [line.lower() for line in lines]
+
+
+def _in_letter(asked: str, before: Sequence[str], after: Sequence[str]) -> Instance:
+    return Instance(
+        instruction=asked,
+        applications=(TEXTS,),
+        files={"letter.fodt": office.letter(before)},
+        succeeds=lambda state: _said(office.lines(state.files.get("letter.fodt", b""))) == _said(after),
+    )
+
+
+@_task(
+    "letter-append",
+    r'Add the paragraph "(.*)" at the end of the open letter and save it\.',
+    lambda text: [BOTTOM, Type(f"\n{text}"), *KEPT],
+)
+def _(rng: random.Random) -> Instance:
+    before, text = _lines(rng, 3), _phrase(rng)
+    asked = f'Add the paragraph "{text}" at the end of the open letter and save it.'
+    return _in_letter(asked, before, [*before, text])
+
+
+@_task(
+    "letter-replace",
+    r'Replace everything in the open letter by the paragraph "(.*)" and save it\.',
+    lambda text: [ALL, Type(text), *KEPT],
+)
+def _(rng: random.Random) -> Instance:
+    before, text = _lines(rng, 3), _phrase(rng)
+    asked = f'Replace everything in the open letter by the paragraph "{text}" and save it.'
+    return _in_letter(asked, before, [text])
 
 
 # ---- what cannot be done ----

@@ -19,11 +19,11 @@ LONGEST = 12
 """`curation.step_cap` of configs/desktop.toml."""
 
 
-def test_there_are_enough_tasks_on_three_applications() -> None:
+def test_there_are_enough_tasks_on_real_applications() -> None:
     feasible = [task_id for task_id in task_ids() if not is_infeasible(task_id)]
     assert len(feasible) >= 15
     used = {app.name for task_id in task_ids() for app in instance_of(task_id, 0).applications}
-    assert used == {"mousepad", "galculator", "pcmanfm"}
+    assert used == {"mousepad", "galculator", "pcmanfm", "soffice-calc", "soffice-writer"}
 
 
 @pytest.mark.parametrize("task_id", task_ids())
@@ -99,3 +99,14 @@ def test_a_newline_at_the_end_of_a_text_makes_no_difference() -> None:
     wanted = b"".join(instance.files["notes.txt"].splitlines(keepends=True)[1:])
     assert instance.succeeds(State(files={"notes.txt": wanted}))
     assert instance.succeeds(State(files={"notes.txt": wanted.rstrip(b"\n")}))
+
+
+@pytest.mark.parametrize("task_id", [task_id for task_id in task_ids() if "/calculator-" in task_id])
+def test_no_digit_is_typed_twice_into_the_calculator(task_id: str) -> None:
+    for seed in SEEDS:
+        typed = [
+            one.content
+            for one in solution_of(instance_of(task_id, seed).instruction)
+            if isinstance(one, Type)
+        ]
+        assert all(len(set(text)) == len(text) for text in typed)

@@ -1,0 +1,101 @@
+"""Tables and texts for LibreOffice as single XML files (flat OpenDocument), written and read.
+
+Pure. LibreOffice opens and saves these without asking about formats, and they need no library to be judged.
+"""
+
+from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+_OFFICE = "urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+_TABLE = "urn:oasis:names:tc:opendocument:xmlns:table:1.0"
+_TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+
+MOST_CELLS = 50
+"""Of a row; what is repeated beyond is empty."""
+
+PROFILE = ".config/libreoffice/4/user/registrymodifications.xcu"
+"""Below the home: what LibreOffice was told before."""
+
+QUIET = b"""<?xml version="1.0" encoding="UTF-8"?>
+<oor:items xmlns:oor="http://openoffice.org/2001/registry" xmlns:xs="http://www.w3.org/2001/XMLSchema"
+ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
+<item oor:path="/org.openoffice.Office.Common/Misc"><prop oor:name="ShowTipOfTheDay" oor:op="fuse">
+<value>false</value></prop></item>
+<item oor:path="/org.openoffice.Office.Common/Misc"><prop oor:name="FirstRun" oor:op="fuse">
+<value>false</value></prop></item>
+<item oor:path="/org.openoffice.Setup/Product"><prop oor:name="ooSetupLastVersion" oor:op="fuse">
+<value>99.9</value></prop></item>
+<item oor:path="/org.openoffice.Setup/Product"><prop oor:name="LastTimeGetInvolvedShown" oor:op="fuse">
+<value>4000000000</value></prop></item>
+<item oor:path="/org.openoffice.Setup/Product"><prop oor:name="LastTimeDonateShown" oor:op="fuse">
+<value>4000000000</value></prop></item>
+</oor:items>
+"""
+"""No tip of the day, no news of the release."""
+
+
+def table(rows: Sequence[Sequence[int]]) -> bytes:
+    """A sheet with these numbers in its upper left corner."""
+    cells = "".join(
+        "<table:table-row>"
+        + "".join(
+            f'<table:table-cell office:value-type="float" office:value="{value}"><text:p>{value}</text:p>'
+            "</table:table-cell>"
+            for value in row
+        )
+        + "</table:table-row>"
+        for row in rows
+    )
+    body = f'<office:spreadsheet><table:table table:name="Sheet1">{cells}</table:table></office:spreadsheet>'
+    return _document("spreadsheet", body)
+
+
+def letter(paragraphs: Sequence[str]) -> bytes:
+    """A text with these paragraphs."""
+    lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in paragraphs)
+    return _document("text", f"<office:text>{lines}</office:text>")
+
+
+def _document(kind: str, body: str) -> bytes:
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><office:document xmlns:office="{_OFFICE}" '
+        f'xmlns:table="{_TABLE}" xmlns:text="{_TEXT}" office:version="1.3" '
+        f'office:mimetype="application/vnd.oasis.opendocument.{kind}">'
+        f"<office:body>{body}</office:body></office:document>"
+    ).encode()
+
+
+def cell(content: bytes, row: int, column: int) -> str:
+    """The value of a cell of the first sheet, both counted from 0; empty for none or for no table at all."""
+    root = _parsed(content)
+    rows = _repeated(root.iter(f"{{{_TABLE}}}table-row"), "number-rows-repeated") if root is not None else []
+    if row >= len(rows):
+        return ""
+    cells = _repeated(rows[row], "number-columns-repeated")
+    if column >= len(cells):
+        return ""
+    return cells[column].get(f"{{{_OFFICE}}}value", "".join(cells[column].itertext()))
+
+
+def lines(content: bytes) -> list[str]:
+    """The paragraphs of a text; none for no text at all."""
+    root = _parsed(content)
+    body = None if root is None else root.find(f"{{{_OFFICE}}}body/{{{_OFFICE}}}text")
+    return [] if body is None else ["".join(one.itertext()) for one in body.iter(f"{{{_TEXT}}}p")]
+
+
+def _parsed(content: bytes) -> ElementTree.Element | None:
+    try:
+        return ElementTree.fromstring(content)
+    except ElementTree.ParseError:
+        return None
+
+
+def _repeated(elements: Iterable[ElementTree.Element], attribute: str) -> list[ElementTree.Element]:
+    """Each element as often as it says that it stands there, up to `MOST_CELLS` in all."""
+    found: list[ElementTree.Element] = []
+    for element in elements:
+        times = int(element.get(f"{{{_TABLE}}}{attribute}", "1"))
+        found += [element] * min(times, MOST_CELLS - len(found))
+    return found
