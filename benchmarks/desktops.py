@@ -19,8 +19,8 @@ What has to hold is found out from the record alone, by what the scripts make ce
 Both have the latencies of virtual machines added (resets of 10 s and steps of 2 s in the median), so that the
 two fit beside each other without one taking processor time from the other.
 
-It prints a table, with the throughput beside that of the run in peace; the same goes to OUT as JSON. What a
-fault costs is mostly the episode it strikes, so the throughput follows from the rates; it is told, not judged.
+It prints a table, with the throughput beside that of the run in peace; the same goes to OUT as JSON. A fault
+costs mostly the episode it strikes, so the throughput follows from the rates; it is told, not judged.
 Exit code 0 when all of the above holds and both runs finished.
 """
 
@@ -57,8 +57,6 @@ LATENCY_SCALE = 1.0
 OVERTIME_S = 180.0
 """A run that has not ended this long after it should have hangs."""
 
-INSIDE = ("bwrap", "Xvfb", "openbox", "mousepad", "galculator", "pcmanfm")
-
 EPISODES = """
     SELECT t.task_id, t.seed, t.reward, s.answer, s.screenshot_sha256
     FROM trajectories t JOIN steps s ON s.rollout_id = t.rollout_id AND s.step = 0
@@ -75,7 +73,6 @@ def measure(desktops: int, minutes: float, seed: int, folder: Path) -> dict[str,
         "environments.latency.scale": LATENCY_SCALE,
     }
     struck_too = {**told, "environments.faults.enabled": True, "environments.faults.seed": seed}
-    began_s = time.time()
     with ExitStack() as stack:
         struck = stack.enter_context(runs.training(CONFIG, folder / "struck", struck_too))
         calm = stack.enter_context(runs.training(CONFIG, folder / "calm", told))
@@ -86,7 +83,8 @@ def measure(desktops: int, minutes: float, seed: int, folder: Path) -> dict[str,
                 "hangs": hangs,
                 "last_words": {run.directory.name: run.last_words() for run in (struck, calm)},
             }
-        orphans = left_over(began_s)
+        left = struck.left_behind() | calm.left_behind()
+        orphans = [*left_over(folder), *(f"{pid} {command}" for pid, command in left.items())]
         return {
             "hangs": [],
             "minutes": minutes,
@@ -133,28 +131,22 @@ def signal_environment(run: runs.Run, number: signal.Signals, draw: random.Rando
     return False
 
 
-def left_over(since_unix_s: float, patience_s: float = 5.0) -> list[str]:
-    """Sandboxes, and processes of sandboxes, that were started since and live on."""
+def left_over(folder: Path, patience_s: float = 5.0) -> list[str]:
+    """Sandboxes of both runs that live on. The first process of each is bubblewrap, whose command line names
+    the folder of its run; the kernel ends all others together with it."""
     give_up_s = time.monotonic() + patience_s
-    while (left := _inside(since_unix_s)) and time.monotonic() < give_up_s:
+    while (left := _sandboxes(folder)) and time.monotonic() < give_up_s:
         time.sleep(0.2)
     return left
 
 
-def _inside(since_unix_s: float) -> list[str]:
-    own = Path("/proc/self/ns/pid").stat().st_ino
-    found = []
-    for process in psutil.process_iter(["name", "create_time"]):
-        with suppress(OSError, psutil.Error):
-            is_new = process.info["create_time"] >= since_unix_s - 1.0
-            is_sandboxed = Path(f"/proc/{process.pid}/ns/pid").stat().st_ino != own
-            if (
-                is_new
-                and process.info["name"] in INSIDE
-                and (is_sandboxed or process.info["name"] == "bwrap")
-            ):
-                found.append(f"{process.pid} {process.info['name']}")
-    return found
+def _sandboxes(folder: Path) -> list[str]:
+    processes = psutil.process_iter(["name", "cmdline"])
+    return [
+        f"{process.pid} {process.info['name']}"
+        for process in processes
+        if process.info["name"] == "bwrap" and str(folder) in " ".join(process.info["cmdline"] or ())
+    ]
 
 
 def figures(run: runs.Run) -> dict[str, Any]:
