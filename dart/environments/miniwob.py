@@ -75,6 +75,10 @@ RECEIPT_READS = 5
 
 INSPECT_DEADLINE_S = 5.0
 
+PAGES_LEFT = 200
+"""After so many episodes the browser is told to collect what their pages left behind. By itself it hardly does;
+a renderer grew by 43 KiB an episode, and after 1,500 of them 62 of its 120 MiB were of this kind."""
+
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 SCREENSHOT = {"format": "png", "optimizeForSpeed": True}
@@ -107,6 +111,7 @@ class MiniWobEnvironment:
         self._page: Session | None = None
         self._episode: _Episode | None = None
         self._is_parked = False
+        self._pages_left = 0
         self._frame: Answer | None = None
         """The screenshot asked for together with the last action; `observe` picks it up."""
 
@@ -122,6 +127,7 @@ class MiniWobEnvironment:
         self._episode = None
         async with self._operation("reset", deadline_s):
             page = await self._ready_page()
+            await self._clear_away(page)
             await self.wire.started()
             ready = page.next_binding_call("dartReady")
             navigated = await page.post("Page.navigate", {"url": url})
@@ -294,6 +300,12 @@ class MiniWobEnvironment:
             await _thaw(self._page)
         self._is_parked = False
         return self._page
+
+    async def _clear_away(self, page: Session) -> None:
+        self._pages_left += 1
+        if self._pages_left >= PAGES_LEFT:
+            self._pages_left = 0
+            await page.post("HeapProfiler.collectGarbage")
 
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:

@@ -186,3 +186,19 @@ async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment)
         task for task, oracle in ORACLES.items() if (await play(environment, oracle, task, 0)).reward < 1
     ]
     assert failed == []
+
+
+async def test_the_pages_of_earlier_episodes_are_collected(
+    environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.environments.miniwob.PAGES_LEFT", 12)
+    for seed in range(12):
+        await environment.reset("miniwob/click-test-2", seed, deadline_s=DEADLINE_S)
+
+    assert await documents(environment) <= 3  # the one before the last reset, and the last one
+
+
+async def documents(environment: MiniWobEnvironment) -> int:
+    assert environment._page is not None
+    counted = await environment._page.post("Memory.getDOMCounters")
+    return int(counted["documents"])
