@@ -99,7 +99,7 @@ def ends(
     deaths = sorted((one for one in reports if one.context in _DEATHS), key=lambda one: one.unix_s)
     own = [one for one in deaths if one.offender.id == name]
     others = [one for one in deaths if _takes_along(one, name, parents)]
-    nexts_s = [*(start.unix_s for start in starts[1:]), math.inf]
+    nexts_s = [start.unix_s for start in starts[1:]] + [math.inf] * bool(starts)
     ended = [_end(start, next_s, own, others) for start, next_s in zip(starts, nexts_s, strict=True)]
     if ended and is_up and not ended[-1].is_own:
         ended.pop()  # the present one, whoever died since it began

@@ -50,6 +50,13 @@ def test_an_actor_that_failed_has_its_own_report() -> None:
     assert (only.incarnation, only.started_unix_s, only.report, only.is_own) == (1, 10.0, own, True)
 
 
+def test_one_that_never_got_ready_has_the_reports_of_its_deaths() -> None:
+    own = report("environment_pool", "env-000", 20.0, context="start_error")
+
+    assert blamed(ends("env-000", PARENTS, [], [own])) == [(1, "env-000")]
+    assert ends("env-001", PARENTS, [], [own]) == []
+
+
 def test_one_that_has_not_come_back_yet_is_told_too() -> None:
     own = report("environment_pool", "env-000", 20.0)
 
