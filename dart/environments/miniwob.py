@@ -76,8 +76,8 @@ RECEIPT_READS = 5
 INSPECT_DEADLINE_S = 5.0
 
 PAGES_LEFT = 200
-"""After so many episodes the browser is told to collect what their pages left behind. By itself it hardly does;
-a renderer grew by 43 KiB an episode, and after 1,500 of them 62 of its 120 MiB were of this kind."""
+"""After so many episodes the browser is told to collect what their pages left behind. By itself it hardly
+does: a renderer grew by 43 KiB an episode, and after 1,500 of them 62 of its 120 MiB were of this kind."""
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
