@@ -40,7 +40,7 @@ ANSWERS = 32
 IN_FLIGHT = (1, 8)
 UPDATES = 5
 NAME = "rollout-0"
-UP_WITHIN_S = 300.0
+UP_WITHIN_S = 900.0
 
 Figures = dict[str, Any]
 

@@ -19,7 +19,7 @@ from tests.fault.actors_under_test import Running, eventually, pool, started
 pytestmark = pytest.mark.timeout(900)
 
 NAME = "rollout-0"
-UP_WITHIN_S = 300.0
+UP_WITHIN_S = 900.0
 GONE_WITHIN_S = 5.0
 
 
