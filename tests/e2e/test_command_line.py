@@ -309,7 +309,9 @@ def test_an_actor_is_looked_into_after_its_run_has_ended(ended_run: Path) -> Non
         "environment_pool",
         "env-000",
     ]
-    assert [one["report"]["last_words"] for one in json.loads(told.stdout)["ends"]] == [["ValueError: 7"]]
+    failed, ended_with_the_run = json.loads(told.stdout)["ends"]
+    assert failed["report"]["last_words"] == ["ValueError: 7"]
+    assert (ended_with_the_run["incarnation"], ended_with_the_run["report"]) == (2, None)
     assert [json.loads(line)["incarnation"] for line in before.stdout.splitlines()] == [1]
     assert [json.loads(line)["kind"] for line in happened.stdout.splitlines()] == ["child_terminated"]
     assert (nobody.returncode, nobody.stdout) == (3, "")
