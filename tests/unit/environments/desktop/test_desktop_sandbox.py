@@ -43,10 +43,10 @@ def test_the_home_is_empty_in_memory_and_of_one_size() -> None:
 
 
 def test_only_what_is_asked_for_is_readable_and_nothing_twice() -> None:
-    readable = [Path("/work/venv"), Path("/work/venv/lib"), Path("/usr/lib/python3"), Path("/work/repo/dart")]
+    readable = [Path("/srv/venv"), Path("/srv/venv/lib"), Path("/usr/lib/python3"), Path("/srv/repo/dart")]
     command = sandbox_command(["true"], readable=readable, passwd=PASSWD)
     bound = [source for source, _ in pairs(command, "--ro-bind", 2)]
-    assert bound == ["/work/repo/dart", "/work/venv", str(PASSWD)]
+    assert bound == ["/srv/repo/dart", "/srv/venv", str(PASSWD)]
     assert not pairs(command, "--bind")
 
 
