@@ -39,7 +39,7 @@ from typing import Any
 
 from benchmarks import chaos_report as report
 from benchmarks import runs
-from benchmarks.actors import BROKEN_OFF, machine
+from benchmarks.actors import BROKEN_OFF
 from benchmarks.chaos_faults import Fault, Injector, plan, small_disk
 from dart.config import load_config
 from dart.environments.faulty import read_injections
@@ -232,17 +232,7 @@ def main() -> int:
             return 1
     judged = report.verdicts(outcome, options.minutes)
     print(report.table(outcome, judged))
-    whole = {
-        "command": " ".join(["python -m benchmarks.chaos", *sys.argv[1:]]),
-        "machine": machine(),
-        "seed": options.seed,
-        "verdicts": [asdict(verdict) for verdict in judged],
-        **outcome,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(whole, indent=1) + "\n")
-    print(f"written to {options.out}")
-    return int(not all(verdict.is_kept for verdict in judged))
+    return report.conclude("chaos", options.seed, outcome, judged, options.out)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """What came of a run under faults: times to recovery, what was promised and if it was kept, the table."""
 
+import json
 import sqlite3
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import runs
+from benchmarks.actors import machine
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
 from dart.environments.faulty import Injection
 from dart.environments.injected import OF_RESET
@@ -123,6 +126,21 @@ class Verdict:
     what: str
     found: str
     is_kept: bool
+
+
+def conclude(program: str, seed: int, found: Mapping[str, Any], judged: Sequence[Verdict], out: Path) -> int:
+    """Write what was found and what it is worth; the exit code: 1 when something was not kept."""
+    whole = {
+        "command": " ".join([f"python -m benchmarks.{program}", *sys.argv[1:]]),
+        "machine": machine(),
+        "seed": seed,
+        "verdicts": [asdict(verdict) for verdict in judged],
+        **found,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(whole, indent=1) + "\n")
+    print(f"written to {out}")
+    return int(not all(verdict.is_kept for verdict in judged))
 
 
 def verdicts(outcome: Mapping[str, Any], minutes: float) -> list[Verdict]:

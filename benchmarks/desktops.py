@@ -25,7 +25,6 @@ Exit code 0 when all of the above holds and both runs finished.
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -36,7 +35,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +42,8 @@ import psutil
 
 from actors.board import ActorState, Board
 from benchmarks import runs
-from benchmarks.actors import BROKEN_OFF, machine
-from benchmarks.chaos_report import Verdict, faulted_and_stored
+from benchmarks.actors import BROKEN_OFF
+from benchmarks.chaos_report import Verdict, conclude, faulted_and_stored
 from dart.environments.desktop.installed import missing_for_desktops
 from dart.environments.faulty import read_injections
 
@@ -266,17 +264,7 @@ def main() -> int:
             return BROKEN_OFF
     judged = verdicts(found)
     print(table(found, judged))
-    whole = {
-        "command": " ".join(["python -m benchmarks.desktops", *sys.argv[1:]]),
-        "machine": machine(),
-        "seed": options.seed,
-        "verdicts": [asdict(verdict) for verdict in judged],
-        **found,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(whole, indent=1) + "\n")
-    print(f"written to {options.out}")
-    return int(not all(verdict.is_kept for verdict in judged))
+    return conclude("desktops", options.seed, found, judged, options.out)
 
 
 if __name__ == "__main__":

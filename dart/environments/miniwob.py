@@ -35,7 +35,7 @@ from dart.environments.faults import (
     PageHung,
     ResetFailed,
 )
-from dart.environments.frames import FrameWatch
+from dart.environments.frames import FrameWatch, frame_size
 from dart.environments.injected import Injected
 from dart.environments.inputs import Call, input_calls
 from dart.environments.miniwob_pages import (
@@ -51,7 +51,7 @@ from dart.environments.miniwob_pages import (
     page_url,
     task_ids,
 )
-from dart.environments.png import png_size, whole_png_size
+from dart.environments.png import png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.receipts import Receipts, differences, receipts_of
 from dart.environments.scoring import clamped_score
@@ -273,10 +273,7 @@ class MiniWobEnvironment:
     def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
         """Raises CorruptFrame."""
         png = self.wire.seen(screenshot)
-        try:
-            whole_png_size(png)
-        except ValueError as error:
-            raise CorruptFrame(str(error)) from error
+        frame_size(png)
         episode.frames.saw(png)
         return _observation(png, episode.instruction)
 

@@ -27,11 +27,10 @@ from dart.environments.faults import (
     NotReady,
     WindowManagerDied,
 )
-from dart.environments.frames import FrameWatch
+from dart.environments.frames import FrameWatch, frame_size
 from dart.environments.injected import Injected
 from dart.environments.inputs import input_calls
 from dart.environments.miniwob_pages import HEIGHT, WIDTH
-from dart.environments.png import whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.receipts import differences, receipts_of
 from dart.environments.scoring import clamped_score
@@ -162,10 +161,10 @@ class ModelledEnvironment:
     def _see(self, episode: _Episode) -> Observation:
         png = self._seen(episode)
         try:
-            whole_png_size(png)
-        except ValueError as error:
+            frame_size(png)
+        except CorruptFrame:
             self._episode = None
-            raise CorruptFrame(str(error)) from error
+            raise
         episode.frames.saw(png)
         return Observation(screenshot=png, width=WIDTH, height=HEIGHT, instruction=INSTRUCTION)
 

@@ -21,18 +21,9 @@ from dart.rundir import RunPaths
 from dart.store.check import check
 from dart.store.reader import StoreReader
 from dart.store.records import Totals
+from tests.fault.daemons import CONFIG
 
 DEADLINE_S = 60.0
-CONFIG = """
-run.minutes = 10.0
-tasks.train = ["modelled/0", "modelled/1"]
-environments = { kind = "modelled", count = 3, latency = { enabled = true, scale = 0.005 } }
-rollout = { engine = "modelled", count = 1 }
-modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
-curation = { rollouts_per_group = 4, step_cap = 30 }
-training = { learner = "modelled", groups_per_update = 1, updates = 100000 }
-evaluation = { before = false, after = false }
-"""
 
 
 @pytest.fixture

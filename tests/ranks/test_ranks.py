@@ -8,7 +8,6 @@ import dataclasses
 import io
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from dart.training.resume import learner_config
 from dart.types import GenerateRequest, Generation, Group, Outcome, Step, Trajectory
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif(
         not os.environ.get("DARTRL_TEST_RANKS"),
         reason="two ranks take half a minute of processor time to start: make test-ranks",
@@ -38,14 +38,6 @@ pytestmark = [
 ]
 
 READING = Reading(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def played(policy: Path, blobs: BlobStore) -> Group:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from dart.config_sections import Desktop
 from dart.environments.actions import Action, Wait, format_action
+from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.desktop.inputs import desktop_calls, desktop_receipts
 from dart.environments.desktop.installed import missing_for_desktops
 from dart.environments.desktop.machine import DesktopMachine
@@ -25,7 +25,6 @@ from dart.environments.desktop.tasks import Instance, State, Window, instance_of
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
-    CorruptFrame,
     DesktopMissing,
     DirtyStart,
     FrozenFrame,
@@ -34,9 +33,8 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.frames import FrameWatch
+from dart.environments.frames import FrameWatch, frame_size
 from dart.environments.injected import Injected
-from dart.environments.png import whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.receipts import Receipts, differences
 from dart.environments.scoring import clamped_score
@@ -82,7 +80,7 @@ class DesktopEnvironment:
         _refuse_without_applications(task_id, instance)
         await self.close()
         async with self._operation("reset", deadline_s) as left_s:
-            machine = await self._started(left_s())
+            machine = await self._started(left_s)
             await machine.call("put", files=_files(instance), deadline_s=left_s())
             await self.wire.started()
             await self._refuse_dirty(machine, instance, (), left_s)
@@ -179,37 +177,30 @@ class DesktopEnvironment:
             await machine.close()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    async def _started(self, deadline_s: float) -> DesktopMachine:
+    async def _started(self, left_s: LeftS) -> DesktopMachine:
         """A sandbox with a screen and a window manager."""
         settings = self._settings
-        began_s = time.monotonic()
         self._machine = await DesktopMachine.start(
             f"the desktop of {self._name}",
             self._scratch,
             memory_bytes=settings.memory_mb * 2**20,
-            deadline_s=min(deadline_s, settings.start_deadline_s),
+            deadline_s=min(left_s(), settings.start_deadline_s),
         )
-        left_s = deadline_s - (time.monotonic() - began_s)
-        await self._machine.call("screen", width=settings.width, height=settings.height, deadline_s=left_s)
+        await self._machine.call("screen", width=settings.width, height=settings.height, deadline_s=left_s())
         return self._machine
 
     async def _see(self, episode: _Episode, deadline_s: float) -> Observation:
         """Raises CorruptFrame."""
         png = await self._picture(episode, deadline_s)
         episode.frames.saw(png)
-        width, height = whole_png_size(png)
+        width, height = self._settings.width, self._settings.height
         return Observation(
             screenshot=png, width=width, height=height, instruction=episode.instance.instruction
         )
 
     async def _picture(self, episode: _Episode, deadline_s: float) -> bytes:
         png = self.wire.seen(await episode.machine.call("screenshot", deadline_s=deadline_s))
-        try:
-            size = whole_png_size(png)
-        except ValueError as error:
-            raise CorruptFrame(str(error)) from error
-        if size != (self._settings.width, self._settings.height):
-            raise CorruptFrame(f"expected {self._settings.width}x{self._settings.height} pixels, got {size}")
+        frame_size(png, expected=(self._settings.width, self._settings.height))
         return png
 
     async def _refuse_frozen(self, episode: _Episode, deadline_s: float) -> None:
@@ -222,7 +213,7 @@ class DesktopEnvironment:
             raise FrozenFrame(episode.task_id)
 
     async def _refuse_dirty(
-        self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: Any
+        self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
         """That it is ready, and has nothing but what the task put there and windows of these classes."""
         found = await machine.call("state", deadline_s=left_s())
@@ -239,15 +230,10 @@ class DesktopEnvironment:
         return self._episode
 
     @contextlib.asynccontextmanager
-    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[Any]:
+    async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
         """Gives what is left of ``deadline_s``; a fault costs the whole sandbox."""
-        ends_s = time.monotonic() + deadline_s
-
-        def left_s() -> float:
-            return max(0.001, ends_s - time.monotonic())
-
         try:
-            yield left_s
+            yield counting_down(deadline_s)
         except InfrastructureFault:
             if self._machine is not None:
                 self._machine.kill()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dart.config_sections import OSWorld
 from dart.environments.actions import Action, Wait, format_action
+from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import (
     ActionNotConfirmed,
     CallFailed,
@@ -27,16 +28,15 @@ from dart.environments.faults import (
     MachineHung,
     NotReady,
 )
-from dart.environments.frames import FrameWatch
+from dart.environments.frames import FrameWatch, frame_size
 from dart.environments.injected import Injected
 from dart.environments.osworld.guest import Address, Guest
 from dart.environments.osworld.judging import judge
 from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
 from dart.environments.osworld.machines import Lent, Provider
 from dart.environments.osworld.probes import Look, break_guest, look
-from dart.environments.osworld.setup_steps import LeftS, Setting, take_steps
+from dart.environments.osworld.setup_steps import Setting, take_steps
 from dart.environments.osworld.task_files import OSWorldTask, Step, load_task
-from dart.environments.png import whole_png_size
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
 from dart.environments.wire import Wire
@@ -262,18 +262,12 @@ class OSWorldEnvironment:
         """Raises CorruptFrame."""
         png = await self._picture(episode, left_s)
         episode.frames.saw(png)
-        width, height = whole_png_size(png)
+        width, height = self._settings.width, self._settings.height
         return Observation(screenshot=png, width=width, height=height, instruction=episode.task.instruction)
 
     async def _picture(self, episode: _Episode, left_s: LeftS) -> bytes:
         png = self.wire.seen(await episode.guest.screenshot(deadline_s=left_s()))
-        try:
-            size = whole_png_size(png)
-        except ValueError as error:
-            raise CorruptFrame(str(error)) from error
-        wanted = self._settings.width, self._settings.height
-        if size != wanted:
-            raise CorruptFrame(f"expected {wanted[0]}x{wanted[1]} pixels, got {size[0]}x{size[1]}")
+        frame_size(png, expected=(self._settings.width, self._settings.height))
         return png
 
     async def _refuse_frozen(self, episode: _Episode, left_s: LeftS) -> None:
@@ -298,13 +292,8 @@ class OSWorldEnvironment:
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
         """Gives what is left of ``deadline_s``. After a fault the machine is not trusted: the next reset
         renews it, or gets another one."""
-        ends_s = time.monotonic() + deadline_s
-
-        def left_s() -> float:
-            return max(0.001, ends_s - time.monotonic())
-
         try:
-            yield left_s
+            yield counting_down(deadline_s)
         except InfrastructureFault:
             self._episode = None
             if self._settings.renew == "recreate" or self._guest_is_gone():

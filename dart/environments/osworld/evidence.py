@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
-from dart.environments.osworld.setup_steps import LeftS, Setting, fetched
+from dart.environments.osworld.setup_steps import Setting, fetched
 
 MISSING = object()
 """In place of a file that is not there."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 
-from dart.environments.faults import CallFailed, CorruptFrame, MachineDied, MachineHung
-from dart.environments.png import whole_png_size
+from dart.environments.faults import CallFailed, MachineDied, MachineHung
+from dart.environments.frames import frame_size
 
 Command = str | Sequence[str]
 
@@ -87,10 +87,7 @@ class Guest:
     async def screenshot(self, *, deadline_s: float) -> bytes:
         """A whole PNG. Raises CorruptFrame when it is none."""
         response = await self._call("GET", "/screenshot", deadline_s)
-        try:
-            whole_png_size(response.content)
-        except ValueError as error:
-            raise CorruptFrame(str(error)) from error
+        frame_size(response.content)
         return response.content
 
     async def accessibility_tree(self, *, deadline_s: float) -> str:

@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
 from dart.environments.osworld.evidence import MISSING, look_at
-from dart.environments.osworld.setup_steps import LeftS, Setting
+from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.task_files import INFEASIBLE, Check, OSWorldTask
 
 _TEXT = "dart.environments.osworld.judges_of_text"

@@ -13,12 +13,10 @@ from typing import Any
 
 import httpx2
 
+from dart.environments.deadlines import LeftS
 from dart.environments.faults import CallFailed, TaskUnsupported
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.task_files import Step
-
-LeftS = Callable[[], float]
-"""How many seconds there are left."""
 
 UNTIL_EVERY_S = 0.3
 

@@ -1,7 +1,6 @@
 import hashlib
 import io
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,8 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.rollout.engine import EngineError, ScreenCache, TransformersEngine
 from dart.training.checkpoint import CheckpointState, CorruptCheckpoint, write_checkpoint
 from dart.types import GenerateRequest
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 INSTRUCTION = "Click the button."
 
@@ -43,14 +44,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         return write_checkpoint(parent, state, lambda folder: save_policy(policy, tokenizer, folder))
 
     return checkpoint(0), checkpoint(1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def request(

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +19,9 @@ from dart.policy.reading import Reading
 from dart.rollout.engine import TransformersEngine
 from dart.types import GenerateRequest, Generation, PastStep, Step
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 READING = Reading(limits=ContextLimits(screenshots=3, turns=4), answer_tokens=6)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def screenshot(folder: Path, seed: int) -> tuple[str, str]:

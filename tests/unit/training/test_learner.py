@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,8 @@ from dart.training.refusal import NonFiniteUpdate, NothingToLearn
 from dart.training.scoring import score_steps
 from dart.types import Demonstration, Group, Step
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 INSTRUCTIONS = ("Click the button.", 'Type "a" and submit.')
 
 
@@ -43,14 +45,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     save_policy(new_policy(config, seed=0), tokenizer, folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 import hashlib
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image, ImageDraw
 
 from dart.policy.load import Holding
@@ -16,16 +14,10 @@ from dart.training.demonstrations import screenshot_path
 from dart.training.imitation import ImitationConfig, imitate_folder
 from dart.types import GenerateRequest
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PLACES = {"left": (40, 60), "right": (120, 150)}
 """Where the red box is on the two screens."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def demonstrated(folder: Path) -> dict[str, str]:

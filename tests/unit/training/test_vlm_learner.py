@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +22,9 @@ from dart.training.learner import Learner, LearnerConfig
 from dart.training.refusal import blame
 from dart.types import GenerateRequest, Group, PastStep, Step
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 READING = Reading(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
