@@ -37,7 +37,8 @@ Beyond the cases:
 - A start does not block its supervisor. It answers meanwhile, `which_children` says `starting`, and a child
   that is still starting when it is to stop is killed: it has nothing yet that it could hand over.
 - A start has a deadline, and so has a handler; a child that exceeds one is killed, which is a failure.
-- The window of `max_restarts` is counted in fractions of seconds.
+- The window of `max_restarts` is counted in fractions of seconds. The time that a child waits for its restart
+  is left out; OTP has no waits.
 - In a pool (`ordered=false`) a first start that fails is a failure like any other, tried again within the
   budget: one browser that does not come up must not keep the others from working. With `ordered=true` it ends
   the supervisor, as in OTP.

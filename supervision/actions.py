@@ -162,6 +162,8 @@ class Child:
     """When the status began."""
     start_at_s: float = 0.0
     """Not to be started before (backoff, quarantine)."""
+    waited_s: float = 0.0
+    """Time spent waiting for `start_at_s`, up to the last start."""
     stop_by_s: float = 0.0
     retire_at_s: float = float("inf")
     last_reason: str = ""
@@ -183,6 +185,12 @@ class Child:
     """No replacement is tried before; a failed one waits like a failed child."""
     is_forgotten: bool = False
     """Its spec goes when its last process has."""
+
+    def own_clock_s(self, now_s: float) -> float:
+        """A clock that stands still while the child waits for `start_at_s`: failures are dated by it."""
+        is_waiting = self.status is Status.DOWN and self.target is Target.UP
+        wait_s = min(now_s, self.start_at_s) - self.since_s if is_waiting else 0.0
+        return now_s - self.waited_s - max(0.0, wait_s)
 
     @property
     def is_quarantined(self) -> bool:

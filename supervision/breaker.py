@@ -21,16 +21,19 @@ class Circuit:
 
     state: CircuitState = CircuitState.CLOSED
     failures: tuple[float, ...] = ()
-    """Moments in seconds, while closed."""
+    """Moments in seconds on the child's own clock, while closed."""
     open_until_s: float = 0.0
 
 
-def failed(circuit: Circuit, policy: Breaker, now_s: float) -> Circuit:
-    """After one more failure. On probation a single one opens it again."""
+def failed(circuit: Circuit, policy: Breaker, now_s: float, *, own_clock_s: float) -> Circuit:
+    """After one more failure. On probation a single one opens it again.
+
+    own_clock_s   the moment on the child's own clock, which its backoffs do not move
+    """
     if circuit.state is CircuitState.HALF_OPEN:
         return opened(policy, now_s)
     failures, holds = add_restart(
-        circuit.failures, now_s, max_restarts=policy.max_failures, max_seconds=policy.within_s
+        circuit.failures, own_clock_s, max_restarts=policy.max_failures, max_seconds=policy.within_s
     )
     return replace(circuit, failures=failures) if holds else opened(policy, now_s)
 

@@ -13,6 +13,12 @@ from typing import Any
 
 from supervision.errors import InvalidChildSpec
 
+LONGEST_S = 1e9
+"""No finite time in a spec is longer (thirty years): with what is added to it a timer can still count it."""
+
+COUNT_MOST = 10**9
+"""No number of restarts, uses or children is larger: every one fits into a message."""
+
 
 class Restart(StrEnum):
     """When an ended child is started again."""
@@ -77,6 +83,7 @@ class Backoff:
         _check("backoff.initial_s", self.initial_s, self.initial_s >= 0, "at least 0")
         _check("backoff.factor", self.factor, 1 <= self.factor <= 1e6, "from 1 to 1,000,000")
         _check("backoff.max_s", self.max_s, self.max_s >= self.initial_s, "at least initial_s")
+        _check("backoff.max_s", self.max_s, self.max_s <= LONGEST_S, f"at most {LONGEST_S:g}")
         _check("backoff.jitter", self.jitter, 0 <= self.jitter < 1, "in [0, 1)")
         _check("backoff.reset_after_s", self.reset_after_s, self.reset_after_s > 0, "positive")
 
@@ -89,7 +96,7 @@ class Budget:
     max_seconds: float
 
     def __post_init__(self) -> None:
-        _check("budget.max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
+        _check_count("budget.max_restarts", self.max_restarts)
         _check("budget.max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
 
 
@@ -108,10 +115,10 @@ class Breaker:
     healthy_s: float = 60.0
 
     def __post_init__(self) -> None:
-        _check("breaker.max_failures", self.max_failures, self.max_failures >= 0, "at least 0")
+        _check_count("breaker.max_failures", self.max_failures)
         _check("breaker.within_s", self.within_s, self.within_s > 0, "positive")
-        _check("breaker.open_s", self.open_s, self.open_s > 0, "positive")
-        _check("breaker.healthy_s", self.healthy_s, self.healthy_s > 0, "positive")
+        _check_time("breaker.open_s", self.open_s, self.open_s > 0, "positive")
+        _check_time("breaker.healthy_s", self.healthy_s, self.healthy_s > 0, "positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +134,8 @@ class Retirement:
     """Start the replacement first and retire the old one when it is ready. Needs room for both."""
 
     def __post_init__(self) -> None:
-        _check("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
-        _check("retirement.max_uses", self.max_uses, self.max_uses >= 0, "at least 0")
+        _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
+        _check_count("retirement.max_uses", self.max_uses)
         _check("retirement.jitter", self.jitter, 0 <= self.jitter < 1, "in [0, 1)")
 
 
@@ -168,10 +175,11 @@ class ChildSpec:
         _check("id", self.id, _NAME.fullmatch(self.id) is not None, _NAME_IN_WORDS)
         who = f"child {self.id!r}: "
         _check(f"{who}actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
-        _check(f"{who}shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
-        _check(f"{who}start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
-        _check(f"{who}hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
-        _check(f"{who}probe_every_s", self.probe_every_s, 0 <= self.probe_every_s < math.inf, _FINITE)
+        _check_time(f"{who}shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
+        _check_time(f"{who}start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
+        _check_time(f"{who}hang_deadline_s", self.hang_deadline_s, self.hang_deadline_s > 0, "positive")
+        most = f"at least 0 and at most {LONGEST_S:g}"
+        _check(f"{who}probe_every_s", self.probe_every_s, 0 <= self.probe_every_s <= LONGEST_S, most)
         if self.restart is Restart.TEMPORARY and self.retirement != Retirement():
             raise InvalidChildSpec(
                 f"child {self.id!r}: a temporary child is never started again, so it cannot be replaced; "
@@ -186,7 +194,6 @@ class ChildSpec:
 
 _NAME = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9_@+.:-]{0,59}")
 _NAME_IN_WORDS = "a name of at most 60 letters, digits and _ @ + - . : (it also names files)"
-_FINITE = "at least 0 and finite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +203,9 @@ class SupervisorFlags:
     strategy: Strategy = Strategy.ONE_FOR_ONE
     max_restarts: int = 3
     max_seconds: float = 5.0
-    """More than max_restarts failures within max_seconds: the supervisor gives up and exits `shutdown`."""
+    """More than max_restarts failures within max_seconds: the supervisor gives up and exits `shutdown`.
+
+    The time that a child spends in its backoff does not count: a wait never hides a failure."""
     auto_shutdown: AutoShutdown = AutoShutdown.NEVER
     ordered: bool = True
     """Start left to right, each once the one before is ready, stop in reverse. A pool is not ordered."""
@@ -211,9 +220,9 @@ class SupervisorFlags:
     1 for never."""
 
     def __post_init__(self) -> None:
-        _check("max_restarts", self.max_restarts, self.max_restarts >= 0, "at least 0")
+        _check_count("max_restarts", self.max_restarts)
         _check("max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
-        _check("max_children", self.max_children, self.max_children >= 0, "at least 0")
+        _check_count("max_children", self.max_children)
         _check("max_quarantined", self.max_quarantined, 0 <= self.max_quarantined <= 1, "in [0, 1]")
         _check("max_failing", self.max_failing, 0 <= self.max_failing <= 1, "in [0, 1]")
         if not self.ordered and self.strategy is Strategy.REST_FOR_ONE:
@@ -253,3 +262,15 @@ def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
 def _check(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
         raise InvalidChildSpec(f"{name} must be {expected}, got {value!r}")
+
+
+def _check_time(name: str, seconds: float, holds: bool, expected: str) -> None:
+    """A time that may be infinite; a finite one is short enough for a timer."""
+    _check(name, seconds, holds, expected)
+    is_countable = seconds <= LONGEST_S or math.isinf(seconds)
+    _check(name, seconds, is_countable, f"at most {LONGEST_S:g}, or inf for ever")
+
+
+def _check_count(name: str, count: int) -> None:
+    _check(name, count, count >= 0, "at least 0")
+    _check(name, count, count <= COUNT_MOST, f"at most {COUNT_MOST:,}")

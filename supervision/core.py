@@ -55,7 +55,8 @@ class SupervisorCore:
     specs: tuple[ChildSpec, ...]
     draw: Callable[[], float] = random.random
     children: dict[str, Child] = field(init=False)
-    restarts: tuple[float, ...] = ()
+    restarts: tuple[tuple[Child, float], ...] = ()
+    """Failures within the window: of which child, and when on its own clock."""
     outage: Outage = field(default_factory=Outage)
     finishing: Finish | None = None
     is_finished: bool = False
@@ -261,7 +262,10 @@ class SupervisorCore:
         policy, own = child.spec.breaker, child.spec.budgets.get(kind)
         if own is not None:
             child.spent[kind], holds = add_restart(
-                child.spent.get(kind, ()), now_s, max_restarts=own.max_restarts, max_seconds=own.max_seconds
+                child.spent.get(kind, ()),
+                child.own_clock_s(now_s),
+                max_restarts=own.max_restarts,
+                max_seconds=own.max_seconds,
             )
             if holds and not _is_on_probation(child, ran_s):
                 return []
@@ -272,16 +276,22 @@ class SupervisorCore:
             return self._quarantined(child, why)
         if policy is None:
             return self._spend_own(child, now_s)
-        child.circuit = breaker.failed(breaker.after_running(child.circuit, policy, ran_s), policy, now_s)
+        circuit = breaker.after_running(child.circuit, policy, ran_s)
+        child.circuit = breaker.failed(circuit, policy, now_s, own_clock_s=child.own_clock_s(now_s))
         why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one on probation"
         return self._quarantined(child, why) if child.is_quarantined else []
 
     def _spend_own(self, child: Child, now_s: float) -> list[Action]:
         flags = self.flags
-        self.restarts, holds = add_restart(
-            self.restarts, now_s, max_restarts=flags.max_restarts, max_seconds=flags.max_seconds
+        self.restarts = (
+            *(
+                (failed, moment_s)
+                for failed, moment_s in self.restarts
+                if failed.own_clock_s(now_s) - moment_s <= flags.max_seconds
+            ),
+            (child, child.own_clock_s(now_s)),
         )
-        if holds:
+        if len(self.restarts) <= flags.max_restarts:
             return []
         return self._give_up(child, f"over {flags.max_restarts} restarts in {flags.max_seconds:g} s")
 
@@ -421,6 +431,7 @@ class SupervisorCore:
                 child.incarnation = child.issued
                 child.uses = 0
                 child.circuit = breaker.on_probation(child.circuit)
+                child.waited_s = now_s - child.own_clock_s(now_s)
                 move(child, Status.STARTING, now_s)
                 actions.append(Spawn(child.spec.id, child.incarnation))
         return actions

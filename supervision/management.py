@@ -80,7 +80,7 @@ def restart_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
     refusal = NOT_FOUND if child is None or core.flags.dynamic else _why_busy(child)
     if child is None or refusal:
         return [], refusal
-    child.target, child.call, child.start_at_s = Target.UP, Call.RESTART, now_s
+    child.target, child.call, child.start_at_s, child.since_s = Target.UP, Call.RESTART, now_s, now_s
     child.failures_in_row = 0
     return core.reconcile(now_s), WAITS
 

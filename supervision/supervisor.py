@@ -38,7 +38,7 @@ from supervision.actions import (
 )
 from supervision.brood import Brood, state_of
 from supervision.changes import changed, parse
-from supervision.child_spec import ChildSpec, ChildType, SupervisorFlags
+from supervision.child_spec import LONGEST_S, ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
 from supervision.errors import SupervisionError
 from supervision.messages import (
@@ -85,8 +85,8 @@ def supervisor_spec(
     It may take as long to stop as its children may (OTP waits for ever; a stopped process never ends).
     """
     waits = [child.shutdown_s for child in children]
-    shutdown_s = 1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0))
-    start_deadline_s = 5.0 + sum(child.start_deadline_s for child in children)
+    shutdown_s = _in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
+    start_deadline_s = _in_a_spec(5.0 + sum(child.start_deadline_s for child in children))
     defaults: dict[str, Any] = {
         "shutdown_s": shutdown_s,
         "start_deadline_s": start_deadline_s,
@@ -98,6 +98,11 @@ def supervisor_spec(
         args=supervisor_args(flags, children),
         **defaults | spec,
     )
+
+
+def _in_a_spec(seconds: float) -> float:
+    """The sum of times as a time that a spec may hold."""
+    return seconds if math.isinf(seconds) else min(seconds, LONGEST_S)
 
 
 def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -> ChildSpec:

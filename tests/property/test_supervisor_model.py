@@ -105,6 +105,9 @@ class Kid:
     """The highest incarnation that ever bore the name."""
     restarts: int = 0
     due_s: float = 0.0
+    down_since_s: float = 0.0
+    waited_s: float = 0.0
+    """In its backoffs so far: time in which it could not fail."""
     ends_s: float = math.inf
     """When it will be killed, as it is too slow or hangs."""
     up_since_s: float = 0.0
@@ -128,7 +131,7 @@ class Model:
         self.deaf: set[str] = set()
         self.kids = {spec.id: Kid(spec) for spec in specs}
         self.issued: dict[str, int] = {}
-        self.budget: list[float] = []
+        self.budget: list[tuple[Kid, float]] = []
         self.now_s = 0.0
         self.end: str | None = None
         self.is_over = False
@@ -158,6 +161,7 @@ class Model:
     def ended(self, kid: Kid, *, normal: bool) -> None:
         """A process ended, whoever ended it."""
         was, kid.state, kid.ends_s, kid.is_hung = kid.state, "down", math.inf, False
+        kid.down_since_s = self.now_s
         if kid.is_leaving or not kid.wanted:
             kid.is_leaving = False
             return
@@ -193,7 +197,12 @@ class Model:
         if kid.spec.breaker is not None:
             self.trip(kid, self.now_s - kid.up_since_s if was == "up" else 0.0)
         else:
-            self.budget = [t for t in self.budget if self.now_s - t <= self.flags.max_seconds] + [self.now_s]
+            self.budget = [
+                (other, t)
+                for other, t in self.budget
+                if self.could_fail_s(other) - t <= self.flags.max_seconds
+            ]
+            self.budget.append((kid, self.could_fail_s(kid)))
             if len(self.budget) > self.flags.max_restarts:
                 self.finish("abnormal")
                 return
@@ -208,6 +217,13 @@ class Model:
             elif other.spec.restart is Restart.TEMPORARY and other.state == "down":
                 self.forget(other)
 
+    def could_fail_s(self, kid: Kid) -> float:
+        """Time that was not a wait for its restart."""
+        is_waiting = kid.state == "down" and kid.wanted
+        return (
+            self.now_s - kid.waited_s - max(0.0, min(self.now_s, kid.due_s) - kid.down_since_s) * is_waiting
+        )
+
     def _rest(self, kid: Kid) -> list[Kid]:
         kids = list(self.kids.values())
         if self.flags.strategy is Strategy.ONE_FOR_ALL:
@@ -218,7 +234,8 @@ class Model:
         """Circuit breaker: open after too many failures, half-open for one start, closed when that holds."""
         if kid.on_probation and ran_s >= HEALTHY_S:
             kid.on_probation, kid.failures = False, []
-        kid.failures = [t for t in kid.failures if self.now_s - t <= WITHIN_S] + [self.now_s]
+        now_s = self.could_fail_s(kid)
+        kid.failures = [t for t in kid.failures if now_s - t <= WITHIN_S] + [now_s]
         if kid.on_probation or len(kid.failures) > BREAKER.max_failures:
             kid.quarantined, kid.failures, kid.due_s = True, [], self.now_s + OPEN_S
 
@@ -283,6 +300,7 @@ class Model:
         return not before
 
     def _start(self, kid: Kid) -> None:
+        kid.waited_s = self.now_s - self.could_fail_s(kid)
         kid.issued += 1
         kid.incarnation = kid.issued
         self.log.append(f"start {kid.spec.id}")
@@ -334,6 +352,7 @@ class Model:
         if refusal is None:
             kid = self.kids[id_]
             kid.wanted, kid.called, kid.due_s = True, "restart", self.now_s
+            kid.down_since_s = self.now_s
             self.go_on()
         return refusal
 

@@ -1,15 +1,24 @@
 """What a child spec may say, the wait before a restart, and the restart budget."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import actors.actor
 from actors.codec import from_plain, to_plain
+from supervision import management
+from supervision.actions import Ended
 from supervision.backoff import backoff_s
 from supervision.budget import add_restart
+from supervision.changes import changed
 from supervision.child_spec import (
+    LONGEST_S,
     Backoff,
+    Breaker,
     ChildSpec,
     Restart,
     Retirement,
@@ -17,6 +26,7 @@ from supervision.child_spec import (
     SupervisorFlags,
     check_unique_ids,
 )
+from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 from supervision.supervisor import supervisor_args, supervisor_spec
 
@@ -32,7 +42,10 @@ def spec(**changes: Any) -> ChildSpec:
         ({"id": "a~"}, "(it also names files), got 'a~'"),
         ({"id": "../a"}, "(it also names files), got '../a'"),
         ({"id": "a/b"}, "(it also names files), got 'a/b'"),
-        ({"probe_every_s": math.inf}, "child 'a': probe_every_s must be at least 0 and finite, got inf"),
+        (
+            {"probe_every_s": math.inf},
+            "child 'a': probe_every_s must be at least 0 and at most 1e+09, got inf",
+        ),
         (
             {"restart": Restart.TEMPORARY, "retirement": Retirement(max_uses=1)},
             "child 'a': a temporary child is never started again, so it cannot be replaced",
@@ -43,6 +56,10 @@ def spec(**changes: Any) -> ChildSpec:
         ({"start_deadline_s": 0.0}, "start_deadline_s must be positive, got 0.0"),
         ({"hang_deadline_s": -2.0}, "hang_deadline_s must be positive, got -2.0"),
         ({"significant": True}, "child 'a': significant must be false for a permanent child"),
+        ({"shutdown_s": 1e11}, "shutdown_s must be at most 1e+09, or inf for ever, got 1"),
+        ({"start_deadline_s": 1e11}, "start_deadline_s must be at most 1e+09, or inf"),
+        ({"hang_deadline_s": 1e11}, "hang_deadline_s must be at most 1e+09, or inf for ever"),
+        ({"probe_every_s": 1e11}, "child 'a': probe_every_s must be at least 0 and at most 1e+09, got 1"),
     ],
 )
 def test_a_child_spec_that_makes_no_sense_is_refused_by_field_and_value(
@@ -71,6 +88,8 @@ def test_shutdown_0_is_a_brutal_kill_and_allowed() -> None:
         ({"jitter": 1.0}, "backoff.jitter must be in [0, 1), got 1.0"),
         ({"jitter": -0.1}, "backoff.jitter must be in [0, 1)"),
         ({"reset_after_s": 0.0}, "backoff.reset_after_s must be positive"),
+        ({"max_s": 1e11}, "backoff.max_s must be at most 1e+09, got 1"),
+        ({"max_s": math.inf}, "backoff.max_s must be at most 1e+09, got inf"),
     ],
 )
 def test_a_backoff_that_makes_no_sense_is_refused(fields: dict[str, float], complaint: str) -> None:
@@ -190,3 +209,80 @@ def test_the_budget_remembers_no_more_than_its_window() -> None:
     for now_s in range(1000):
         window, _ = add_restart(window, float(now_s), max_restarts=3, max_seconds=5.0)
     assert len(window) == 6
+
+
+# ---- times that can be counted ----
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Breaker(open_s=1e11), "breaker.open_s must be at most 1e+09, or inf for ever"),
+        (lambda: Breaker(healthy_s=1e11), "breaker.healthy_s must be at most 1e+09, or inf"),
+        (lambda: Retirement(max_age_s=1e11), "retirement.max_age_s must be at most 1e+09, or"),
+        (lambda: Retirement(max_age_s=math.nan), "retirement.max_age_s must be positive"),
+        (lambda: Retirement(max_uses=10**30), "retirement.max_uses must be at most 1,000,000,000, got 1"),
+        (lambda: SupervisorFlags(max_restarts=10**30), "max_restarts must be at most 1,000,000,000, got"),
+    ],
+)
+def test_a_number_that_nothing_can_count_to_is_refused_where_it_is_written(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        make()
+    assert complaint in str(refusal.value)
+
+
+def test_an_update_with_a_time_that_no_timer_can_count_is_refused_and_changes_nothing() -> None:
+    core = SupervisorCore(SupervisorFlags(), (spec(),))
+    with pytest.raises(InvalidChildSpec, match="hang_deadline_s"):
+        management.update_child(core, "a", changed(spec(), {"hang_deadline_s": 1e11}), 0.0)
+    assert core.children["a"].spec == spec()
+
+
+def test_a_supervisor_of_children_with_the_longest_deadlines_is_a_spec_too() -> None:
+    patient = tuple(spec(id=f"a{n}", shutdown_s=LONGEST_S, start_deadline_s=LONGEST_S) for n in range(16))
+    pool = supervisor_spec("pool", SupervisorFlags(), patient)
+    assert (pool.shutdown_s, pool.start_deadline_s) == (LONGEST_S, LONGEST_S)
+    for_ever = supervisor_spec("pool", SupervisorFlags(), (spec(shutdown_s=math.inf),))
+    assert for_ever.shutdown_s == math.inf
+
+
+seconds = st.sampled_from([0.5, 1e9, 1e10, 1e300, math.inf, math.nan]) | st.floats(0.0, 1e9)
+
+
+@given(
+    *(seconds for _ in range(4)),
+    st.builds(dict, initial_s=seconds, factor=st.sampled_from([1.0, 1e6]), max_s=seconds),
+    st.builds(dict, open_s=seconds, healthy_s=seconds),
+    st.integers(0, 60),
+)
+def test_what_a_spec_allows_a_timer_can_count(
+    shutdown_s: float,
+    start_deadline_s: float,
+    hang_deadline_s: float,
+    max_age_s: float,
+    backoff: dict[str, float],
+    breaker: dict[str, float],
+    failures: int,
+) -> None:
+    try:
+        allowed = spec(
+            shutdown_s=shutdown_s,
+            start_deadline_s=start_deadline_s,
+            hang_deadline_s=hang_deadline_s,
+            retirement=Retirement(max_age_s=max_age_s),
+            backoff=Backoff(**backoff),
+            breaker=Breaker(**breaker),
+        )
+    except InvalidChildSpec:
+        return
+    core = SupervisorCore(SupervisorFlags(ordered=False), (allowed,), draw=lambda: 0.999)
+    core.children["a"].failures_in_row = failures
+    for feed in (
+        lambda: core.tick(0.0),
+        lambda: core.ready("a", 1, 0.0),
+        lambda: core.exited("a", 1, Ended("exit code 70"), 0.0),
+    ):
+        feed()
+        assert core.next_wake_s() == math.inf or core.next_wake_s() <= actors.actor.LONGEST_S

@@ -20,6 +20,7 @@ from supervision.actions import (
 )
 from supervision.breaker import Circuit, CircuitState
 from supervision.child_spec import (
+    Backoff,
     Breaker,
     Budget,
     ChildSpec,
@@ -79,10 +80,12 @@ class Pool:
 def test_a_circuit_opens_at_one_failure_too_many_within_its_window() -> None:
     circuit = Circuit()
     for now_s in (0.0, 1.0):
-        circuit = breaker.failed(circuit, POLICY, now_s)
+        circuit = breaker.failed(circuit, POLICY, now_s, own_clock_s=now_s)
         assert circuit.state is CircuitState.CLOSED
-    assert breaker.failed(circuit, POLICY, 62.0) == Circuit(failures=(62.0,)), "the others are long ago"
-    assert breaker.failed(circuit, POLICY, 2.0) == Circuit(CircuitState.OPEN, open_until_s=32.0)
+    late = breaker.failed(circuit, POLICY, 62.0, own_clock_s=62.0)
+    assert late == Circuit(failures=(62.0,)), "the others are long ago"
+    soon = breaker.failed(circuit, POLICY, 62.0, own_clock_s=2.0)
+    assert soon == Circuit(CircuitState.OPEN, open_until_s=92.0), "it has only waited meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,9 @@ def test_only_an_open_circuit_is_put_on_probation_where_one_failure_opens_it_aga
     assert breaker.on_probation(closed) is closed
     probation = breaker.on_probation(breaker.opened(POLICY, 5.0))
     assert probation == Circuit(CircuitState.HALF_OPEN)
-    assert breaker.failed(probation, POLICY, 50.0) == Circuit(CircuitState.OPEN, open_until_s=80.0)
+    assert breaker.failed(probation, POLICY, 50.0, own_clock_s=50.0) == Circuit(
+        CircuitState.OPEN, open_until_s=80.0
+    )
 
 
 def test_a_child_in_quarantine_costs_its_siblings_nothing_and_comes_back_on_probation() -> None:
@@ -388,3 +393,74 @@ def test_probation_is_over_at_the_very_moment_the_supervisor_asked_to_be_woken_f
     pool.now_s = pool.core.next_wake_s()
     pool.core.tick(pool.now_s)
     assert pool["a"].circuit.state is CircuitState.CLOSED
+
+
+# ---- budgets and waits ----
+
+
+def fail_at_once(pool: Pool, *ids: str, failures: int) -> int:
+    """Children that fail in the moment they are up, each after its backoff; how often until the end."""
+    for number in range(failures):
+        id_ = min(ids, key=lambda one: pool[one].start_at_s)
+        pool.pass_(max(0.0, pool[id_].start_at_s - pool.now_s))
+        pool.ready(id_)
+        pool.exit(id_)
+        if pool.core.finishing is not None or pool[id_].is_quarantined:
+            return number + 1
+    return failures
+
+
+@pytest.mark.parametrize("max_restarts", [0, 3, 10, 40])
+@pytest.mark.parametrize("backoff", [Backoff(), Backoff(max_s=0.0), Backoff(initial_s=9.0, max_s=9000.0)])
+def test_a_child_that_fails_at_once_spends_the_budget_whatever_its_backoff(
+    backoff: Backoff, max_restarts: int
+) -> None:
+    pool = Pool(child(backoff=backoff), max_restarts=max_restarts, max_seconds=5.0)
+    assert fail_at_once(pool, "a", failures=100) == max_restarts + 1
+    assert pool.core.finishing is not None
+
+
+def test_two_children_that_fail_in_turns_spend_one_budget_while_the_other_one_waits() -> None:
+    backoff = Backoff(initial_s=7.0, factor=1.0, max_s=7.0, jitter=0.0)
+    pool = Pool(child("a", backoff=backoff), child("b", backoff=backoff), max_restarts=9, max_seconds=5.0)
+    pool.exit("a")
+    pool.pass_(3.0)
+    pool.exit("b")
+    assert fail_at_once(pool, "a", "b", failures=100) == 8, "the tenth failure of the two together"
+    assert pool.core.finishing is not None
+
+
+def test_time_that_a_child_runs_makes_its_failures_older_and_time_that_it_waits_does_not() -> None:
+    backoff = Backoff(initial_s=100.0, factor=1.0, max_s=100.0, jitter=0.0)
+    pool = Pool(child(backoff=backoff), max_restarts=3, max_seconds=5.0)
+    for _ in range(20):
+        pool.pass_(max(0.0, pool["a"].start_at_s - pool.now_s))
+        pool.ready()
+        pool.pass_(1.7)
+        pool.exit()
+    assert pool.core.finishing is None
+    assert len(pool.core.restarts) == 3
+
+
+def test_a_wait_that_is_cut_short_makes_no_failure_younger_than_it_is() -> None:
+    pool = Pool(child(backoff=Backoff(initial_s=100.0, max_s=100.0)), max_restarts=1, max_seconds=5.0)
+    pool.exit()
+    management.release_child(pool.core, "a", pool.now_s)
+    pool.ready()
+    pool.pass_(5.1)
+    pool.exit()
+    assert pool.core.finishing is None
+
+
+def test_a_breaker_counts_failures_whatever_the_backoff() -> None:
+    policy = Breaker(max_failures=12, within_s=10.0, open_s=1000.0)
+    pool = Pool(child(breaker=policy, backoff=Backoff()))
+    assert fail_at_once(pool, "a", failures=100) == 13
+    assert pool["a"].is_quarantined
+
+
+def test_a_budget_of_a_kind_counts_failures_whatever_the_backoff() -> None:
+    budgets = {Failure.CRASH: Budget(max_restarts=12, max_seconds=10.0)}
+    pool = Pool(child(budgets=budgets, backoff=Backoff()))
+    assert fail_at_once(pool, "a", failures=100) == 13
+    assert pool.core.finishing is not None
