@@ -151,12 +151,12 @@ def describe(model: type[BaseModel], key: str) -> str:
     """The docstring below the field a dotted key names; empty when there is none."""
     *sections, name = key.split(".")
     section = section_of(model, sections)
-    return _field_docstrings(section).get(name, "") if section else ""
+    return field_docstrings(section).get(name, "") if section else ""
 
 
 @cache
-def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The string below each field, from the source.
+def field_docstrings(model: type) -> dict[str, str]:
+    """The string below each field of a model or a dataclass, from the source.
 
     pydantic can read them too (use_attribute_docstrings), at every import: that costs each command 40 ms.
     """

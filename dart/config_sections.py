@@ -422,6 +422,9 @@ class Lora(Section):
     """The adapter counts by alpha / rank."""
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Training(Section):
     """The optimizer and its loss (DART's step-wise GRPO)."""
 
@@ -435,12 +438,16 @@ class Training(Section):
     """Most environment steps played for training; 0 for no limit. What is in flight then is parked."""
     lr: Annotated[float, Field(gt=0)] = 3e-4
     """Learning rate of AdamW."""
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
+    """Decay rates of AdamW's running means of the gradient and of its square."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of AdamW."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The probability ratio is clipped below at 1 - clip_low."""
     clip_high: Annotated[float, Field(gt=0)] = 0.28
     """The probability ratio is clipped above at 1 + clip_high."""
+    dual_clip: Annotated[float, Field(gt=1)] = 10.0
+    """c: where the advantage is negative the probability ratio counts at most this."""
     kl_beta: Annotated[float, Field(ge=0)] = 0.1
     """Weight of the KL divergence to the policy training started from."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0

@@ -14,9 +14,10 @@ import typer.main
 from dart.cli.exit_codes import MEANING
 from dart.cli.main import app
 from dart.config import Config, field_rows
-from dart.config_layers import literal
+from dart.config_layers import field_docstrings, literal
 from dart.observe.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
 from dart.observe.metrics import METRICS, Metric
+from dart.training.learner import UpdateReport
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -76,6 +77,14 @@ for Grafana that uses them is `contrib/grafana/dartrl.json`.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
+"""
+
+
+UPDATE_HEAD = """
+## Figures of an update
+
+`dartrl_update_figure` has each of these as a label, and TensorBoard has them ([tracking](../tracking.md)). What an
+update could not know is left out. Means are over the step samples in the loss unless said otherwise.
 """
 
 
@@ -167,7 +176,13 @@ def _table_of(name: str, rows: Mapping[str, str]) -> Iterator[str]:
 
 def metrics_page() -> str:
     """Every metric, in the order of its table."""
-    return METRICS_HEAD + "".join(map(_metric_row, METRICS))
+    figures = {name: " ".join(text.split()) for name, text in field_docstrings(UpdateReport).items()}
+    return (
+        METRICS_HEAD
+        + "".join(map(_metric_row, METRICS))
+        + UPDATE_HEAD
+        + "".join(_table_of("figure", figures))
+    )
 
 
 def _metric_row(metric: Metric) -> str:

@@ -4,8 +4,8 @@ Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
 Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
 Refuses    a batch that cannot be trained (`dart.training.refusal`): the groups to blame are dropped
-Dies when  an update overruns its deadline, several batches in a row are not finite, or the record refuses
-           its commit: another trainer holds the batch by now
+Dies when  an update overruns its deadline, several batches in a row are not finite in every group, or the
+           record refuses its commit: another trainer holds the batch by now
 On restart it goes on from the newest committed version; a checkpoint without a commit is removed,
            its batch is still leased and is trained again from where it was: no trajectory trains twice
 On stop    an update that is being made is committed first, if it ends in time
@@ -32,10 +32,10 @@ from dart.store.room import await_room
 from dart.training.allocator import give_back
 from dart.training.refusal import (
     REFUSED,
+    REFUSED_IN_A_ROW,
     Blame,
-    NonFiniteUpdate,
+    accuses_the_policy,
     blame,
-    ends_training,
     is_worth_another_try,
 )
 from dart.training.staleness import staleness_figures, staleness_of
@@ -142,10 +142,12 @@ class TrainerActor(Actor):
                 if is_worth_another_try(error, tries):
                     self.log.warning("update_failed", batch=batch.batch_id, tries=tries, reason=str(error))
                     continue
-                if ends_training(error, self._refused_in_a_row):
-                    raise
-                self._refused_in_a_row += isinstance(error, NonFiniteUpdate)
-                await self._refuse(batch, blame(error, groups), str(error))
+                found = blame(error, groups)
+                if accuses_the_policy(error, found, groups):
+                    if self._refused_in_a_row >= REFUSED_IN_A_ROW:
+                        raise
+                    self._refused_in_a_row += 1
+                await self._refuse(batch, found, str(error))
                 return None
             self._refused_in_a_row = 0
             return report

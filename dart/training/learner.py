@@ -23,7 +23,13 @@ from dart.policy.policy import Scorer
 from dart.store.blobs import BlobStore
 from dart.training.batch import StepSample, pad_answers, split_evenly, step_samples, within
 from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
-from dart.training.loss import LossConfig, TokenBatch, dart_loss, sequence_mean_token_mean
+from dart.training.loss import (
+    LossConfig,
+    TokenBatch,
+    dart_loss,
+    non_finite_samples,
+    sequence_mean_token_mean,
+)
 from dart.training.mismatch import MismatchTally
 from dart.training.ranks import Alone, Ranks
 from dart.training.refusal import NonFiniteUpdate, NothingToLearn
@@ -38,7 +44,8 @@ class LearnerConfig:
     """Everything an update depends on besides the data."""
 
     lr: float = 1e-6
-    betas: tuple[float, float] = (0.9, 0.99)
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW: how long the means of the gradient and of its square remember."""
     weight_decay: float = 0.0
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
@@ -46,6 +53,8 @@ class LearnerConfig:
     clip_high: float = 0.28
     tis_cap: float | None = 1.0
     """None: every importance weight is 1."""
+    dual_clip: float = 10.0
+    """With a negative advantage the probability ratio counts at most this."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: none are."""
     kl_beta: float = 0.1
@@ -67,7 +76,11 @@ class LearnerConfig:
     def loss(self) -> LossConfig:
         """The constants of the objective."""
         return LossConfig(
-            clip_low=self.clip_low, clip_high=self.clip_high, tis_cap=self.tis_cap, kl_beta=self.kl_beta
+            clip_low=self.clip_low,
+            clip_high=self.clip_high,
+            tis_cap=self.tis_cap,
+            dual_clip=self.dual_clip,
+            kl_beta=self.kl_beta,
         )
 
 
@@ -80,12 +93,24 @@ class UpdateReport:
     loss: float
     """What was minimised is this times samples / steps: steps left out count as 0 (DART section 2.6)."""
     policy_loss: float
+    """The part of it without the KL term."""
     kl: float
-    """k3 estimate to the base policy, per token; 0 when kl_beta is 0 (it is not computed)."""
+    """k3 estimate to the base policy, per token, beyond its bound a straight line; 0 when kl_beta is 0 (it is
+    not computed)."""
+    kl_bounded_fraction: float
+    """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
     clip_fraction: float
+    """Share of tokens whose gradient the clip took."""
+    dual_clip_fraction: float
+    """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
     ratio: float
+    """Probability of a token under the policy being trained over that under the policy before the update."""
+    ratio_bounded_fraction: float
+    """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
     tis_weight: float
+    """Truncated importance weight of the policy term."""
     entropy: float
+    """Of the policy being trained, in nats per token."""
     grad_norm: float
     """Before clipping, mean over optimizer steps."""
     samples: int
@@ -105,14 +130,19 @@ class UpdateReport:
     injected: int
     """Demonstrations of the experience pool among the groups."""
     tokens: int
+    """Answer tokens of the samples."""
     prefixes: int
     """Distinct (prompt, screenshot) among the samples: each is computed once per pass."""
     groups: int
+    """Groups of the batch."""
     groups_without_spread: int
+    """Those of them with equal rewards, which teach nothing."""
     mean_reward: float
     """Over all trajectories given, also those of groups without spread; demonstrations apart."""
     optimizer_steps: int
+    """Of this update."""
     seconds: float
+    """Duration of the update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +212,11 @@ class Learner:
         screens = self._screens(kept, blobs_dir)
         mismatch = MismatchTally(self.config.tis_cap)
         scored = self._scored(kept, screens)
-        terms, grad_norms = self._optimize(scored, screens, len(kept) / samples.steps, mismatch)
+        try:
+            terms, grad_norms = self._optimize(scored, screens, len(kept) / samples.steps, mismatch)
+        except NonFiniteUpdate as error:
+            steps = self._non_finite_steps(scored, screens)
+            raise NonFiniteUpdate(error.what, error.value, self.version, steps) from error
         figures: dict[str, Any] = {**terms, **self._tallied(mismatch).figures()}
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
@@ -354,6 +388,17 @@ class Learner:
             mask=answers.mask,
         )
         return batch, scores.entropies.detach()
+
+    @torch.no_grad()
+    def _non_finite_steps(self, scored: Sequence[_Scored], screens: Mapping[str, Screen]) -> list[Step]:
+        """The steps whose loss under the present policy is not finite; all ranks find the same."""
+        passes = self._micro_batches(scored, lambda item: item.sample.step)
+        made: list[list[Step]] = []
+        for chunk, _ in self._ranks.mine(passes):
+            batch, _ = self._token_batch(chunk, screens)
+            is_bad = non_finite_samples(batch, self.config.loss).tolist()
+            made.append([item.sample.step for item, bad in zip(chunk, is_bad, strict=True) if bad])
+        return [step for steps in self._ranks.all_of(made, len(passes)) for step in steps]
 
     def _refuse_non_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):

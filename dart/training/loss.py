@@ -5,21 +5,35 @@ behaviour the engine that sampled, and ref the frozen base policy, per answer to
 
     rho = exp(logp_theta - logp_old)
     w   = min(exp(logp_old - logp_behaviour), C)                           truncated importance weight
-    L   = -w * min(rho * A, clip(rho, 1 - eps_low, 1 + eps_high) * A)  +  beta * KL(theta || ref)
+    J   = min(rho * A, clip(rho, 1 - eps_low, 1 + eps_high) * A)
+    L   = -w * (max(J, c * A) where A < 0, else J)  +  beta * KL(theta || ref)
 
-The asymmetric clip is DAPO's (Yu et al. 2025, arXiv 2503.14476, section 3.1), the truncated
-weight is that of Yao et al. 2025 ("Your efficient RL framework secretly brings you
-off-policy RL training"): it multiplies the policy term only and carries no gradient. Where
+Three bounds keep one token from outweighing a batch, and the loss finite: the dual clip c of
+Ye et al. 2020 (arXiv 1912.09729, section 5), without which a negative advantage has no largest
+loss; log rho within +-LOG_RATIO_BOUND; and the gradient of a token's KL at most
+KL_GRADIENT_BOUND. The asymmetric clip is DAPO's (Yu et al. 2025, arXiv 2503.14476, section
+3.1), the truncated weight is that of Yao et al. 2025 ("Your efficient RL framework secretly
+brings you off-policy RL training"): it multiplies the policy term only and carries no gradient. Where
 the behaviour is not known (demonstrations), or the weights are switched off, w is 1.
 
 Every tensor is (samples, answer tokens); `mask` is True at tokens that were sampled, the
 rest is padding and may hold any finite number.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+LOG_RATIO_BOUND = 20.0
+"""Largest |log rho|: exp(20) is far beyond every clip, and finite in every precision trained in."""
+
+KL_GRADIENT_BOUND = 10.0
+"""Largest gradient of one token's KL with respect to its log-prob."""
+
+KL_GAP_BOUND_NATS = math.log1p(KL_GRADIENT_BOUND)
+"""ref - theta at which k3 has that gradient: 2.4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +44,8 @@ class LossConfig:
     clip_high: float = 0.28
     tis_cap: float | None = 1.0
     """C; None: every weight is 1."""
+    dual_clip: float = 10.0
+    """c: with a negative advantage the ratio counts at most this."""
     kl_beta: float = 0.1
 
 
@@ -60,15 +76,41 @@ class LossTerms:
     loss: Tensor
     policy_loss: Tensor
     kl: Tensor
+    kl_bounded_fraction: Tensor
+    """Share of tokens whose KL is beyond its bound."""
     clip_fraction: Tensor
+    dual_clip_fraction: Tensor
+    """Share of tokens with a negative advantage and a ratio beyond c."""
     ratio: Tensor
+    ratio_bounded_fraction: Tensor
+    """Share of tokens whose log-ratio was bounded."""
     tis_weight: Tensor
 
 
-def clipped_policy_loss(ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float) -> Tensor:
-    """Per-token -min(rho A, clip(rho, 1 - low, 1 + high) A); shapes broadcast."""
+@dataclass(frozen=True, slots=True)
+class _TokenTerms:
+    """The terms of the objective for every token; 0, 1 or False where there is padding."""
+
+    policy: Tensor
+    kl: Tensor
+    log_ratio: Tensor
+    """Before its bound."""
+    ratio: Tensor
+    weight: Tensor
+    kl_gap: Tensor
+    """ref - theta in nats."""
+
+
+def clipped_policy_loss(
+    ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float, dual_clip: float = math.inf
+) -> Tensor:
+    """Per-token -J with J = min(rho A, clip(rho, 1 - low, 1 + high) A), and at least c A where A < 0.
+
+    Shapes broadcast.
+    """
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    return -torch.minimum(ratio * advantage, clipped * advantage)
+    objective = torch.minimum(ratio * advantage, clipped * advantage)
+    return -torch.where(advantage < 0, torch.maximum(objective, dual_clip * advantage), objective)
 
 
 def truncated_weight(old: Tensor, behaviour: Tensor, cap: float) -> Tensor:
@@ -88,10 +130,12 @@ def importance_weight(batch: TokenBatch, cap: float | None) -> Tensor:
 def k3_kl(logp: Tensor, reference: Tensor) -> Tensor:
     """Per-token estimate of KL(theta || ref) from samples of theta, never negative.
 
-    k3 of Schulman 2020 ("Approximating KL divergence"): exp(d) - d - 1 with d = ref - theta.
+    k3 of Schulman 2020 ("Approximating KL divergence"): exp(d) - d - 1 with d = ref - theta. Beyond
+    KL_GAP_BOUND_NATS it goes on as a straight line: the pull back to the reference stays, and is bounded.
     """
-    difference = reference - logp
-    return torch.expm1(difference) - difference
+    gap = reference - logp
+    near = gap.clamp(max=KL_GAP_BOUND_NATS)
+    return torch.expm1(near) - near + KL_GRADIENT_BOUND * (gap - near)
 
 
 def sequence_mean_token_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -108,31 +152,52 @@ def sequence_mean_token_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
     """The whole objective of one micro-batch; see the module's docstring for the formula."""
-    mask = batch.mask
-    padded = ~mask
+    terms, mask = _token_terms(batch, config), batch.mask
     advantage = batch.advantage.unsqueeze(-1)
-    ratio = torch.exp((batch.logp - batch.old).masked_fill(padded, 0.0))
-    weight = importance_weight(batch, config.tis_cap)
-    policy = weight * clipped_policy_loss(ratio, advantage, config.clip_low, config.clip_high)
-    policy_loss = sequence_mean_token_mean(policy, mask)
-    kl = _mean_kl(batch, padded)
-    clipped = ((ratio - 1.0) * advantage.sign() > _allowance(advantage, config)).to(ratio.dtype)
+    policy_loss = sequence_mean_token_mean(terms.policy, mask)
+    kl = sequence_mean_token_mean(terms.kl, mask)
+
+    def share(tokens: Tensor) -> Tensor:
+        return sequence_mean_token_mean(tokens.to(terms.ratio.dtype), mask).detach()
+
     return LossTerms(
         loss=policy_loss + config.kl_beta * kl if config.kl_beta > 0 else policy_loss,
         policy_loss=policy_loss.detach(),
         kl=kl.detach(),
-        clip_fraction=sequence_mean_token_mean(clipped, mask).detach(),
-        ratio=sequence_mean_token_mean(ratio, mask).detach(),
-        tis_weight=sequence_mean_token_mean(weight, mask).detach(),
+        kl_bounded_fraction=share(terms.kl_gap > KL_GAP_BOUND_NATS),
+        clip_fraction=share((terms.ratio - 1.0) * advantage.sign() > _allowance(advantage, config)),
+        dual_clip_fraction=share((advantage < 0) & (terms.ratio > config.dual_clip)),
+        ratio=share(terms.ratio),
+        ratio_bounded_fraction=share(terms.log_ratio.abs() > LOG_RATIO_BOUND),
+        tis_weight=share(terms.weight),
     )
 
 
-def _mean_kl(batch: TokenBatch, padded: Tensor) -> Tensor:
-    if batch.reference is None:
-        return batch.logp.new_zeros(())
+def non_finite_samples(batch: TokenBatch, config: LossConfig) -> Tensor:
+    """(samples,), bool: whose own loss is not a finite number."""
+    terms = _token_terms(batch, config)
+    loss = terms.policy + config.kl_beta * terms.kl
+    return (batch.mask & ~torch.isfinite(loss)).any(-1)
+
+
+def _token_terms(batch: TokenBatch, config: LossConfig) -> _TokenTerms:
+    padded = ~batch.mask
     logp = batch.logp.masked_fill(padded, 0.0)
-    reference = batch.reference.masked_fill(padded, 0.0)
-    return sequence_mean_token_mean(k3_kl(logp, reference), batch.mask)
+    log_ratio = (batch.logp - batch.old).masked_fill(padded, 0.0)
+    ratio = torch.exp(log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+    weight = importance_weight(batch, config.tis_cap)
+    policy = weight * clipped_policy_loss(
+        ratio, batch.advantage.unsqueeze(-1), config.clip_low, config.clip_high, config.dual_clip
+    )
+    reference = logp.detach() if batch.reference is None else batch.reference.masked_fill(padded, 0.0)
+    return _TokenTerms(
+        policy=policy,
+        kl=k3_kl(logp, reference),
+        log_ratio=log_ratio.detach(),
+        ratio=ratio,
+        weight=weight,
+        kl_gap=(reference - logp).detach(),
+    )
 
 
 def _allowance(advantage: Tensor, config: LossConfig) -> Tensor:

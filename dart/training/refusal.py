@@ -16,7 +16,8 @@ TRIES = 2
 """Updates on one batch that may end in a number that is not finite."""
 
 REFUSED_IN_A_ROW = 3
-"""Batches in a row of which that is true; beyond it the policy is to blame and not the data."""
+"""Batches in a row of which that is true for every group; one more ends training: the policy is to blame and
+not the data."""
 
 
 class MalformedStep(ValueError):
@@ -38,11 +39,19 @@ class NothingToLearn(ValueError):
 class NonFiniteUpdate(RuntimeError):
     """A loss or a gradient is not a finite number; the policy is as it was before the update."""
 
-    def __init__(self, what: str, value: float, version: int) -> None:
+    def __init__(self, what: str, value: float, version: int, steps: Sequence[Step] = ()) -> None:
+        """`steps` are those whose own loss is not finite; none where it is not known which they are."""
+        remedy = (
+            f"{len(steps)} steps have a loss that is not finite: their groups are dropped, the other groups "
+            "of the batch are trained later"
+            if steps
+            else "the batch is tried again and then dropped"
+        )
         super().__init__(
             f"the {what} of the update on policy version {version} is {value}; nothing was applied: "
-            "the batch is tried again and then dropped; lower training.lr if it happens batch after batch"
+            f"{remedy}; lower training.lr if it happens batch after batch"
         )
+        self.what, self.value, self.version, self.steps = what, value, version, tuple(steps)
 
 
 Refused = MalformedStep | ForeignPrompt | NothingToLearn | NonFiniteUpdate | BlobDamage
@@ -65,12 +74,12 @@ class Blame:
 
 def is_worth_another_try(error: Refused, tries: int) -> bool:
     """Whether the same batch may be trained after all; `tries` were made."""
-    return isinstance(error, NonFiniteUpdate) and tries < TRIES
+    return isinstance(error, NonFiniteUpdate) and not error.steps and tries < TRIES
 
 
-def ends_training(error: Refused, refused_in_a_row: int) -> bool:
-    """Whether dropping one more batch would help nobody, after so many in a row that were not finite."""
-    return isinstance(error, NonFiniteUpdate) and refused_in_a_row >= REFUSED_IN_A_ROW
+def accuses_the_policy(error: Refused, found: Blame, groups: Sequence[Group]) -> bool:
+    """Whether the update was not finite because of every group of the batch, and not of some of them."""
+    return isinstance(error, NonFiniteUpdate) and len(found.group_ids) == len(groups)
 
 
 def blame(error: Refused, groups: Sequence[Group]) -> Blame:
@@ -83,7 +92,7 @@ def blame(error: Refused, groups: Sequence[Group]) -> Blame:
         case NothingToLearn():
             return _everybody(groups, "nothing_to_learn")
         case NonFiniteUpdate():
-            return _everybody(groups, "not_finite")
+            return _holders(groups, lambda step: step in error.steps, "not_finite")
 
 
 def _everybody(groups: Sequence[Group], reason: str) -> Blame:

@@ -76,9 +76,11 @@ def learner_config(config: Config) -> "LearnerConfig":
     training, curation = config.training, config.curation
     return LearnerConfig(
         lr=training.lr,
+        betas=training.betas,
         weight_decay=training.weight_decay,
         clip_low=training.clip_low,
         clip_high=training.clip_high,
+        dual_clip=training.dual_clip,
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
         kl_beta=training.kl_beta,

@@ -52,3 +52,10 @@ def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> Non
     config = load_config(CONFIGS / "tiny-vlm.toml")
     assert (CONFIGS.parent / config.context.prompt).read_text().endswith("Task: \n")
     assert (config.curation.step_cap, config.training.kl_beta) == (1, 0.0)
+
+
+def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_the_usual_ones() -> None:
+    betas = {path.name: load_config(path).training.betas for path in CONFIGS.glob("*.toml")}
+    measured = {name for name, pair in betas.items() if pair == (0.9, 0.99)}
+    assert measured == {"laptop.toml", "hard.toml", "tiny-vlm.toml"}
+    assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}

@@ -252,6 +252,58 @@ def test_a_number_that_is_not_finite_changes_nothing(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_of_a_batch_that_is_not_finite_the_guilty_steps_are_named(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+) -> None:
+    good, bad = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
+    wild: dict[str, object] = {"logprobs": (math.nan,) * len(steps_of([bad])[2].token_ids)}
+    bad = with_step_changes(bad, {}, {}, wild, {})
+    learner = Learner(base, LearnerConfig(minibatches=minibatches, micro_batch=3))
+    with pytest.raises(NonFiniteUpdate, match="1 steps have a loss that is not finite") as refused:
+        learner.update([good, bad], blobs.root)
+    assert [id(step) for step in refused.value.steps] == [id(steps_of([bad])[2])]
+    assert learner.update([good], blobs.root).version == 1
+
+
+def test_when_an_optimizer_step_breaks_the_policy_no_group_is_blamed_and_nothing_has_changed(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    learner = Learner(base, LearnerConfig(lr=1e30, minibatches=2))
+    before = weights(learner, tmp_path / "before")
+    with pytest.raises(NonFiniteUpdate) as refused:
+        learner.update([group], blobs.root)
+    assert refused.value.steps == ()
+    after = weights(learner, tmp_path / "after")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_token_far_from_the_reference_costs_no_batch(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference finds one answer 100 nats likelier: k3 alone would be infinite."""
+    group = sampled_group(base, blobs, group_of)
+    learner = Learner(base, LearnerConfig(kl_beta=0.1))
+    score = Learner._logprobs
+
+    def likelier(self: Learner, *arguments: object) -> list[torch.Tensor]:
+        rows = score(self, *arguments)  # type: ignore[arg-type]
+        return [rows[0] + 100.0, *rows[1:]]
+
+    monkeypatch.setattr(Learner, "_logprobs", likelier)
+    report = learner.update([group], blobs.root)
+    assert report.kl_bounded_fraction == pytest.approx(1 / 4)
+    assert math.isfinite(report.loss)
+    assert (report.dual_clip_fraction, report.ratio_bounded_fraction) == (0.0, 0.0)
+
+
+def test_the_betas_of_the_optimizer_are_those_of_the_configuration(base: Path) -> None:
+    assert LearnerConfig().betas == (0.9, 0.999)
+    learner = Learner(base, LearnerConfig(betas=(0.5, 0.6)))
+    assert learner._optimizer.param_groups[0]["betas"] == (0.5, 0.6)
+
+
 def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
     base: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:

@@ -1,19 +1,21 @@
 """Each term of the objective against a loop that a reader can check by hand, and by gradient check."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from dart.training.loss import (
+    KL_GRADIENT_BOUND,
     LossConfig,
     TokenBatch,
     clipped_policy_loss,
     dart_loss,
     importance_weight,
     k3_kl,
+    non_finite_samples,
     sequence_mean_token_mean,
     truncated_weight,
 )
@@ -237,3 +239,111 @@ def test_the_clip_fraction_counts_tokens_whose_gradient_was_cut() -> None:
         LossConfig(),
     )
     assert float(terms.clip_fraction) == pytest.approx(0.25)
+
+
+def single(
+    logp: float, *, old: float = 0.0, reference: float | None = None, advantage: float = 1.0
+) -> TokenBatch:
+    """One sample of one token, in the trainer's precision."""
+    return TokenBatch(
+        logp=torch.tensor([[logp]], requires_grad=True),
+        old=torch.tensor([[old]]),
+        behaviour=torch.tensor([[old]]),
+        has_behaviour=torch.tensor([True]),
+        reference=None if reference is None else torch.tensor([[reference]]),
+        advantage=torch.tensor([advantage]),
+        mask=torch.tensor([[True]]),
+    )
+
+
+def gradient_of(b: TokenBatch, config: LossConfig) -> float:
+    dart_loss(b, config).loss.backward()
+    assert b.logp.grad is not None
+    return float(b.logp.grad[0, 0])
+
+
+@pytest.mark.parametrize("gap_nats", [8.0, 100.0, 1e4])
+def test_a_token_far_from_the_reference_pulls_with_a_bounded_gradient_and_is_counted(gap_nats: float) -> None:
+    b = single(-gap_nats, old=-gap_nats, reference=0.0, advantage=0.0)
+    config = LossConfig(kl_beta=1.0)
+    terms = dart_loss(b, config)
+    assert math.isfinite(float(terms.loss.detach()))
+    assert float(terms.kl_bounded_fraction) == 1.0
+    assert gradient_of(b, config) == pytest.approx(-KL_GRADIENT_BOUND)
+
+
+def test_one_extreme_token_does_not_hold_the_gradient_of_the_kl_term() -> None:
+    """300 answers of 4 tokens, near the reference but for one token 8 nats from it."""
+    draw = torch.Generator().manual_seed(0)
+    logp = -torch.rand(300, 4, generator=draw) * 2
+    reference = logp + 0.1 * torch.randn(300, 4, generator=draw)
+    logp[0, 0] = reference[0, 0] - 8.0
+    b = TokenBatch(
+        logp=logp.requires_grad_(),
+        old=logp.detach(),
+        behaviour=logp.detach(),
+        has_behaviour=torch.ones(300, dtype=torch.bool),
+        reference=reference,
+        advantage=torch.randn(300, generator=draw),
+        mask=torch.ones(300, 4, dtype=torch.bool),
+    )
+    dart_loss(b, LossConfig()).loss.backward()
+    assert b.logp.grad is not None
+    assert float(b.logp.grad[0, 0].abs() / b.logp.grad.norm()) < 0.1
+
+
+def test_within_its_bound_kl_is_k3_and_beyond_it_goes_on_without_a_step() -> None:
+    bound = math.log1p(KL_GRADIENT_BOUND)
+    for gap in (-50.0, -1.0, 0.0, 1.0, bound - 1e-6):
+        logp, reference = torch.tensor([-gap], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+        assert float(k3_kl(logp, reference)) == pytest.approx(math.expm1(gap) - gap)
+    near, far = (k3_kl(torch.tensor([-g], dtype=torch.float64), torch.zeros(1)) for g in (bound, bound + 1))
+    assert float(far - near) == pytest.approx(KL_GRADIENT_BOUND)
+
+
+@pytest.mark.parametrize("log_ratio", [10.0, 100.0, 1e4])
+def test_with_a_negative_advantage_the_loss_is_cut_at_c_and_counted(log_ratio: float) -> None:
+    b = single(0.0, old=-log_ratio, advantage=-2.0)
+    config = LossConfig(kl_beta=0.0, dual_clip=10.0)
+    terms = dart_loss(b, config)
+    assert float(terms.loss.detach()) == pytest.approx(20.0)
+    assert float(terms.dual_clip_fraction) == 1.0
+    assert gradient_of(b, config) == 0.0
+
+
+def test_below_c_the_dual_clip_changes_nothing() -> None:
+    b, config = single(0.0, old=-math.log(9.0), advantage=-1.0), LossConfig(kl_beta=0.0)
+    terms = dart_loss(b, config)
+    assert float(terms.loss.detach()) == pytest.approx(9.0, rel=1e-5)
+    assert float(terms.dual_clip_fraction) == 0.0
+
+
+@pytest.mark.parametrize("log_ratio", [-1e4, -100.0, 100.0, 1e4])
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_no_log_ratio_makes_a_loss_a_gradient_or_a_figure_that_is_not_finite(
+    log_ratio: float, advantage: float
+) -> None:
+    b = single(0.0, old=-log_ratio, reference=0.0, advantage=advantage)
+    terms = dart_loss(b, LossConfig())
+    figures = {field.name: float(getattr(terms, field.name).detach()) for field in fields(terms)}
+    assert all(map(math.isfinite, figures.values())), figures
+    assert figures["ratio_bounded_fraction"] == 1.0
+    assert math.isfinite(gradient_of(b, LossConfig()))
+
+
+def test_a_ratio_within_its_bounds_is_not_counted_as_bounded() -> None:
+    terms = dart_loss(batch(0), LossConfig())
+    assert float(terms.ratio_bounded_fraction) == float(terms.kl_bounded_fraction) == 0.0
+
+
+def test_the_samples_whose_loss_is_not_finite_are_named() -> None:
+    b = batch(0)
+    behaviour = b.behaviour.clone()
+    behaviour[1, 0] = math.nan
+    behaviour[0, 3] = math.nan  # padding
+    assert non_finite_samples(replace(b, behaviour=behaviour), LossConfig()).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]

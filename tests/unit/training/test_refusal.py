@@ -5,15 +5,14 @@ import pytest
 
 from dart.store.errors import BlobCorrupt, BlobMissing
 from dart.training.refusal import (
-    REFUSED_IN_A_ROW,
     TRIES,
     Blame,
     MalformedStep,
     NonFiniteUpdate,
     NothingToLearn,
     Refused,
+    accuses_the_policy,
     blame,
-    ends_training,
     is_worth_another_try,
 )
 from dart.types import Demonstration, Group
@@ -67,13 +66,24 @@ def test_a_malformed_step_names_its_group(groups: list[Group]) -> None:
     assert blame(error, groups) == Blame(group_ids=(2,), reason="malformed_step")
 
 
-def test_only_what_is_not_finite_is_tried_again_and_ends_training_when_it_goes_on() -> None:
-    missing = BlobMissing("a", "")
+def test_steps_that_are_not_finite_cost_their_groups_and_their_demonstration(groups: list[Group]) -> None:
+    played, shown = groups[0].trajectories[1].steps[1], groups[2].injected[0].steps[0]
+    error = NonFiniteUpdate("loss", float("nan"), 3, (played, shown))
+    assert "2 steps" in str(error)
+    found = blame(error, groups)
+    assert found == Blame(group_ids=(1, 3), pool_ids=(9,), reason="not_finite")
+    assert not is_worth_another_try(error, 1)
+    assert not accuses_the_policy(error, found, groups)
+
+
+def test_only_what_is_not_finite_for_no_known_reason_is_tried_again() -> None:
     assert [is_worth_another_try(NOT_FINITE, tries) for tries in (1, TRIES)] == [True, False]
-    assert not is_worth_another_try(missing, 1)
-    assert [ends_training(NOT_FINITE, n) for n in (0, REFUSED_IN_A_ROW - 1, REFUSED_IN_A_ROW)] == [
-        False,
-        False,
-        True,
-    ]
-    assert not ends_training(missing, REFUSED_IN_A_ROW)
+    assert not is_worth_another_try(BlobMissing("a", ""), 1)
+
+
+def test_the_policy_is_to_blame_for_what_is_not_finite_in_every_group(groups: list[Group]) -> None:
+    assert accuses_the_policy(NOT_FINITE, blame(NOT_FINITE, groups), groups)
+    everywhere = NonFiniteUpdate("loss", float("nan"), 3, [one.trajectories[0].steps[0] for one in groups])
+    assert accuses_the_policy(everywhere, blame(everywhere, groups), groups)
+    damage = BlobCorrupt("of nobody", "")
+    assert not accuses_the_policy(damage, blame(damage, groups), groups)

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dart.store.store import Store
 from dart.store.testing import trajectory_for
 from dart.training.actor import BatchTaken, TrainerActor
 from dart.training.refusal import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
+from dart.types import RolloutLease, Trajectory
 
 CONFIG = Config().model_dump(mode="json") | {
     "training": Config().training.model_dump(mode="json") | {"learner": "modelled"},
@@ -72,11 +74,22 @@ def batch(tmp_path: Path) -> Batch:
 
 
 def complete_batch(store: Store) -> Batch:
+    return store.lease_batch((complete_group(store),), 1e12)
+
+
+def complete_group(store: Store) -> int:
     group_id = store.open_group("click-test", 7, 2, 10, 0)
     for reward in (1.0, 0.0):
         lease = store.lease_rollout(group_id, "env-000", 1e12)
-        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
-    return store.lease_batch((group_id,), 1e12)
+        store.finish_rollout(lease.rollout_id, lease.fence, played(lease, reward))
+    return group_id
+
+
+def played(lease: RolloutLease, reward: float) -> Trajectory:
+    """With steps that are those of no other rollout."""
+    trajectory = trajectory_for(lease, reward)
+    steps = tuple(replace(step, act_ms=float(lease.rollout_id)) for step in trajectory.steps)
+    return replace(trajectory, steps=steps)
 
 
 def relet(tmp_path: Path, batch: Batch) -> Batch:
@@ -216,6 +229,58 @@ def test_an_update_that_is_finite_the_second_time_is_kept(
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
     bench.settle()
     assert curator.committed == [1]
+
+
+def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are_trained(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        store.add_version("base")
+        bad, good = (complete_group(store) for _ in range(2))
+        batch = store.lease_batch((bad, good), 1e12)
+        step = store.groups_to_trajectories((bad,))[0].trajectories[1].steps[0]
+    failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0, (step,)), times=1)
+    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    bench.settle()
+    with Store(tmp_path / "store.db") as store:
+        curator.answers = [lease_of(store.lease_batch((good,), 1e12)), m.RunOver()]
+    bench.advance(1.0)
+    assert curator.committed == [1]
+    with StoreReader(tmp_path / "store.db") as store:
+        books = store.conservation()
+        assert (books.trained, books.dropped, books.holds) == (2, 2, True)
+        assert store.totals().drops == {"not_finite": 2}
+
+
+def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        store.add_version("base")
+        batch = batch_with_one_bad_group(store)
+    trained_on = ModelledLearner.update
+
+    def refused(self: ModelledLearner, groups: Any, blobs_dir: Path) -> Any:
+        raise NonFiniteUpdate("loss", float("nan"), 0, groups[0].trajectories[0].steps)
+
+    monkeypatch.setattr(ModelledLearner, "update", refused)
+    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    bench.settle()
+    for _ in range(REFUSED_IN_A_ROW + 1):
+        with Store(tmp_path / "store.db") as store:
+            curator.answers = [lease_of(batch_with_one_bad_group(store)), wait, wait]
+        bench.advance(1.0)
+    monkeypatch.setattr(ModelledLearner, "update", trained_on)
+    curator.answers = [lease_of(another_batch(tmp_path)), m.RunOver()]
+    bench.advance(1.0)
+    assert curator.committed == [1]
+
+
+def batch_with_one_bad_group(store: Store) -> Batch:
+    """Two groups; the tests blame the first."""
+    return store.lease_batch((complete_group(store), complete_group(store)), 1e12)
 
 
 def test_a_policy_that_makes_every_batch_not_finite_ends_training(
