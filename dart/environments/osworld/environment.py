@@ -8,6 +8,7 @@ have arrived, a screenshot that cannot be had, a result that is not there: each 
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ from dart.environments.faults import (
     MachineDied,
     MachineHung,
     NotReady,
+    TaskUnsupported,
 )
 from dart.environments.frames import FrameWatch, frame_size
 from dart.environments.injected import Injected
@@ -34,6 +36,7 @@ from dart.environments.osworld.guest import Address, Guest
 from dart.environments.osworld.judging import judge
 from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
 from dart.environments.osworld.machines import Lent, Provider
+from dart.environments.osworld.paths import inside
 from dart.environments.osworld.probes import Look, break_guest, look
 from dart.environments.osworld.setup_steps import Setting, take_steps
 from dart.environments.osworld.task_files import OSWorldTask, Step, load_task
@@ -89,13 +92,19 @@ class OSWorldEnvironment:
         settings: OSWorld,
         provider: Provider,
         cache: Path,
+        scratch: Path,
         guest_of: Callable[[str, Address], Guest] = Guest,
     ) -> None:
+        """
+        cache     files that tasks would fetch, a folder for each task; shared with other environments
+        scratch   a folder of its own, emptied before each episode
+        """
         self.wire = Wire()
         self._name = name
         self._settings = settings
         self._provider = provider
         self._cache = cache
+        self._scratch = scratch
         self._guest_of = guest_of
         self._lent: Lent | None = None
         self._guest: Guest | None = None
@@ -116,6 +125,7 @@ class OSWorldEnvironment:
         async with self._operation("reset", deadline_s) as left_s:
             lent, guest = await self._renewed(task, left_s)
             self._is_used = True
+            shutil.rmtree(self._scratch, ignore_errors=True)
             setting = self._setting(task, guest)
             await self.wire.started()
             await self._ready(guest, left_s, tries=False)
@@ -198,6 +208,7 @@ class OSWorldEnvironment:
             await guest.close()
         if lent is not None:
             await self._provider.take_back(lent)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     # ---- a machine that can be used ----
 
@@ -292,11 +303,18 @@ class OSWorldEnvironment:
         return Setting(
             task_id=task.task_id,
             guest=guest,
-            cache=self._cache / task.task_id.rpartition("/")[2],
+            cache=self._cache_of(task),
+            scratch=self._scratch,
             password=settings.password,
             width=settings.width,
             height=settings.height,
         )
+
+    def _cache_of(self, task: OSWorldTask) -> Path:
+        try:
+            return inside(self._cache, task.task_id.rpartition("/")[2])
+        except ValueError as error:
+            raise TaskUnsupported(task.task_id, f"its folder {error}") from error
 
     # ---- an episode ----
 
@@ -370,7 +388,8 @@ def _opens_window(step: Step) -> bool:
 
 def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> OSWorldEnvironment:
     """The environment ``name`` with the provider the configuration asks for."""
-    return OSWorldEnvironment(name, settings, _provider(name, scratch, run_dir, settings), settings.cache)
+    provider = _provider(name, scratch, run_dir, settings)
+    return OSWorldEnvironment(name, settings, provider, settings.cache, scratch / "osworld")
 
 
 def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> Provider:

@@ -137,15 +137,12 @@ def _given(config: Mapping[str, Any], found: list[Any]) -> Any:
 
 @looks("cache_file")
 async def _cached(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Path:
-    return _made(setting, config["path"])
-
-
-def _made(setting: Setting, name: str) -> Path:
-    """A file that a step of the task has put into the cache folder."""
-    path = setting.cache / name
-    if not path.is_file():
-        raise EvaluatorFailed(setting.task_id, f"{path}, which a step should have made, is not there")
-    return path
+    """A file that a step of this episode has made, or one that lies in the cache folder."""
+    name = config["path"]
+    for path in (setting.made(name), setting.cached(name)):
+        if path.is_file():
+            return path
+    raise EvaluatorFailed(setting.task_id, f"{path}, which a step should have made, is not there")
 
 
 @looks("cloud_file")
@@ -164,8 +161,8 @@ def _names(config: Mapping[str, Any], key: str) -> list[str]:
 
 
 def kept(setting: Setting, name: str, content: bytes, folder: str = "results") -> Path:
-    """A copy in the cache folder, for functions that read a file."""
-    path = setting.cache / folder / PurePosixPath(name).name
+    """A copy in this episode's folder, for functions that read a file."""
+    path = setting.made(f"{folder}/{PurePosixPath(name).name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import httpx2
-
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import CallFailed, NotReady, TaskUnsupported
 from dart.environments.osworld.addresses_of_pages import as_query, same_page
+from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.paths import inside
 from dart.environments.osworld.task_files import Step
 
 UNTIL_EVERY_S = 0.3
+
+DOWNLOAD_MOST_BYTES = 512 * 2**20
 
 NOT_INSTALLED = "No such file or directory"
 """With these words the guest refuses to start a program it does not have."""
@@ -56,10 +58,26 @@ class Setting:
     task_id: str
     guest: Guest
     cache: Path
-    """Folder of files of this task."""
+    """Folder of files of this task, for all its episodes: what it would fetch from the network."""
+    scratch: Path
+    """Folder of what steps and evaluations of this episode write; nobody else uses it."""
     password: str
     width: int
     height: int
+
+    def cached(self, name: str) -> Path:
+        """A file of the cache folder. Raises TaskUnsupported for a name that leads out of it."""
+        return self._inside(self.cache, name)
+
+    def made(self, name: str) -> Path:
+        """A file of this episode's own folder. Raises TaskUnsupported for a name that leads out of it."""
+        return self._inside(self.scratch, name)
+
+    def _inside(self, folder: Path, name: str) -> Path:
+        try:
+            return inside(folder, name)
+        except ValueError as error:
+            raise TaskUnsupported(self.task_id, f"its file {error}") from error
 
     def filled(self, value: Any) -> Any:
         """A value with its placeholders replaced, at any depth."""
@@ -130,7 +148,7 @@ async def _download(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -
 @_step("upload_file")
 async def _upload(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
     for file in given["files"]:
-        local = setting.cache / file["local_path"]
+        local = setting.cached(file["local_path"])
         if not local.is_file():
             raise TaskUnsupported(setting.task_id, f"its file {local} is not there")
         await setting.guest.upload(file["path"], local.read_bytes(), deadline_s=left_s())
@@ -175,8 +193,9 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
             )
         for key, text in (("stdout", ended.output), ("stderr", ended.error)):
             if given.get(key):
-                setting.cache.mkdir(parents=True, exist_ok=True)
-                (setting.cache / given[key]).write_text(text)
+                path = setting.made(given[key])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
         is_done = (
             ("returncode" in until and ended.returncode == until["returncode"])
             or ("stdout" in until and until["stdout"] in ended.output)
@@ -293,19 +312,24 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
     In the folder it may bear its own name, ours, or the one that OSWorld's own client gives it. Raises
     TaskUnsupported when it is in neither.
     """
-    known = setting.cache / name
-    kept = setting.cache / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}_{name}"
-    theirs = setting.cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}"
+    known = setting.cached(name)
+    kept = setting.cached(f"{hashlib.sha256(url.encode()).hexdigest()[:16]}_{name}")
+    theirs = setting.cached(f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}")
     for path in (kept, theirs, known):
         if path.is_file():
             return path.read_bytes()
     try:
-        async with httpx2.AsyncClient(follow_redirects=True, timeout=left_s()) as client:
-            response = await client.get(url)
-            response.raise_for_status()
-    except httpx2.HTTPError as error:
-        why = f"{url} could not be fetched ({type(error).__name__}: {error}), and {known} is not there"
+        content = await download(url, most_bytes=DOWNLOAD_MOST_BYTES, deadline_s=left_s())
+    except DownloadFailed as error:
+        why = f"{url} could not be fetched ({error}), and {known} is not there"
         raise TaskUnsupported(setting.task_id, why) from error
-    setting.cache.mkdir(parents=True, exist_ok=True)
-    kept.write_bytes(response.content)
-    return response.content
+    _keep(kept, content)
+    return content
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Other environments that play the task find the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)

@@ -30,6 +30,7 @@ from dart.environments.faults import (
 )
 from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.injected import Injected
+from dart.environments.osworld import judging
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Address, Guest
 from dart.environments.osworld.machines import Lent
@@ -143,11 +144,10 @@ def make(tmp_path: Path, provider: FakeProvider) -> Callable[..., OSWorldEnviron
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(task))
 
-    def made(**settings: Any) -> OSWorldEnvironment:
+    def made(name: str = "env-000", **settings: Any) -> OSWorldEnvironment:
         values = {"tasks": folder, "pause_s": 0.0} | settings
-        return OSWorldEnvironment(
-            "env-000", OSWorld(**values), provider, tmp_path / "cache", provider.guest_of
-        )
+        cache, scratch = tmp_path / "cache", tmp_path / "scratch" / name
+        return OSWorldEnvironment(name, OSWorld(**values), provider, cache, scratch, provider.guest_of)
 
     return made
 
@@ -296,6 +296,46 @@ async def test_a_file_that_should_be_there_to_compare_with_is_a_fault_all_the_sa
     (provider.desktop.home / "expected.txt").unlink()
     with pytest.raises(EvaluatorFailed, match="to compare with"):
         await environment.evaluate(deadline_s=DEADLINE_S)
+    await environment.close()
+
+
+async def test_environments_that_play_the_same_task_judge_their_own_files(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = make("env-000"), make("env-001")
+    desktops = []
+    for environment in (right, wrong):
+        await reset(environment, "os/report")
+        desktops.append(provider.desktop)
+    (desktops[0].home / "report.txt").write_text("done")
+    (desktops[1].home / "report.txt").write_text("nothing")
+    scores = []
+    judged = judging._score
+
+    async def meanwhile(*arguments: Any) -> float:
+        """While the one is judged the other fetches its result."""
+        monkeypatch.setattr(judging, "_score", judged)
+        scores.append(await wrong.evaluate(deadline_s=DEADLINE_S))
+        return await judged(*arguments)
+
+    monkeypatch.setattr(judging, "_score", meanwhile)
+    scores.append(await right.evaluate(deadline_s=DEADLINE_S))
+    assert scores == [0.0, 1.0]
+    for environment in (right, wrong):
+        await environment.close()
+
+
+async def test_nothing_of_the_episode_before_is_judged(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, tmp_path: Path
+) -> None:
+    environment = make()
+    await reset(environment, "os/report")
+    (provider.desktop.home / "report.txt").write_text("done")
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    assert [path.name for path in (tmp_path / "scratch").rglob("report.txt")] == ["report.txt"]
+    await reset(environment, "os/report")
+    assert not list((tmp_path / "scratch").rglob("report.txt"))
+    assert not list((tmp_path / "cache").rglob("*"))
     await environment.close()
 
 

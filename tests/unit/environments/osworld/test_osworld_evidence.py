@@ -33,7 +33,13 @@ def desktop(tmp_path: Path) -> FakeDesktop:
 def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
     guest = Guest("vm", Address(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop)))
     return Setting(
-        task_id="osworld/x/y", guest=guest, cache=tmp_path / "cache", password="p", width=800, height=600
+        task_id="osworld/x/y",
+        guest=guest,
+        cache=tmp_path / "cache",
+        scratch=tmp_path / "scratch",
+        password="p",
+        width=800,
+        height=600,
     )
 
 

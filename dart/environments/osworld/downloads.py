@@ -1,0 +1,161 @@
+"""Files that tasks fetch from the network: from public addresses only, up to a limit.
+
+A task's file is somebody else's: what it names may not be a service of this computer or of the networks
+around it, be it by a redirection or by a name that resolves to something else each time. So every address is
+looked at when it is connected to, and it is that very address that is connected to.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import httpx2
+
+from dart.environments.osworld.bodies import IDENTITY, BodyRefused, body_of
+
+MOST_REDIRECTS = 10
+CONNECT_DEADLINE_S = 10.0
+"""For each of the addresses of a host."""
+
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""Addresses that stand for one of IPv4 in their last four bytes."""
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class DownloadFailed(Exception):
+    """A file could not be fetched; says why."""
+
+
+class InternalAddress(DownloadFailed):
+    """A host has an address that is not one of the public network."""
+
+    def __init__(self, host: str, address: str) -> None:
+        super().__init__(f"{host} is refused: {address} is not an address of the public network")
+
+
+async def download(
+    url: str, *, most_bytes: int, deadline_s: float, transport: httpx2.AsyncBaseTransport | None = None
+) -> bytes:
+    """The bytes at a URL, redirections followed. Raises DownloadFailed."""
+    timeout = httpx2.Timeout(None, connect=CONNECT_DEADLINE_S)
+    try:
+        async with (
+            asyncio.timeout(deadline_s),
+            httpx2.AsyncClient(
+                transport=transport or PublicTransport(), timeout=timeout, headers=IDENTITY
+            ) as client,
+        ):
+            return await _followed(client, url, most_bytes)
+    except TimeoutError as error:
+        raise DownloadFailed(f"it did not end within {deadline_s:.0f} s") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL, BodyRefused) as error:
+        raise DownloadFailed(f"{type(error).__name__}: {error}") from error
+
+
+async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> bytes:
+    """Bodies of redirections are not read: the client would read them whole."""
+    request: httpx2.Request | None = client.build_request("GET", url)
+    for _ in range(MOST_REDIRECTS):
+        assert request is not None
+        response = await client.send(request, stream=True, follow_redirects=False)
+        try:
+            if not response.has_redirect_location:
+                response.raise_for_status()
+                return await body_of(response, most_bytes)
+            request = response.next_request
+        finally:
+            await response.aclose()
+    raise DownloadFailed(f"more than {MOST_REDIRECTS} redirects")
+
+
+class PublicTransport(httpx2.AsyncBaseTransport):
+    """Connects to addresses of the public network, and refuses a host that has any other.
+
+    Where the environment names a proxy it is used for what it is named for. It resolves names itself: then
+    only what resolves here as well is looked at.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolve: Resolve | None = None,
+        direct: httpx2.AsyncBaseTransport | None = None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> None:
+        self._resolve = resolve or _resolved
+        self._direct = direct or httpx2.AsyncHTTPTransport(
+            limits=httpx2.Limits(max_keepalive_connections=0)  # hosts with the same address share none
+        )
+        self._proxies = urllib.request.getproxies() if proxies is None else proxies
+        self._by_proxy: dict[str, httpx2.AsyncBaseTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises InternalAddress, or what the client expects of a transport."""
+        if request.url.scheme not in ("http", "https"):
+            raise httpx2.UnsupportedProtocol(f"{request.url.scheme!r} is neither 'http' nor 'https'")
+        host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
+        try:
+            addresses = await self._resolve(host, request.url.port or 0)
+        except OSError as error:
+            if proxy is None:
+                raise httpx2.ConnectError(f"{host} has no address: {error}") from error
+            addresses = []
+        for address in addresses:
+            if not is_public(address):
+                raise InternalAddress(host, address)
+        if proxy is not None:
+            through = self._by_proxy.get(proxy) or self._by_proxy.setdefault(proxy, _through(proxy))
+            return await through.handle_async_request(request)
+        return await self._connected(request, addresses)
+
+    def _proxy_of(self, url: httpx2.URL) -> str | None:
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        return None if proxy is None or urllib.request.proxy_bypass(url.host) else proxy
+
+    async def _connected(self, request: httpx2.Request, addresses: Sequence[str]) -> httpx2.Response:
+        failed: httpx2.TransportError = httpx2.ConnectError(f"{request.url.host} has no address")
+        for address in addresses:
+            try:
+                return await self._direct.handle_async_request(_at(request, address))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+    async def aclose(self) -> None:
+        for transport in (self._direct, *self._by_proxy.values()):
+            await transport.aclose()
+
+
+def _at(request: httpx2.Request, address: str) -> httpx2.Request:
+    """The same request at an address; the host stays in its headers, and is whose certificate is expected."""
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        extensions={**request.extensions, "sni_hostname": request.url.host},
+    )
+
+
+def _through(proxy: str) -> httpx2.AsyncBaseTransport:
+    return httpx2.AsyncHTTPTransport(proxy=proxy)
+
+
+async def _resolved(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the public network: not of this computer, of a private network, of a link
+    (where clouds serve their metadata) or reserved, also not as an address of IPv4 in one of IPv6."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour
+        if found in NAT64:
+            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(str(inner))
+    return found.is_global and not found.is_multicast

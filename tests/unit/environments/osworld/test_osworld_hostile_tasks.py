@@ -1,0 +1,277 @@
+"""A task's file gets at nothing of this computer: no path outside its folders, no address of its networks."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dart.environments.faults import EvaluatorFailed, TaskUnsupported
+from dart.environments.osworld import downloads, setup_steps
+from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
+from dart.environments.osworld.evidence import look_at
+from dart.environments.osworld.guest import Address, Guest
+from dart.environments.osworld.paths import inside
+from dart.environments.osworld.setup_steps import Setting, take_steps
+from dart.environments.osworld.task_files import Step
+from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
+
+SECRET = "PRIVATE KEY OF THIS COMPUTER"
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> FakeDesktop:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "id_rsa").write_text(SECRET)
+    return FakeDesktop(tmp_path / "home")
+
+
+@pytest.fixture
+def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
+    for folder in ("cache/y", "scratch"):
+        (tmp_path / folder).mkdir(parents=True)
+    return Setting(
+        task_id="osworld/x/y",
+        guest=Guest("vm", Address(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
+        cache=tmp_path / "cache" / "y",
+        scratch=tmp_path / "scratch",
+        password="p",
+        width=800,
+        height=600,
+    )
+
+
+async def take(setting: Setting, type_: str, **parameters: Any) -> None:
+    await take_steps((Step(type_, parameters),), setting, lambda: 5.0)
+
+
+# ---- paths ----
+
+
+def test_a_name_stays_inside_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "good").symlink_to(folder / "file")
+    (folder / "link").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    assert inside(folder, "file") == folder / "file"
+    assert inside(folder, "sub/../file") == folder / "file"
+    assert inside(folder, "sub/good") == folder / "file"
+    names: list[Any] = ["", ".", "..", "../folder2", "sub/../../x", "/etc/passwd", "link/x", "a\0b", 3, None]
+    for name in [*names, "loop/x"]:
+        with pytest.raises(ValueError, match="leads out of"):
+            inside(folder, name)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_the_output_of_a_step_is_written_into_the_folder_of_the_episode_only(
+    setting: Setting, tmp_path: Path, stream: str
+) -> None:
+    for name in (str(tmp_path / "cron"), "../cron", "../../cron", "a/../../cron"):
+        with pytest.raises(TaskUnsupported, match="leads out of"):
+            await take(setting, "execute", command=["echo", "evil"], **{stream: name})
+    await take(setting, "execute", command=["echo", "fine"], stdout="said/out.txt")
+    written = {path.name: path.read_text() for path in (tmp_path / ".").rglob("*") if path.is_file()}
+    assert written == {"id_rsa": SECRET, "out.txt": "fine\n"}
+
+
+async def test_no_file_of_this_computer_is_put_into_a_guest(
+    setting: Setting, desktop: FakeDesktop, tmp_path: Path
+) -> None:
+    (setting.cache / "link").symlink_to(tmp_path / "id_rsa")
+    for name in (str(tmp_path / "id_rsa"), "../../id_rsa", "link"):
+        with pytest.raises(TaskUnsupported, match="leads out of"):
+            await take(setting, "upload_file", files=[{"local_path": name, "path": "/home/user/a"}])
+    assert not (desktop.home / "a").exists()
+
+
+async def test_no_file_of_this_computer_is_judged(setting: Setting, tmp_path: Path) -> None:
+    for config in (
+        {"type": "cache_file", "path": "../../id_rsa"},
+        {"type": "cloud_file", "path": "https://x.test/y", "dest": "../../id_rsa"},
+    ):
+        with pytest.raises(TaskUnsupported, match="leads out of"):
+            await look_at(setting, config, lambda: 5.0)
+    with pytest.raises(EvaluatorFailed, match="a step should have made"):
+        await look_at(setting, {"type": "cache_file", "path": "nothing"}, lambda: 5.0)
+
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("::ffff:93.184.216.34", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::", False),
+        ("::1", False),
+        ("fe80::1%eth0", False),
+        ("fd00:ec2::254", False),
+        ("ff02::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("2002:7f00:1::", False),
+    ],
+)
+def test_only_addresses_of_the_public_network_are_public(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+NAMES = {
+    "public.test": ["93.184.216.34"],
+    "other.test": ["2606:2800:220:1::1", "93.184.216.35"],
+    "inner.test": ["10.0.0.5"],
+    "both.test": ["93.184.216.34", "127.0.0.1"],
+    "169.254.169.254": ["169.254.169.254"],
+    "localhost": ["127.0.0.1"],
+}
+
+
+class Web(httpx2.AsyncBaseTransport):
+    """The network behind the check: what is answered by URL, and which addresses were connected to."""
+
+    def __init__(self, answers: Mapping[str, httpx2.Response]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(f"{request.url.host} {request.headers['host']}")
+        assert request.headers["accept-encoding"] == "identity"
+        if ":" in request.url.host:
+            raise httpx2.ConnectError("no route")
+        return self.answers[f"{request.headers['host']}{request.url.raw_path.decode()}"]
+
+
+def web(answers: Mapping[str, httpx2.Response]) -> tuple[Web, PublicTransport]:
+    async def resolved(host: str, port: int) -> list[str]:
+        return NAMES[host]
+
+    behind = Web(answers)
+    return behind, PublicTransport(resolve=resolved, direct=behind, proxies={})
+
+
+class Endless(httpx2.AsyncByteStream):
+    """A body that has no end, and must not be read."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        raise AssertionError("the body of a redirection was read")
+        yield b""
+
+
+def moved(to: str) -> httpx2.Response:
+    return httpx2.Response(302, headers={"location": to}, stream=Endless())
+
+
+def answered(content: bytes, **headers: str) -> httpx2.Response:
+    return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(content))
+
+
+async def test_a_download_connects_to_the_very_address_that_was_looked_at() -> None:
+    behind, transport = web(
+        {"public.test/a": moved("https://other.test/b"), "other.test/b": answered(b"file")}
+    )
+    found = await download("http://public.test/a", most_bytes=9, deadline_s=5.0, transport=transport)
+    assert found == b"file"
+    assert behind.asked == [
+        "93.184.216.34 public.test",
+        "2606:2800:220:1::1 other.test",
+        "93.184.216.35 other.test",
+    ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost/x",
+        "http://169.254.169.254/latest/meta-data",
+        "http://inner.test/x",
+        "http://both.test/x",
+        "http://public.test/to-metadata",
+        "http://public.test/to-inner",
+    ],
+)
+async def test_no_download_gets_to_an_address_of_an_inner_network_by_whatever_way(url: str) -> None:
+    behind, transport = web(
+        {
+            "public.test/to-metadata": moved("http://169.254.169.254/latest/meta-data"),
+            "public.test/to-inner": moved("https://inner.test/secret"),
+        }
+    )
+    with pytest.raises(DownloadFailed, match="is not an address of the public network"):
+        await download(url, most_bytes=99, deadline_s=5.0, transport=transport)
+    assert {one.split()[1] for one in behind.asked} <= {"public.test"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (httpx2.Response(404), "404"),
+        (answered(b"x" * 100), "more than 99 bytes"),
+        (answered(b"x", **{"content-encoding": "gzip"}), "gzip"),
+        (moved("http://public.test/x"), "redirects"),
+        (moved("file:///etc/passwd"), "file"),
+    ],
+)
+async def test_a_download_that_is_not_there_too_large_or_turns_in_circles_is_given_up(
+    answer: httpx2.Response, says: str
+) -> None:
+    _, transport = web({"public.test/x": answer})
+    with pytest.raises(DownloadFailed, match=says):
+        await download("http://public.test/x", most_bytes=99, deadline_s=5.0, transport=transport)
+
+
+async def test_a_proxy_is_used_for_what_may_be_fetched_and_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolved(host: str, port: int) -> list[str]:
+        if host not in NAMES:
+            raise OSError("unknown here")
+        return NAMES[host]
+
+    direct, behind = Web({}), Web({"unknown.test/x": answered(b"by proxy")})
+    monkeypatch.setattr(downloads, "_through", lambda proxy: behind)
+    transport = PublicTransport(resolve=resolved, direct=direct, proxies={"http": "http://proxy:3128"})
+    got = await download("http://unknown.test/x", most_bytes=99, deadline_s=5.0, transport=transport)
+    assert got == b"by proxy"
+    for host in ("inner.test", "169.254.169.254"):
+        with pytest.raises(DownloadFailed, match="public network"):
+            await download(f"http://{host}/x", most_bytes=99, deadline_s=5.0, transport=transport)
+    assert (direct.asked, behind.asked) == ([], ["unknown.test unknown.test"])
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    asked: list[str] = []
+
+    async def downloaded(url: str, **_: Any) -> bytes:
+        asked.append(url)
+        if "inner" in url:
+            raise DownloadFailed("10.0.0.5 is not an address of the public network")
+        return b"content"
+
+    monkeypatch.setattr(setup_steps, "download", downloaded)
+    return asked
+
+
+async def test_what_a_task_downloads_is_kept_and_what_it_may_not_says_where_to_put_it(
+    setting: Setting, desktop: FakeDesktop, served: list[str]
+) -> None:
+    for _ in range(2):
+        await take(setting, "download", files=[{"url": "https://x.test/a", "path": "/home/user/a.txt"}])
+    assert (desktop.home / "a.txt").read_text() == "content"
+    assert served == ["https://x.test/a"]
+    assert [path.name.partition("_")[2] for path in setting.cache.iterdir()] == ["a.txt"]
+    with pytest.raises(TaskUnsupported, match=r"public network\), and .*cache/y/b.txt is not there"):
+        await take(setting, "download", files=[{"url": "http://inner/b", "path": "/home/user/b.txt"}])
