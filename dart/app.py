@@ -29,15 +29,16 @@ from dart.control.endpoint import ControlEndpoint
 from dart.control.found import look_back
 from dart.control.plant import Plant
 from dart.control.terminal import leave_terminal
+from dart.curation.settings import plan_of
 from dart.errors import DiskError, TemporaryError
 from dart.observe import ending as taken
 from dart.observe.companions import TRACKING, WEB
 from dart.observe.events import POOLS_SIZED
 from dart.observe.reading import SnapshotReader, final_report, training_episodes
+from dart.observe.report import RunReport
 from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
 from dart.observe.sizes import sizes_in
-from dart.observe.statistics import Score
 from dart.rundir import RunPaths, claimed, keep_config, reserve
 from dart.store.blobs import BlobStore
 from dart.store.check import check, refuse_damage, told
@@ -229,7 +230,7 @@ def beside(config: Config, attendant: Attendant) -> Iterator[Beside]:
         yield Beside(name=TRACKING, module="dart.tracking", shutdown_s=30.0)
 
 
-def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> Mapping[str, Score]:
+def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> RunReport:
     """Measure a checkpoint on held-out seeds: a run that is over before it trains. Raises as `train` does."""
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
         measuring = config.model_copy(
@@ -243,7 +244,7 @@ def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = 
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
-        return train(measuring, attendant=attendant).report.before
+        return train(measuring, attendant=attendant).report
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
@@ -282,8 +283,7 @@ def final_reserve_s(config: Config) -> float:
     """Time to keep free at the end of the budget."""
     if not config.evaluation.after:
         return LAST_UPDATE_S
-    episodes = len(config.tasks.train) * config.evaluation.seeds_per_task
-    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * episodes
+    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan_of(config, math.inf).episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def _conclude(
     with SnapshotReader(paths, config) as reader:
         return TrainResult(
             snapshot=reader.read(),
-            report=final_report(reader.store),
+            report=final_report(reader.store, config),
             episodes=tuple(training_episodes(reader.store, session)),
             seed=config.run.seed,
             stopped_by=ending.stopped_by,

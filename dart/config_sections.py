@@ -490,6 +490,9 @@ class Evaluation(Section):
 
     seeds_per_task: Count = 50
     """Episodes of each task in one evaluation."""
+    greedy_seeds_per_task: Annotated[int, Field(ge=0)] = 25
+    """Of these, how many are played once more with the most likely answers (greedily). The report shows both
+    rates: training may raise the sampled one by certainty alone. 0 for none, and none at temperature 0."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature; 0 for the most likely answer."""
     before: bool = True

@@ -1,9 +1,9 @@
 """Everything the actors of the training system say to each other.
 
-environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationStored, EvaluationFailed
+environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed
 environment -> rollout   Generate
-environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordEvaluation
-curator     -> store     OpenGroup … LeaseBatch, RecordDecisions, InjectDemonstration
+environment -> store     FinishRollout, ParkRollout, ForgetParked
+curator     -> store     OpenGroup … LeaseBatch, RecordDecisions, InjectDemonstration, RecordEvaluation
 trainer     -> curator   BatchRequest, UpdateCommitted
 trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
@@ -40,13 +40,15 @@ class WorkRequest:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTask:
-    """Play one held-out seed and record the reward; nothing is trained on it."""
+    """Play one held-out seed and report the reward; nothing is trained on it."""
 
     phase: str
     task_id: str
     seed: int
     step_cap: int
     temperature: float
+    fence: int
+    """Repeated in EvaluationEnded and EvaluationFailed; the curator ignores that of an ended lease."""
 
 
 @message
@@ -107,12 +109,13 @@ class RolloutParked:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationStored:
-    """An evaluation episode is in the record."""
+class EvaluationEnded:
+    """An evaluation episode has a result. Answered by Verdict once it is in the record (`accepted`,
+    `duplicate`) or refused (`fenced`: the lease had ended), or by Paused: ask again."""
 
-    phase: str
-    task_id: str
-    seed: int
+    fence: int
+    policy_version: int
+    reward: float
 
 
 @message
@@ -120,9 +123,8 @@ class EvaluationStored:
 class EvaluationFailed:
     """An evaluation episode ended without a reward."""
 
-    phase: str
-    task_id: str
-    seed: int
+    fence: int
+    kind: FaultKind
     detail: str
     is_interrupted: bool = False
     """Its environment was told to stop: that is no failure of the episode."""

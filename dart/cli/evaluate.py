@@ -45,5 +45,7 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     from dart.control.attendant import Attendant
 
     with open_view(Console(stderr=True)) as view:
-        scores = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))
-    Console().print(render(Report({}, scores)))
+        found = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))
+    for one in found.measured:
+        shown = Report({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
+        Console().print(render(shown))

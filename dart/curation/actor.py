@@ -1,16 +1,18 @@
 """The curator actor: who plays what next, what is trained next, and when the run is over.
 
-Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationStored, EvaluationFailed
+Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded, EvaluationFailed
            (environments); BatchRequest, UpdateCommitted (trainer); HoldWork (operator)
 Asks       the store for every write; reads the record itself
-Tells      the store which tasks rest and which are back, of a batch the trainer is late with, who starves
+Tells      the store which tasks rest and which are back, of a batch the trainer is late with, who starves,
+           which evaluation episodes ended without a result
 Dies when  the record contradicts its book (it was wrong; the next one reads the record anew)
-On restart it rebuilds everything from the record; leases it had given out stay valid
+On restart it rebuilds everything from the record; leases of rollouts it had given out stay valid, those of
+           evaluation episodes are void: their environments are started again with it
 """
 
 import math
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,18 +26,26 @@ from dart.config import Config
 from dart.curation.curator import Outside
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.desk import open_desk
-from dart.curation.phases import RunPhase, missing, phase_now, that_count
+from dart.curation.evaluation import EvaluationLease, EvaluationLeases, Lost
+from dart.curation.phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of, settings_of
 from dart.curation.starvation import Playing
 from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
 from dart.observe.emit import emit, log_event
-from dart.observe.events import BATCH_OVERDUE, STARVED, TASK_IS_BACK, TASK_RESTS, WORK_HELD
+from dart.observe.events import (
+    BATCH_OVERDUE,
+    EVALUATION_FAILED,
+    STARVED,
+    TASK_IS_BACK,
+    TASK_RESTS,
+    WORK_HELD,
+)
 from dart.observe.snapshot import SILENT_S
 from dart.rollout.health import SILENT_S as ENGINE_SILENT_S
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.reader import StoreReader
-from dart.store.records import DecisionKind, Phase, TaskDecision
-from dart.types import RolloutLease
+from dart.store.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.types import FaultKind, RolloutLease
 
 OVERDUE_CHECK_S = 2.0
 """How often leases are checked against their deadlines."""
@@ -48,22 +58,24 @@ HELD = "the run is paused by an operator"
 PATIENCE_S = 10.0
 """Whoever had to wait longer than this for its turn has given up: what it got would be lost."""
 
-EVALUATION_LEASE_S = 60.0
-"""An evaluation episode that is not recorded by then is given to another environment."""
+RECORD_EVALUATION_S = 10.0
+"""How long the store is asked; shorter than the environment waits, which asks again."""
+
+INTERRUPTED = "interrupted"
+"""Why an evaluation episode has no result when its environment was told to stop."""
+
+GONE = frozenset(
+    {
+        ActorState.FREE,
+        ActorState.BACKOFF,
+        ActorState.STOPPED,
+        ActorState.FAILED,
+        ActorState.QUARANTINED,
+    }
+)
+"""An actor in one of these states has no process."""
 
 T = TypeVar("T")
-
-
-Episode = tuple[Phase, str, int]
-"""Of an evaluation: its phase, task and seed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationLease:
-    """Who plays an evaluation episode, and until when."""
-
-    environment: str
-    deadline_unix_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +105,11 @@ class CuratorActor(Actor):
         self.waiting: dict[str, Waiting] = {}
         """Environments that were told to wait the last time they asked."""
         self.trainer_waiting: Waiting | None = None
-        self._evaluating: dict[Episode, EvaluationLease] = {}
-        self._failures: dict[Episode, int] = {}
+        self._evaluations = EvaluationLeases(
+            lease_s=self._config.curation.lease_s,
+            max_attempts=self._config.curation.max_attempts,
+            incarnation=self.identity.incarnation,
+        )
         self._missing = {phase: self._read_missing(phase) for phase in Phase}
         """Evaluation episodes still to be played, in order."""
         self._measured_version = self._newest_version()
@@ -152,26 +167,35 @@ class CuratorActor(Actor):
         async with self._desk_lock:
             await self._desk.look(call.rollout_id)
 
-    @receives(m.EvaluationStored)
-    def evaluation_stored(self, call: m.EvaluationStored, sender: Sender) -> None:
-        phase = Phase(call.phase)
-        self._evaluating.pop((phase, call.task_id, call.seed), None)
-        self._missing[phase] = self._read_missing(phase)
+    @receives(m.EvaluationEnded)
+    async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.Verdict | m.Paused:
+        """Record a result of the environment that holds the episode; that of any other does not count."""
+        lease = self._evaluations.holder(call.fence)
+        if lease is None:
+            self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
+            return m.Verdict(value="fenced")
+        record = m.RecordEvaluation(evaluation=_result(lease, call))
+        with self._evaluations.recording(lease):
+            try:
+                answer = await self.ask("store", record, deadline_s=RECORD_EVALUATION_S)
+            except (AskError, MailboxFull) as error:
+                answer = m.Paused(reason=str(error), retry_after_s=self._config.curation.poll_s)
+        if isinstance(answer, m.Verdict):
+            self._evaluations.end(lease)
+            self._missing[lease.phase] = self._read_missing(lease.phase)
+        return answer  # type: ignore[no-any-return]
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """Tried again by whoever asks next; one that always fails is left out, and shown missing."""
-        phase = Phase(call.phase)
-        episode = (phase, call.task_id, call.seed)
-        self._evaluating.pop(episode, None)
-        if call.is_interrupted:
+        """Tried again by the next environment that asks; one that always fails is left out and reported."""
+        lease = self._evaluations.holder(call.fence)
+        if lease is None:
             return
-        self._failures[episode] = self._failures.get(episode, 0) + 1
-        self.log.warning(
-            "evaluation_failed", phase=phase, task=call.task_id, seed=call.seed, detail=call.detail
-        )
-        if self._is_left_out(episode):
-            self._missing[phase].pop((call.task_id, call.seed), None)
+        if call.is_interrupted:
+            self._evaluations.end(lease)
+            self._report_failure(lease, INTERRUPTED, call.detail)
+        else:
+            self._spend_attempt(lease, call.kind, call.detail)
 
     # ---- trainer ----
 
@@ -273,24 +297,59 @@ class CuratorActor(Actor):
     def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
         if phase is Phase.AFTER and (behind := self._not_settled()):
             return self._wait(behind)
-        now_s = self.clock.unix_s()
-        for task_id, seed in self._missing[phase]:
-            episode = (phase, task_id, seed)
-            lease = self._evaluating.get(episode)
-            # Whoever asks plays nothing: what it held, or an earlier life of it, is free again.
-            if lease is None or lease.environment == environment or lease.deadline_unix_s < now_s:
-                self._evaluating[episode] = EvaluationLease(environment, now_s + EVALUATION_LEASE_S)
-                return self._evaluation_task(*episode)
-        return self._wait("every evaluation episode is being played")
-
-    def _evaluation_task(self, phase: Phase, task_id: str, seed: int) -> m.EvaluationTask:
-        return m.EvaluationTask(
-            phase=phase.value,
-            task_id=task_id,
-            seed=seed,
-            step_cap=self._config.curation.step_cap,
-            temperature=self._config.evaluation.temperature,
+        self._give_up_lost(self._evaluations.gone(self._incarnation_of))
+        for held in self._evaluations.held_by(environment):
+            self._evaluations.end(held)  # it asks, so it plays nothing: an answer to it got lost
+        lease = self._evaluations.lease(
+            phase,
+            self._missing[phase],
+            environment,
+            self._incarnation_of(environment),
+            self.clock.unix_s(),
         )
+        return self._wait("every evaluation episode is being played") if lease is None else self._task(lease)
+
+    def _task(self, lease: EvaluationLease) -> m.EvaluationTask:
+        episode = lease.episode
+        return m.EvaluationTask(
+            phase=lease.phase.value,
+            task_id=episode.task_id,
+            seed=episode.seed,
+            step_cap=self._config.curation.step_cap,
+            temperature=0.0 if episode.is_greedy else self._config.evaluation.temperature,
+            fence=lease.fence,
+        )
+
+    def _incarnation_of(self, environment: str) -> int | None:
+        """Of the environment's process; None where there is none."""
+        slot = self.board.find(environment)
+        if slot is None:
+            return None
+        row = self.board.vitals(slot)
+        return None if row.state in GONE else row.incarnation
+
+    def _give_up_lost(self, lost: Iterable[Lost]) -> None:
+        for one in lost:
+            self._spend_attempt(one.lease, FaultKind.INFRASTRUCTURE, one.why)
+
+    def _spend_attempt(self, lease: EvaluationLease, kind: str, detail: str) -> None:
+        attempts = self._evaluations.fail(lease)
+        self._report_failure(lease, kind, detail, attempts)
+        if self._evaluations.is_left_out(lease.phase, lease.episode):
+            self._missing[lease.phase].pop(lease.episode, None)
+
+    def _report_failure(self, lease: EvaluationLease, kind: str, detail: str, attempts: int = 0) -> None:
+        data = {
+            "phase": lease.phase.value,
+            "version": self._newest_version(),
+            "seed": lease.episode.seed,
+            "is_greedy": lease.episode.is_greedy,
+            "kind": str(kind),
+            "detail": detail,
+            "attempts": attempts,
+            "is_left_out": self._evaluations.is_left_out(lease.phase, lease.episode),
+        }
+        emit(self, EVALUATION_FAILED, lease.episode.task_id, data)
 
     def _not_settled(self) -> str:
         """Why the final policy cannot be measured yet; empty when it can."""
@@ -301,22 +360,21 @@ class CuratorActor(Actor):
             return "the newest version is not served by every rollout actor yet"
         return ""
 
-    def _read_missing(self, phase: Phase) -> dict[tuple[str, int], None]:
+    def _read_missing(self, phase: Phase) -> dict[EvaluationEpisode, None]:
         """What is not in the record and has not failed too often."""
         done = that_count(self._reader.evaluations(phase), phase, self._newest_version())
         return {
-            episode: None for episode in missing(self._plan, done) if not self._is_left_out((phase, *episode))
+            episode: None
+            for episode in missing(self._plan, done)
+            if not self._evaluations.is_left_out(phase, episode)
         }
-
-    def _is_left_out(self, episode: Episode) -> bool:
-        return self._failures.get(episode, 0) >= self._config.curation.max_attempts
 
     def _measure_the_newest(self) -> None:
         """After training it is the newest version that is measured, whatever was before."""
         newest = self._newest_version()
         if newest != self._measured_version:
             self._measured_version = newest
-            self._failures = {key: count for key, count in self._failures.items() if key[0] is Phase.BEFORE}
+            self._evaluations.forget_attempts(Phase.AFTER)
             self._missing[Phase.AFTER] = self._read_missing(Phase.AFTER)
 
     def _newest_version(self) -> int | None:
@@ -402,6 +460,7 @@ class CuratorActor(Actor):
             self._lenient_until_s = now_s + self._config.curation.lease_s
         if now_s < self._lenient_until_s:
             return
+        self._give_up_lost(self._evaluations.overdue(self.clock.unix_s()))
         async with self._desk_lock:
             taken = await self._desk.take_back_overdue()
             late = self._desk.overdue_batch()
@@ -438,9 +497,9 @@ class CuratorActor(Actor):
         return tuple(self._evaluated_now(now_s))
 
     def _evaluated_now(self, now_s: float) -> Iterator[Playing]:
-        for (_, task_id, seed), lease in self._evaluating.items():
-            for_s = EVALUATION_LEASE_S - (lease.deadline_unix_s - now_s)
-            yield Playing(environment=lease.environment, what=f"seed {seed} of {task_id}", for_s=for_s)
+        for lease in self._evaluations.current:
+            what = f"seed {lease.episode.seed} of {lease.episode.task_id}"
+            yield Playing(environment=lease.environment, what=what, for_s=now_s - lease.began_unix_s)
 
     def _is_there_still(self, playing: Playing, now_unix_s: float) -> bool:
         """Whether the process that got the episode is still there; a lease alone lasts beyond its death."""
@@ -456,6 +515,18 @@ class CuratorActor(Actor):
 
     def _has_room(self) -> bool:
         return shutil.disk_usage(self.identity.run_dir).free >= SCREENSHOT_MAX_BYTES
+
+
+def _result(lease: EvaluationLease, call: m.EvaluationEnded) -> Evaluation:
+    """What is recorded of an evaluation episode."""
+    return Evaluation(
+        phase=lease.phase,
+        policy_version=call.policy_version,
+        task_id=lease.episode.task_id,
+        seed=lease.episode.seed,
+        reward=call.reward,
+        is_greedy=lease.episode.is_greedy,
+    )
 
 
 def is_work_held(reader: StoreReader) -> bool:

@@ -7,6 +7,7 @@ curator is in the phase the last one was in.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from dart.store.records import Evaluation, Phase
 
@@ -20,12 +21,23 @@ class RunPhase(StrEnum):
     OVER = "over"
 
 
+class EvaluationEpisode(NamedTuple):
+    """One episode of an evaluation; each is played once in each phase."""
+
+    task_id: str
+    seed: int
+    is_greedy: bool = False
+    """Played with the most likely answers instead of samples."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What was asked of the run."""
 
     tasks: tuple[str, ...]
     held_out_seeds: tuple[int, ...]
+    greedy_seeds: tuple[int, ...] = ()
+    """Seeds that are played once more, with the most likely answers."""
     before: bool
     after: bool
     max_updates: int
@@ -36,9 +48,17 @@ class Plan:
     """Infinite for no limit; the final evaluation comes after."""
 
     @property
-    def episodes(self) -> frozenset[tuple[str, int]]:
-        """The (task, seed) pairs of one evaluation."""
-        return frozenset((task, seed) for task in self.tasks for seed in self.held_out_seeds)
+    def episodes(self) -> frozenset[EvaluationEpisode]:
+        """Everything that one evaluation plays."""
+        sampled = {EvaluationEpisode(task, seed) for task in self.tasks for seed in self.held_out_seeds}
+        greedy = {
+            EvaluationEpisode(task, seed, is_greedy=True) for task in self.tasks for seed in self.greedy_seeds
+        }
+        return frozenset(sampled | greedy)
+
+    def is_measured(self, phase: Phase) -> bool:
+        """Whether an evaluation was asked for."""
+        return self.before if phase is Phase.BEFORE else self.after
 
 
 def that_count(
@@ -52,10 +72,10 @@ def that_count(
     )
 
 
-def missing(plan: Plan, done: Iterable[Evaluation]) -> list[tuple[str, int]]:
+def missing(plan: Plan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
     """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
-    played = {(one.task_id, one.seed) for one in done}
-    return sorted(plan.episodes - played, key=lambda episode: (episode[1], episode[0]))
+    played = {EvaluationEpisode(one.task_id, one.seed, one.is_greedy) for one in done}
+    return sorted(plan.episodes - played, key=lambda one: (one.seed, one.is_greedy, one.task_id))
 
 
 def phase_now(

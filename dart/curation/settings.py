@@ -47,9 +47,12 @@ def settings_of(config: Config) -> Settings:
 
 def plan_of(config: Config, training_ends_unix_s: float) -> Plan:
     """What the run is to do, from the configuration."""
+    evaluation = config.evaluation
+    seeds = tuple(held_out_seed(index) for index in range(evaluation.seeds_per_task))
     return Plan(
         tasks=config.tasks.train,
-        held_out_seeds=tuple(held_out_seed(index) for index in range(config.evaluation.seeds_per_task)),
+        held_out_seeds=seeds,
+        greedy_seeds=seeds[: evaluation.greedy_seeds_per_task] if evaluation.temperature > 0 else (),
         before=config.evaluation.before,
         after=config.evaluation.after,
         max_updates=config.training.updates,

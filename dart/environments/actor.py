@@ -1,7 +1,7 @@
 """The environment actor: one browser (or VM), one episode at a time, for ever.
 
-Asks       the curator for work (demand drives; nobody pushes), a rollout actor for each answer,
-           the store to keep the finished trajectory
+Asks       the curator for work (demand drives; nobody pushes) and to record the result of an evaluation,
+           a rollout actor for each answer, the store to keep the finished trajectory
 Tells      weight_sync which engine did not answer, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
 Dies when  the environment fails several times in a row: its supervisor backs off and starts afresh
@@ -35,7 +35,7 @@ from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.parcels import discard, send
 from dart.store.reader import StoreReader
-from dart.store.records import Evaluation, Finish, Phase
+from dart.store.records import Finish
 from dart.store.room import await_room
 from dart.types import FaultKind, RolloutLease, Step, Trajectory
 
@@ -247,20 +247,22 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
 
     async def _store_evaluation(self, task: m.EvaluationTask, played: Played) -> None:
-        evaluation = Evaluation(
-            phase=Phase(task.phase),
+        """The curator records it: it knows whether this environment holds the episode still."""
+        call = m.EvaluationEnded(
+            fence=task.fence,
             policy_version=max(step.policy_version for step in played.steps),
-            task_id=task.task_id,
-            seed=task.seed,
             reward=played.reward,
         )
-        await self._write(m.RecordEvaluation(evaluation=evaluation))
-        self.tell("curator", m.EvaluationStored(phase=task.phase, task_id=task.task_id, seed=task.seed))
+        verdict = await self._write(call, to="curator")
+        self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)
 
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
         """Keep what was played; no attempt is spent. An evaluation is played again from its start."""
         if not isinstance(work, RolloutLease):
-            self.tell("curator", self._evaluation_failed(work, str(interrupted), is_interrupted=True))
+            told = m.EvaluationFailed(
+                fence=work.fence, kind=FaultKind.SYSTEM, detail=str(interrupted), is_interrupted=True
+            )
+            self.tell("curator", told)
             return
         verdict = await self._send(
             work,
@@ -285,20 +287,9 @@ class EnvironmentActor(Actor):
                 rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
             )
         else:
-            report = self._evaluation_failed(work, detail)
+            report = m.EvaluationFailed(fence=work.fence, kind=kind, detail=detail)
         self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
-
-    def _evaluation_failed(
-        self, task: m.EvaluationTask, detail: str, *, is_interrupted: bool = False
-    ) -> m.EvaluationFailed:
-        return m.EvaluationFailed(
-            phase=task.phase,
-            task_id=task.task_id,
-            seed=task.seed,
-            detail=detail,
-            is_interrupted=is_interrupted,
-        )
 
     async def _send(
         self, lease: RolloutLease, steps: tuple[Step, ...], call_with: Callable[[m.Parcel], Any]
@@ -311,10 +302,11 @@ class EnvironmentActor(Actor):
         finally:
             discard(parcel)
 
-    async def _write(self, call: Any) -> m.Verdict:
+    async def _write(self, call: Any, to: str = "store") -> m.Verdict:
         """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.
 
-        Patience counts from the store's last word, which may be that it waits for room.
+        to   `curator` for what it records after a look at the lease
+        Patience counts from the last answer, which may be that it waits for room.
         """
         heard_s = self.clock.monotonic_s()
 
@@ -324,17 +316,20 @@ class EnvironmentActor(Actor):
 
         while True:
             try:
-                verdict: m.Verdict = await write(self, call, it_spoke)
+                verdict: m.Verdict = await write(self, call, it_spoke, to)
                 return verdict
             except (AskError, MailboxFull):
                 # Told to stop: a store that died comes back only after everybody who depends on it has ended.
-                is_over = self._retiring.has_come and not self._store_runs()
+                is_over = self._retiring.has_come and not self._runs(to)
                 if is_over or self.clock.monotonic_s() - heard_s >= STORE_PATIENCE_S:
                     raise
                 await self.sleep(STORE_RETRY_S)
 
     def _store_runs(self) -> bool:
-        slot = self.board.find("store")
+        return self._runs("store")
+
+    def _runs(self, name: str) -> bool:
+        slot = self.board.find(name)
         return slot is not None and self.board.state(slot) is ActorState.RUNNING
 
     def _record_load(self) -> None:

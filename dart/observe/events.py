@@ -16,6 +16,7 @@ TASK_RESTS = "task_rests"
 TASK_IS_BACK = "task_is_back"
 BATCH_OVERDUE = "batch_overdue"
 BATCH_REFUSED = "batch_refused"
+EVALUATION_FAILED = "evaluation_failed"
 WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
 COMPANION_IS_UP = "companion_is_up"
@@ -110,6 +111,22 @@ KINDS: Mapping[str, EventKind] = {
             "demonstrations": "demonstrations of the experience pool that were taken out of use",
             "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`",
             "detail": "the whole message",
+        },
+    ),
+    EVALUATION_FAILED: EventKind(
+        about="An evaluation episode ended without a result. It is played again, or left out of the report's "
+        "rate after `curation.max_attempts`; the report says how many were.",
+        subject="the task",
+        fields={
+            "phase": "`before` or `after`",
+            "version": "the newest policy version then",
+            "seed": "its held-out seed",
+            "is_greedy": "whether it was played with the most likely answers",
+            "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
+            "environment was told to stop, which spends no attempt",
+            "detail": "the whole message",
+            "attempts": "attempts spent so far",
+            "is_left_out": "whether it is not tried again",
         },
     ),
     WORK_HELD: EventKind(

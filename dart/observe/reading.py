@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from actors.board import ActorState, Board, Vitals
 from dart.config import Config, load_config
-from dart.curation.phases import RunPhase, missing, phase_now, that_count
+from dart.curation.phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
 from dart.observe import ending
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.companions import read_companions
-from dart.observe.events import STARVED, TOLD, WORK_HELD
+from dart.observe.events import EVALUATION_FAILED, STARVED, TOLD, WORK_HELD
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.observe.tasks import SUCCESS, TaskReport, state, task_reports
@@ -32,13 +32,19 @@ from dart.store.reader import StoreReader
 
 if TYPE_CHECKING:
     from dart.observe.curve import Episode
-    from dart.observe.report import Report
+    from dart.observe.report import LeftOut, Report, RunReport
     from dart.observe.session import Session
 
 RECENT = 200
 """Trajectories behind the success rate of the live view."""
 
 MIB = 2**20
+
+NOT_PLAYED = "not played"
+"""Why an episode has no result in an evaluation that was ended before it was done."""
+
+FAILURES_MAX = 100_000
+"""Newest failures of evaluation episodes that are looked at."""
 
 _PHASES = {
     RunPhase.BEFORE: Phase.BASE_EVALUATION,
@@ -222,23 +228,80 @@ def read_snapshot(run_dir: Path) -> RunSnapshot:
         return reader.read()
 
 
-def scores(store: StoreReader, phase: records.Phase) -> dict[str, Score]:
+def scores(store: StoreReader, phase: records.Phase, *, is_greedy: bool = False) -> dict[str, Score]:
     """Successes and episodes of one evaluation, by task."""
     episodes: Counter[str] = Counter()
     successes: Counter[str] = Counter()
-    newest = store.latest_version()
-    of_phase = that_count(store.evaluations(phase), phase, None if newest is None else newest.version)
-    for evaluation in of_phase:
+    for evaluation in _measured(store, phase):
+        if evaluation.is_greedy != is_greedy:
+            continue
         episodes[evaluation.task_id] += 1
         successes[evaluation.task_id] += int(evaluation.reward > SUCCESS)
     return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}
 
 
-def final_report(store: StoreReader) -> "Report":
-    """Before and after, on held-out seeds."""
-    from dart.observe.report import Report  # drawing at the end; `status` need not load it
+def final_report(store: StoreReader, config: Config) -> "RunReport":
+    """Before and after, on held-out seeds, with sampled and with greedy answers."""
+    from dart.observe.report import RunReport  # drawing at the end; `status` need not load it
 
-    return Report(before=scores(store, records.Phase.BEFORE), after=scores(store, records.Phase.AFTER))
+    temperature = config.evaluation.temperature
+    sampled = f"sampled at temperature {temperature:g}" if temperature > 0 else "greedy"
+    return RunReport(
+        sampled=_report(store, config, sampled, is_greedy=False),
+        greedy=_report(store, config, "greedy", is_greedy=True),
+    )
+
+
+def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool) -> "Report":
+    from dart.observe.report import Report
+
+    before, after = records.Phase.BEFORE, records.Phase.AFTER
+    return Report(
+        before=scores(store, before, is_greedy=is_greedy),
+        after=scores(store, after, is_greedy=is_greedy),
+        left_out_before=left_out(store, config, before, is_greedy=is_greedy),
+        left_out_after=left_out(store, config, after, is_greedy=is_greedy),
+        answers=answers,
+    )
+
+
+def left_out(store: StoreReader, config: Config, phase: records.Phase, *, is_greedy: bool) -> "LeftOut":
+    """Planned episodes of one evaluation that have no result, and why; none while it has not begun."""
+    from dart.observe.report import LeftOut
+
+    plan = plan_of(config, math.inf)
+    done = _measured(store, phase)
+    failures = _failures(store, phase)
+    gaps = [one for one in missing(plan, done) if one.is_greedy == is_greedy]
+    has_begun = bool(failures) or any(one.is_greedy == is_greedy for one in done)
+    if not plan.is_measured(phase) or not has_begun:
+        return LeftOut()
+    reasons = (str(failures[one]["kind"]) if one in failures else NOT_PLAYED for one in gaps)
+    return LeftOut(
+        tasks=Counter(one.task_id for one in gaps),
+        reasons=Counter(reasons),
+        played_again=sum(one.is_greedy == is_greedy for one in failures.keys() - set(gaps)),
+    )
+
+
+def _measured(store: StoreReader, phase: records.Phase) -> tuple[records.Evaluation, ...]:
+    """What counts of an evaluation."""
+    return that_count(store.evaluations(phase), phase, _newest(store))
+
+
+def _newest(store: StoreReader) -> int | None:
+    newest = store.latest_version()
+    return None if newest is None else newest.version
+
+
+def _failures(store: StoreReader, phase: records.Phase) -> dict[EvaluationEpisode, Mapping[str, Any]]:
+    """The last failure of each episode that had any."""
+    newest = _newest(store)
+    return {
+        EvaluationEpisode(one.subject, int(str(one.data["seed"])), bool(one.data["is_greedy"])): one.data
+        for one in store.find_events(kinds=(EVALUATION_FAILED,), limit=FAILURES_MAX)
+        if one.data["phase"] == phase and (phase is records.Phase.BEFORE or one.data["version"] == newest)
+    }
 
 
 def training_episodes(store: StoreReader, session: "Session") -> "list[Episode]":

@@ -1,8 +1,12 @@
-"""The final table: success of each task before and after, on held-out seeds, with 95 % intervals."""
+"""The final tables: success of each task before and after, on held-out seeds, with 95 % intervals.
+
+An episode without a result is left out of the rates. How many were, and why, stands below each table, next to
+the rates with those counted as failures.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dart.observe.statistics import Interval, Score, difference_interval, mean_interval, mean_rate
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 MEAN = "mean"
 """Name of the row over all tasks."""
@@ -40,6 +44,23 @@ class ReportRow:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Episodes of one evaluation that have no result."""
+
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """How many of each task; a task without any is not in it."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """How many for which reason: a kind of fault, or `not played`."""
+    played_again: int = 0
+    """Episodes that have a result, but not from the first time they were played."""
+
+    @property
+    def episodes(self) -> int:
+        """How many in all."""
+        return sum(self.tasks.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What training did to the policy, measured on held-out seeds."""
@@ -47,11 +68,16 @@ class Report:
     before: Mapping[str, Score]
     """By task id; empty if it was not measured."""
     after: Mapping[str, Score]
+    left_out_before: LeftOut = LeftOut()
+    left_out_after: LeftOut = LeftOut()
+    answers: str = "sampled"
+    """How the policy's answers were chosen."""
 
     @property
     def tasks(self) -> list[str]:
-        """Every task that was measured, in the order of the first measurement."""
-        return list(dict.fromkeys([*self.before, *self.after]))
+        """Every task that was to be measured, in the order of the first measurement."""
+        left_out = [*self.left_out_before.tasks, *self.left_out_after.tasks]
+        return list(dict.fromkeys([*self.before, *self.after, *left_out]))
 
     @property
     def rows(self) -> list[ReportRow]:
@@ -63,6 +89,34 @@ class Report:
         """The mean over tasks. It is compared only where both sides measured the same tasks."""
         comparable = self.before.keys() == self.after.keys()
         return _row(MEAN, list(self.before.values()), list(self.after.values()), comparable=comparable)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A run measured in both ways.
+
+    Training may raise the sampled success by certainty alone, which leaves the greedy one as it was.
+    """
+
+    sampled: Report
+    """With answers sampled at `evaluation.temperature`."""
+    greedy: Report
+    """With the most likely answers; empty where that was not measured, or is what `sampled` holds."""
+
+    @property
+    def measured(self) -> list[Report]:
+        """Those that hold a measurement."""
+        return [report for report in (self.sampled, self.greedy) if report.tasks]
+
+
+def rate_if_failed(scores: Mapping[str, Score], left_out: LeftOut) -> float:
+    """Mean success over tasks with the episodes that were left out counted as failures."""
+    tasks = scores.keys() | left_out.tasks.keys()
+    return sum(_rate_if_failed(scores.get(task), left_out.tasks.get(task, 0)) for task in tasks) / len(tasks)
+
+
+def _rate_if_failed(score: Score | None, left_out: int) -> float:
+    return score.successes / (score.episodes + left_out) if score is not None else 0.0
 
 
 def _listed(scores: Mapping[str, Score], task: str) -> list[Score]:
@@ -95,9 +149,32 @@ def to_json(report: Report) -> dict[str, Any]:
     """The table as plain data; rates and intervals in [0, 1]."""
     return {
         "confidence": 0.95,
+        "answers": report.answers,
         "tasks": [_row_json(row, report) for row in report.rows],
         MEAN: _row_json(report.mean, report),
+        "left_out": {
+            "before": _left_out_json(report.before, report.left_out_before),
+            "after": _left_out_json(report.after, report.left_out_after),
+        },
     }
+
+
+def _left_out_json(scores: Mapping[str, Score], left_out: LeftOut) -> dict[str, Any] | None:
+    """None for a side that was not measured."""
+    if not scores and not left_out.episodes:
+        return None
+    return {
+        "episodes": left_out.episodes,
+        "planned": _planned(scores, left_out),
+        "reasons": dict(left_out.reasons),
+        "tasks": dict(left_out.tasks),
+        "mean_counted_as_failures": rate_if_failed(scores, left_out),
+        "played_again": left_out.played_again,
+    }
+
+
+def _planned(scores: Mapping[str, Score], left_out: LeftOut) -> int:
+    return sum(score.episodes for score in scores.values()) + left_out.episodes
 
 
 def _row_json(row: ReportRow, report: Report) -> dict[str, Any]:
@@ -117,9 +194,13 @@ def _side_json(rate: float | None, interval: Interval | None, score: Score | Non
     return {"rate": rate, "interval": [interval.low, interval.high], **counts}
 
 
-def write_json(report: Report, path: Path, *, about: Mapping[str, Any]) -> None:
-    """Write the table with what is known `about` the run (seed, seconds, restarts, fates)."""
-    text = json.dumps({**about, **to_json(report)}, indent=2)
+def write_json(report: RunReport, path: Path, *, about: Mapping[str, Any]) -> None:
+    """Write the tables with what is known `about` the run (seed, seconds, restarts, fates).
+
+    The table of sampled answers is at the top, that of greedy ones under `greedy`; null if there is none.
+    """
+    greedy = to_json(report.greedy) if report.greedy.tasks else None
+    text = json.dumps({**about, **to_json(report.sampled), "greedy": greedy}, indent=2)
     path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -131,14 +212,18 @@ STYLES: Mapping[Verdict, str] = {
 }
 
 
-def render(report: Report) -> "Table":
-    """The table for people, 80 columns wide; what all tasks have before the slash is said once."""
+def render(report: Report) -> "Group":
+    """The table for people, 80 columns wide; what all tasks have before the slash is said once.
+
+    Below it stands how many episodes were left out.
+    """
     from rich import box
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     family = family_of(report.tasks)
-    title = "success in % on held-out seeds, with 95 % intervals"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(f"{family} task".strip(), no_wrap=True)
     for side in ("before", "after", "change"):
         table.add_column(side, justify="right", no_wrap=True)
@@ -147,7 +232,27 @@ def render(report: Report) -> "Table":
         table.add_row(row.name.removeprefix(f"{family}/"), *_cells(row))
     table.add_section()
     table.add_row(MEAN, *_cells(report.mean), style="bold")
-    return table
+    title = f"success in % on held-out seeds, {report.answers}, 95 % intervals"
+    return Group(Text(title, style="italic"), table, Text(left_out_text(report), style="dim"), "")
+
+
+def left_out_text(report: Report) -> str:
+    """How many episodes have no result, why, and what the rates are with those counted as failures."""
+    sides = (
+        _left_out_of("before", report.before, report.left_out_before),
+        _left_out_of("after", report.after, report.left_out_after),
+    )
+    return "; ".join(["episodes left out", *filter(None, sides)]).replace(";", ":", 1)
+
+
+def _left_out_of(side: str, scores: Mapping[str, Score], left_out: LeftOut) -> str:
+    if not scores and not left_out.episodes:
+        return ""
+    text = f"{side} {left_out.episodes} of {_planned(scores, left_out)}"
+    if left_out.episodes:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.reasons.items())
+        text += f" ({reasons}; mean with these as failures {100 * rate_if_failed(scores, left_out):.0f} %)"
+    return text + (f", played again {left_out.played_again}" if left_out.played_again else "")
 
 
 def family_of(tasks: Iterable[str]) -> str:

@@ -43,8 +43,8 @@ class TrainResult:
 
     snapshot: RunSnapshot
     """The run as it was at its end."""
-    report: report.Report
-    """Both measurements on held-out seeds; a side is empty if it was not taken."""
+    report: report.RunReport
+    """All measurements on held-out seeds; a side is empty if it was not taken."""
     episodes: tuple[curve.Episode, ...]
     """Every finished training episode of the run, resumed parts included."""
     seed: int
@@ -63,7 +63,7 @@ class TrainResult:
 def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
     """Write report and learning curve into the run directory, and show both, if anybody sees it."""
     report.write_json(result.report, paths.report, about=_about(result))
-    curve.write_png(result.episodes, result.report, paths.curve)
+    curve.write_png(result.episodes, result.report.sampled, paths.curve)
     with suppress(OSError):  # a terminal that was closed, a reader that left, a full disk
         _show(result, console, paths)
 
@@ -72,8 +72,8 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
     text = curve.render(result.episodes, width=min(console.width, 100))
     if text:
         console.print(text, markup=False, highlight=False)
-    if result.report.tasks:
-        console.print(report.render(result.report))
+    for measured in result.report.measured:
+        console.print(report.render(measured))
     for line in [*curation_lines(result), books_line(result)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     told = f"{paths.root}: report.json, curve.png, checkpoints/"

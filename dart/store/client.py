@@ -14,21 +14,23 @@ WRITE_DEADLINE_S = 15.0
 """A write waits behind others and for the disk; beyond this the store is as good as gone."""
 
 
-async def write(actor: Actor, call: Any, on_pause: Callable[[str], None] = lambda _: None) -> Any:
-    """Ask the store actor, again and again while the disk refuses writes.
+async def write(
+    actor: Actor, call: Any, on_pause: Callable[[str], None] = lambda _: None, to: str = "store"
+) -> Any:
+    """Ask the store actor, or who writes to it, again and again while the disk refuses writes.
 
     `on_pause` is told the reason when that begins and an empty one when it is over. Raises AskError when the
     store is gone or silent, StoreConflict when it contradicts.
     """
     since_s = actor.clock.monotonic_s()
-    answer = await actor.ask("store", call, deadline_s=WRITE_DEADLINE_S)
+    answer = await actor.ask(to, call, deadline_s=WRITE_DEADLINE_S)
     if isinstance(answer, m.Paused):
         on_pause(answer.reason)
         actor.log.warning("store_paused", call=type(call).__name__, reason=answer.reason)
         try:
             while isinstance(answer, m.Paused):
                 await actor.sleep(answer.retry_after_s)
-                answer = await actor.ask("store", call, deadline_s=WRITE_DEADLINE_S)
+                answer = await actor.ask(to, call, deadline_s=WRITE_DEADLINE_S)
         finally:
             on_pause("")
         actor.log.info(

@@ -244,6 +244,7 @@ def read_evaluation(row: Row) -> Evaluation:
         task_id=row.task_id,
         seed=row.seed,
         reward=row.reward,
+        is_greedy=bool(row.is_greedy),
     )
 
 

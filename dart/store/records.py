@@ -275,6 +275,8 @@ class Evaluation:
     task_id: str
     seed: int
     reward: float
+    is_greedy: bool = False
+    """Played with the most likely answers instead of samples at `evaluation.temperature`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

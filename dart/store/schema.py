@@ -241,7 +241,8 @@ evaluations = Table(
     Column("seed", Integer, nullable=False),
     Column("reward", Float, nullable=False),
     Column("created_unix_s", Float, nullable=False),
-    UniqueConstraint("phase", "policy_version", "task_id", "seed", name="one_evaluation_each"),
+    Column("is_greedy", Boolean, nullable=False, server_default="0"),
+    UniqueConstraint("phase", "policy_version", "task_id", "seed", "is_greedy", name="one_evaluation_each"),
 )
 
 events = Table(

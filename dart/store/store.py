@@ -54,6 +54,7 @@ class Store(Episodes, Batches, Pool):
             "task_id": evaluation.task_id,
             "seed": evaluation.seed,
             "reward": evaluation.reward,
+            "is_greedy": evaluation.is_greedy,
             "created_unix_s": self._clock(),
         }
         with self._transaction() as connection:

@@ -84,6 +84,8 @@ def test_a_run_shows_itself_and_leaves_table_curve_and_sound_books(tmp_path: Pat
     assert report["updates"] == 30
     assert report["issued"] == sum(report[fate] for fate in ("trained", "dropped", "stored", "leased"))
     assert [task["after"]["episodes"] for task in report["tasks"]] == [4, 4]
+    assert [task["before"]["episodes"] for task in report["greedy"]["tasks"]] == [2, 2]
+    assert report["left_out"]["after"]["episodes"] == 0
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert processes_of(run) == []
     assert ended(started("tree", "--run-dir", run))[0] == 3

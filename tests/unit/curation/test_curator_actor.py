@@ -12,17 +12,19 @@ from actors.testing import Bench
 from dart import messages as m
 from dart.config import Config
 from dart.curation.actor import CuratorActor
-from dart.observe.events import STARVED
+from dart.observe.events import EVALUATION_FAILED, STARVED
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.records import Evaluation, Phase
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
-from dart.types import RolloutLease
+from dart.types import FaultKind, RolloutLease
 
 TASK = "modelled/0"
 ENV, ENGINE = "env-000", "rollout-0"
 LEASE_S, POLL_S = 60.0, 0.05
+EVALUATION_LEASE_S = 5400.0
+"""As for desktops: an episode with its reset may take an hour."""
 
 
 class Beats(Actor):
@@ -184,42 +186,134 @@ def evaluation(phase: Phase, seed: int, version: int = 0) -> Evaluation:
 @pytest.fixture
 def measured(bench: Bench, tmp_path: Path) -> System:
     """Training is over; two episodes are to be measured."""
-    system = System(bench, tmp_path, evaluation={"before": True, "after": True, "seeds_per_task": 2})
+    wanted = {"before": True, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
+    curation = {"lease_s": EVALUATION_LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
+    system = System(bench, tmp_path, evaluation=wanted, curation=curation)
     with Store(system.path) as store:
         for episode in tuple(system.bench.actor("curator")._missing[Phase.BEFORE]):
-            store.record_evaluation(evaluation(Phase.BEFORE, episode[1]))
+            store.record_evaluation(evaluation(Phase.BEFORE, episode.seed))
     system.bench.kill("curator")
     system.start_curator(training_ends_unix_s=0.0)
     return system
 
 
-def test_a_late_word_of_the_first_evaluation_ends_nothing_of_the_last(measured: System) -> None:
-    task = measured.work()
-    assert (task.phase, measured.work("env-001").phase) == ("after", "after")
-    measured.bench.tell("curator", m.EvaluationStored(phase="before", task_id=TASK, seed=task.seed))
-    measured.bench.settle()
-    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == 2
+def ended(system: System, task: m.EvaluationTask, reward: float) -> str:
+    """What the curator answers to a result."""
+    answer = system.bench.ask("curator", m.EvaluationEnded(fence=task.fence, policy_version=0, reward=reward))
+    system.bench.settle()
+    verdict = answer.result()
+    assert isinstance(verdict, m.Verdict), verdict
+    return verdict.value
+
+
+def rewards(system: System, phase: Phase = Phase.AFTER) -> dict[int, float]:
+    with system.reads() as reader:
+        return {one.seed: one.reward for one in reader.evaluations(phase)}
+
+
+def start_again(system: System, environment: str) -> None:
+    """The environment ends and its supervisor starts the next incarnation."""
+    system.bench.kill(environment)
+    system.bench.start(Beats, environment)
+
+
+def test_an_evaluation_episode_is_not_given_out_again_while_its_environment_plays_it(
+    measured: System,
+) -> None:
+    slow = measured.work()
+    measured.work("env-001")
+    measured.bench.advance(EVALUATION_LEASE_S - 5)
     assert isinstance(measured.work("env-002"), m.Wait), "both are still being played"
+    assert ended(measured, slow, 0.0) == "accepted"
+    assert rewards(measured) == {slow.seed: 0.0}
+
+
+def test_an_evaluation_episode_whose_environment_ended_is_given_out_again(measured: System) -> None:
+    first = measured.work()
+    measured.work("env-001")
+    measured.bench.kill(ENV)
+    again = measured.work("env-002")
+    assert again.seed == first.seed
+    assert ended(measured, again, 0.0) == "accepted"
+
+
+def test_an_environment_that_was_started_again_has_lost_its_evaluation_episode(measured: System) -> None:
+    first = measured.work()
+    start_again(measured, ENV)
+    second = measured.work("env-001")
+    assert second.seed == first.seed
+
+
+def test_a_result_of_an_ended_lease_does_not_count_however_early_it_comes(measured: System) -> None:
+    first = measured.work()
+    measured.bench.advance(EVALUATION_LEASE_S + 5)
+    again = measured.work("env-001")
+    assert again.seed == first.seed
+    assert ended(measured, first, 1.0) == "fenced"
+    assert ended(measured, again, 0.0) == "accepted"
+    assert rewards(measured) == {first.seed: 0.0}
+
+
+def test_a_result_is_recorded_once_and_another_answer_to_it_changes_nothing(measured: System) -> None:
+    task = measured.work()
+    assert ended(measured, task, 1.0) == "accepted"
+    assert ended(measured, task, 0.0) == "fenced"
+    assert rewards(measured) == {task.seed: 1.0}
+    assert measured.work().seed != task.seed
+
+
+def test_a_result_that_the_store_cannot_take_now_is_asked_for_again(measured: System) -> None:
+    task = measured.work()
+    measured.bench.kill("store")
+    answer = measured.bench.ask("curator", m.EvaluationEnded(fence=task.fence, policy_version=0, reward=1.0))
+    measured.bench.settle()
+    assert isinstance(answer.result(), m.Paused)
+    measured.bench.start(StoreActor, "store", measured.args)
+    assert ended(measured, task, 1.0) == "accepted"
+
+
+def test_a_result_for_an_earlier_curator_does_not_count(measured: System) -> None:
+    task = measured.work()
+    measured.bench.kill("curator")
+    measured.start_curator(training_ends_unix_s=0.0)
+    measured.work()
+    assert ended(measured, task, 1.0) == "fenced"
 
 
 @pytest.mark.parametrize(("is_interrupted", "left"), [(True, 2), (False, 1)])
 def test_an_evaluation_that_always_fails_is_left_out_and_interruptions_do_not_count(
     measured: System, is_interrupted: bool, left: int
 ) -> None:
-    task = measured.work()
-    failed = m.EvaluationFailed(
-        phase="after", task_id=TASK, seed=task.seed, detail="made up", is_interrupted=is_interrupted
-    )
     for _ in range(3):
+        failed = m.EvaluationFailed(
+            fence=measured.work().fence,
+            kind=FaultKind.EVALUATOR,
+            detail="made up",
+            is_interrupted=is_interrupted,
+        )
         measured.bench.tell("curator", failed)
-    measured.bench.settle()
+        measured.bench.settle()
     assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == left
+    with measured.reads() as reader:
+        last = reader.newest_event(EVALUATION_FAILED)
+    assert last is not None
+    assert last.data["is_left_out"] is (not is_interrupted)
+    assert last.data["kind"] == ("interrupted" if is_interrupted else "evaluator")
+
+
+def test_an_episode_that_ends_every_environment_is_left_out(measured: System) -> None:
+    """Else the evaluation would never end."""
+    for _ in range(3):
+        measured.work()
+        start_again(measured, ENV)
+    measured.work()
+    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == 1
 
 
 def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measured: System) -> None:
     with Store(measured.path) as store:
-        for _, seed in tuple(measured.bench.actor("curator")._missing[Phase.AFTER]):
-            store.record_evaluation(evaluation(Phase.AFTER, seed, version=0))
+        for episode in tuple(measured.bench.actor("curator")._missing[Phase.AFTER]):
+            store.record_evaluation(evaluation(Phase.AFTER, episode.seed, version=0))
         group_id = store.open_group(TASK, 7, 2, 10, 0)
         for reward in (1.0, 0.0):
             lease = store.lease_rollout(group_id, ENV, 1e12)

@@ -1,10 +1,11 @@
 """Which phase a run is in follows from the record and the clock alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from dart.curation.phases import Plan, RunPhase, missing, phase_now, that_count
+from dart.curation.phases import EvaluationEpisode, Plan, RunPhase, missing, phase_now, that_count
 from dart.store.records import Evaluation, Phase
 
 
@@ -59,7 +60,18 @@ def test_the_phase_follows_from_record_and_clock(
 
 
 def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None:
-    assert missing(plan(), [evaluation(Phase.BEFORE, 0)]) == [("b", 1), ("a", 2), ("b", 2)]
+    assert missing(plan(), [evaluation(Phase.BEFORE, 0)]) == [
+        EvaluationEpisode("b", 1),
+        EvaluationEpisode("a", 2),
+        EvaluationEpisode("b", 2),
+    ]
+
+
+def test_a_greedy_episode_is_another_one_than_the_sampled_one_of_its_seed() -> None:
+    both = plan(tasks=("a",), held_out_seeds=(1, 2), greedy_seeds=(1,))
+    sampled = evaluation(Phase.BEFORE, 0)
+    assert missing(both, [sampled]) == [EvaluationEpisode("a", 1, is_greedy=True), EvaluationEpisode("a", 2)]
+    assert missing(both, [sampled, replace(sampled, is_greedy=True)]) == [EvaluationEpisode("a", 2)]
 
 
 def evaluation(phase: Phase, version: int) -> Evaluation:

@@ -10,10 +10,13 @@ import pytest
 from actors.board import ActorState, Board
 from dart.config import Config, load_config
 from dart.observe import ending
-from dart.observe.events import STARVED
-from dart.observe.reading import SnapshotReader, engine_rows
+from dart.observe.events import EVALUATION_FAILED, STARVED
+from dart.observe.reading import SnapshotReader, engine_rows, final_report
+from dart.observe.report import LeftOut, rate_if_failed
 from dart.observe.snapshot import Phase
+from dart.observe.statistics import Score
 from dart.rundir import RunPaths
+from dart.store import records
 from dart.store.store import Store
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
@@ -138,3 +141,58 @@ def test_a_run_that_was_told_to_end_says_so_while_it_runs(
     assert notices(paths, board) == ()
     (paths.root / "signals").write_text("1 1 15 1000.0\n")  # of a process that is none of this run any more
     assert notices(paths, board) == ()
+
+
+MEASURED: Config = load_config(
+    None,
+    [
+        "tasks.train=['miniwob/click-test-2']",
+        "evaluation.seeds_per_task=3",
+        "evaluation.greedy_seeds_per_task=1",
+    ],
+)
+TASK, FIRST_SEED = "miniwob/click-test-2", 1_000_000
+
+
+def evaluated(store: Store, seed: int, reward: float, *, is_greedy: bool = False, after: bool = True) -> None:
+    phase = records.Phase.AFTER if after else records.Phase.BEFORE
+    store.record_evaluation(
+        records.Evaluation(
+            phase=phase, policy_version=0, task_id=TASK, seed=seed, reward=reward, is_greedy=is_greedy
+        )
+    )
+
+
+def failed(store: Store, seed: int, *, is_left_out: bool) -> None:
+    told = {"phase": "after", "version": 0, "seed": seed, "is_greedy": False, "detail": "made up"}
+    rest = {"kind": "evaluator", "attempts": 3, "is_left_out": is_left_out}
+    store.record_event(EVALUATION_FAILED, TASK, {**told, **rest})
+
+
+def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Store) -> None:
+    for seed, sampled in enumerate((1.0, 0.0, 0.0), FIRST_SEED):
+        evaluated(store, seed, sampled, after=False)
+        evaluated(store, seed, 1.0)
+    evaluated(store, FIRST_SEED, 1.0, is_greedy=True, after=False)
+    evaluated(store, FIRST_SEED, 0.0, is_greedy=True)
+
+    report = final_report(store, MEASURED)
+
+    assert (report.sampled.before, report.sampled.after) == ({TASK: Score(1, 3)}, {TASK: Score(3, 3)})
+    assert (report.greedy.before, report.greedy.after) == ({TASK: Score(1, 1)}, {TASK: Score(0, 1)})
+    assert report.sampled.answers == "sampled at temperature 1"
+    assert report.sampled.left_out_after.episodes == 0
+
+
+def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> None:
+    failed(store, FIRST_SEED, is_left_out=False)
+    evaluated(store, FIRST_SEED, 1.0)
+    failed(store, FIRST_SEED + 1, is_left_out=True)
+
+    sampled = final_report(store, MEASURED).sampled
+
+    assert sampled.left_out_after == LeftOut(
+        tasks={TASK: 2}, reasons={"evaluator": 1, "not played": 1}, played_again=1
+    )
+    assert rate_if_failed(sampled.after, sampled.left_out_after) == 1 / 3
+    assert sampled.left_out_before == LeftOut(), "it was never begun"

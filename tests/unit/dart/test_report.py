@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dart.observe.report import Report, ReportRow, Verdict, render, to_json, write_json
+from dart.observe.report import LeftOut, Report, ReportRow, RunReport, Verdict, render, to_json, write_json
 from dart.observe.statistics import Score
 
 BEFORE = {"a": Score(10, 50), "b": Score(25, 50), "c": Score(45, 50)}
@@ -80,7 +80,8 @@ def test_an_empty_report_is_a_table_without_tasks() -> None:
 
 
 def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: Path) -> None:
-    write_json(Report(BEFORE, AFTER), tmp_path / "report.json", about={"seed": 3})
+    measured = RunReport(Report(BEFORE, AFTER), Report({}, {}))
+    write_json(measured, tmp_path / "report.json", about={"seed": 3})
 
     data = json.loads((tmp_path / "report.json").read_text())
     assert data["seed"] == 3
@@ -89,7 +90,48 @@ def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: P
     assert data["tasks"][0]["after"]["rate"] == 0.9
     assert data["tasks"][0]["verdict"] == "improved"
     assert data["mean"]["verdict"] == "within noise"
+    assert data["greedy"] is None
 
 
 def test_the_json_leaves_out_what_was_not_measured() -> None:
     assert to_json(Report({}, AFTER))["tasks"][0]["before"] is None
+
+
+def test_what_was_left_out_stands_with_its_reasons_and_the_rate_that_counts_it_as_failed() -> None:
+    gaps = LeftOut(tasks={"a": 50}, reasons={"evaluator": 49, "not played": 1}, played_again=2)
+
+    text = " ".join(printed(Report({"a": Score(50, 50)}, {"a": Score(45, 50)}, LeftOut(), gaps)).split())
+
+    assert "episodes left out: before 0 of 50; after 50 of 100" in text
+    assert "(49 evaluator, 1 not played; mean with these as failures 45 %), played again 2" in text
+
+
+def test_a_task_without_any_result_is_a_row_and_counts_as_failed() -> None:
+    report = Report({}, {"a": Score(40, 40)}, left_out_after=LeftOut(tasks={"b": 40}, reasons={"task": 40}))
+
+    data = to_json(report)
+
+    assert [row["name"] for row in data["tasks"]] == ["a", "b"]
+    assert data["tasks"][1]["after"] is None
+    assert data["left_out"] == {
+        "before": None,
+        "after": {
+            "episodes": 40,
+            "planned": 80,
+            "reasons": {"task": 40},
+            "tasks": {"b": 40},
+            "mean_counted_as_failures": 0.5,
+            "played_again": 0,
+        },
+    }
+
+
+def test_sampled_and_greedy_success_stand_beside_each_other(tmp_path: Path) -> None:
+    both = RunReport(Report(BEFORE, AFTER, answers="sampled at temperature 1"), Report(AFTER, AFTER))
+
+    write_json(both, tmp_path / "report.json", about={})
+
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["answers"] == "sampled at temperature 1"
+    assert data["greedy"]["mean"]["before"]["rate"] == data["mean"]["after"]["rate"]
+    assert "sampled at temperature 1" in printed(both.sampled)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dart.observe.report import Report
+from dart.observe.report import Report, RunReport
 from dart.observe.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
 from dart.observe.snapshot import Phase, RunSnapshot
 from dart.store.records import Conservation
@@ -23,7 +23,7 @@ SNAPSHOT = RunSnapshot(
 )
 RESULT = TrainResult(
     snapshot=SNAPSHOT,
-    report=Report({}, {}),
+    report=RunReport(Report({}, {}), Report({}, {})),
     episodes=(),
     seed=0,
     staleness=Staleness(mean=0.75, p95=2.0, most=2.0),

@@ -67,6 +67,8 @@ class Curator(Actor):
     def on_start(self) -> None:
         self.work: deque[Any] = deque()
         self.told: list[Any] = []
+        self.answers: deque[Any] = deque()
+        """To results of evaluations; afterwards each is accepted."""
 
     @receives(m.WorkRequest)
     def next_work(self, call: m.WorkRequest, sender: Sender) -> Any:
@@ -75,10 +77,14 @@ class Curator(Actor):
     @receives(m.RolloutStored)
     @receives(m.RolloutFailed)
     @receives(m.RolloutParked)
-    @receives(m.EvaluationStored)
     @receives(m.EvaluationFailed)
     def hear(self, call: Any, sender: Sender) -> None:
         self.told.append(call)
+
+    @receives(m.EvaluationEnded)
+    def record(self, call: m.EvaluationEnded, sender: Sender) -> Any:
+        self.told.append(call)
+        return self.answers.popleft() if self.answers else m.Verdict(value="accepted")
 
 
 class Engine(Actor):
@@ -267,24 +273,33 @@ def test_calling_the_user_pays_only_where_the_task_cannot_be_done(
     assert (system.trajectory().outcome, system.trajectory().reward) == (Outcome.INFEASIBLE, reward)
 
 
-def test_an_evaluation_is_recorded_with_the_version_that_played_it(system: System) -> None:
-    task = m.EvaluationTask(phase="before", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0)
-    system.give(task)
+EVALUATION = m.EvaluationTask(phase="before", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0, fence=7)
+
+
+def test_an_evaluation_is_reported_with_its_fence_and_the_version_that_played_it(system: System) -> None:
+    system.give(EVALUATION)
     system.start()
-    told = system.until_told(m.EvaluationStored)
-    assert told == m.EvaluationStored(phase="before", task_id=TASK, seed=SEED)
-    (evaluation,) = system.reader.evaluations()
-    assert (evaluation.task_id, evaluation.policy_version, evaluation.reward) == (TASK, 1, 1.0)
+    told = system.until_told(m.EvaluationEnded)
+    assert told == m.EvaluationEnded(fence=7, policy_version=1, reward=1.0)
+
+
+def test_a_result_that_the_record_does_not_take_yet_is_reported_again(system: System) -> None:
+    system.curator.answers.append(m.Paused(reason="the disk is full", retry_after_s=1.0))
+    system.give(EVALUATION)
+    system.start()
+    told = system.until_told(m.EvaluationEnded)
+    system.let(3.0)
+    assert [one for one in system.curator.told if isinstance(one, m.EvaluationEnded)] == [told, told]
 
 
 def test_an_evaluation_that_is_interrupted_is_no_failure_of_it(system: System) -> None:
     system.engine().is_mute = True
-    system.give(m.EvaluationTask(phase="after", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0))
+    system.give(EVALUATION)
     system.start()
     system.let(1.0)
     system.stop()
     told = system.until_told(m.EvaluationFailed)
-    assert (told.phase, told.is_interrupted) == ("after", True)
+    assert (told.fence, told.is_interrupted) == (7, True)
 
 
 class PausedStore(Actor):

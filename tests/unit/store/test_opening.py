@@ -123,6 +123,7 @@ def record_of_0001(tmp_path: Path) -> Path:
         UPDATE counters SET value = 3 WHERE name = 'issued';
         INSERT INTO versions VALUES (0, 'checkpoints/0', '{}', 1.0), (1, 'checkpoints/1', '{}', 9.0);
         INSERT INTO batches VALUES (1, 'consumed', 5.0, 1);
+        INSERT INTO evaluations VALUES (1, 'before', 0, 'click-test', 1000000, 1.0, 2.0);
         INSERT INTO groups VALUES (1, 'click-test', 7, 2, 10, 0, 'consumed', NULL, 1, 1.0),
                                   (2, 'click-test', 8, 2, 10, 1, 'open', NULL, NULL, 9.0);
         INSERT INTO rollouts VALUES (1, 1, 'trained', NULL, 1, 1, 60.0, NULL, 1),
@@ -143,6 +144,8 @@ def test_a_record_of_the_first_version_goes_on(record_of_0001: Path) -> None:
     with Store(record_of_0001) as store:
         assert store.integrity(0) == ()
         (statistics,) = store.task_statistics()
+        (measured,) = store.evaluations()
+        assert (measured.seed, measured.reward, measured.is_greedy) == (1_000_000, 1.0, False)
         assert (statistics.groups_opened, statistics.longest_success_steps) == (2, 1)
         assert statistics.recent_rewards == (0.0, 1.0)
         playing = store.rollout(3)

@@ -330,6 +330,9 @@ def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
     assert store.record_evaluation(evaluation)
     assert not store.record_evaluation(replace(evaluation, reward=0.0))
     assert store.evaluations() == (evaluation,)
+    greedy = replace(evaluation, is_greedy=True, reward=0.0)
+    assert store.record_evaluation(greedy), "the same seed played with the most likely answers is another"
+    assert store.evaluations() == (evaluation, greedy)
     assert store.evaluations(Phase.AFTER) == ()
 
 
