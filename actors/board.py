@@ -19,6 +19,7 @@ same moment.
 """
 
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -36,6 +37,8 @@ WORD_BYTES = 8
 SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
+MOST = 2**40
+"""Of a pid, a count or a moment of a row; more is damage."""
 
 LAUNCHER = "launcher"
 """The parent of the root actor: no actor, but the process that started the system."""
@@ -327,8 +330,13 @@ class Board:
 
     def vitals(self, slot: int) -> Vitals:
         """One row, ages computed now."""
+        return self._vitals(slot, self._raw(slot))
+
+    def _raw(self, slot: int) -> Any:
+        return _Raw._make(_ROW.unpack_from(self.memory, slot * SLOT_BYTES))
+
+    def _vitals(self, slot: int, raw: Any) -> Vitals:
         now_ns = self.now_ns()
-        raw: Any = _Raw._make(_ROW.unpack_from(self.memory, slot * SLOT_BYTES))
         return Vitals(
             slot=slot,
             name=_text(raw.name),
@@ -359,13 +367,37 @@ class Board:
         )
 
     def rows(self) -> list[Vitals]:
-        """Every named actor, in the order the names were claimed."""
+        """Every named actor, in the order the names were claimed; what no writer can have left is no row."""
         rows = []
         for slot in range(SLOTS):
-            if not self.get(slot, "name"):
+            raw = self._raw(slot)
+            if not raw.name[0]:
                 break
-            rows.append(self.vitals(slot))
+            if _is_possible(raw):
+                rows.append(self._vitals(slot, raw))
         return rows
+
+
+def rows_of(path: Path) -> list[Vitals]:
+    """The rows of a board that a system has left; none where the file is missing or is no board."""
+    if not path.is_file() or path.stat().st_size != SLOT_BYTES * SLOTS:
+        return []
+    board = Board(path)
+    try:
+        return board.rows()
+    finally:
+        board.close()
+
+
+def _is_possible(raw: Any) -> bool:
+    """Whether a row can have been written: the file may be damaged."""
+    numbers = raw.pid, raw.incarnation, raw.restarts, raw.route
+    times = raw.started_unix_s, raw.retry_unix_s
+    return (
+        0 <= raw.state < len(_STATES)
+        and all(0 <= number < MOST for number in numbers)
+        and all(abs(unix_s) < MOST or unix_s == math.inf for unix_s in times)
+    )
 
 
 def _text(field: bytes) -> str:

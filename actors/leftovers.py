@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.board import SLOT_BYTES, SLOTS, Board
+from actors.board import rows_of
 from actors.errors import SystemStartFailed
 from actors.process import is_alive, start_ticks
 
@@ -93,13 +93,9 @@ def _recorded(path: Path) -> Iterator[_Recorded]:
 
 
 def _on(path: Path) -> Iterator[_Recorded]:
-    if not path.exists() or path.stat().st_size != SLOT_BYTES * SLOTS:
-        return
-    board = Board(path)
-    for row in board.rows():
+    for row in rows_of(path):
         if row.route == 0:
             yield row.name, (row.pid, row.pid_start_ticks)
-    board.close()
 
 
 def _is_the_same(pid: int, ticks: int) -> bool:

@@ -9,6 +9,7 @@ root                     rest_for_one   a dead owner takes those who depend on i
 └─ trainer               transient, significant: when it ends for good, the run is over
 """
 
+import contextlib
 import math
 import signal
 import tempfile
@@ -41,7 +42,9 @@ from dart.observe.session import Session
 from dart.observe.sizes import sizes_in
 from dart.rundir import RunPaths, claimed, keep_config, reserve
 from dart.store.blobs import BlobStore
-from dart.store.check import check, refuse_damage, told
+from dart.store.check import check, damaged_log, refuse_damage, told
+from dart.store.engine import fold_log
+from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.training.experience_pool import fill_pool
@@ -252,6 +255,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
 
     Raises RecordDamaged for data of an earlier part of the run that contradict themselves.
     """
+    refuse_damage(paths, damaged_log(paths))  # opening the record for writing would drop what it damages
     with Store(paths.store) as store:
         if store.latest_version() is None:
             store.add_version(str(config.training.policy))
@@ -362,6 +366,8 @@ def _conclude(
 ) -> TrainResult:
     """What the run leaves, read from the record, and whether the record is whole."""
     findings = check(paths, config, fresh_since=resumed_at)
+    with contextlib.suppress(StoreUnavailable):  # on a full disk the log stays beside the record
+        fold_log(paths.store)
     with SnapshotReader(paths, config) as reader:
         return TrainResult(
             snapshot=reader.read(),

@@ -91,6 +91,11 @@ class RunPaths:
         return self.root / "scratch"
 
     @property
+    def step_files(self) -> Path:
+        """Steps of episodes on their way to the store."""
+        return self.scratch / "parcels"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.json"
 

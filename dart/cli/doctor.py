@@ -9,10 +9,12 @@ from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS, AsJson, RunDir
 from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded
+from dart.cli.record import recorded, to_check
 
 if TYPE_CHECKING:
     from dart.observe.checkup import Checked, Patient
+    from dart.rundir import RunPaths
+    from dart.store.records import Conservation
 
 
 def doctor(
@@ -102,21 +104,32 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
 
     from dart.config import load_config
     from dart.store.check import check
-    from dart.store.reader import StoreReader
 
-    paths = recorded(run_dir)
-    with StoreReader(paths.store) as store:
-        books = store.conservation()
+    paths = to_check(run_dir)
     found = check(paths, load_config(paths.config), full=full)
+    books = _books(paths)
     if output.is_data:
-        print_data({"books": asdict(books), "findings": found}, output)
+        print_data({"books": asdict(books) if books else None, "findings": found}, output)
     else:
-        say(str(books))
+        if books:
+            say(str(books))
         for finding in found:
             say(f"{finding}\n  what to do: {finding.remedy}")
         typer.echo(_count(len(found)) if found else "the data is sound")
     if found:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _books(paths: "RunPaths") -> "Conservation | None":
+    """None where the record is too damaged to be asked; then that is a finding."""
+    from dart.store.errors import StoreUnavailable
+    from dart.store.reader import StoreReader
+
+    try:
+        with StoreReader(paths.store) as store:
+            return store.conservation()
+    except StoreUnavailable:
+        return None
 
 
 def _count(findings: int) -> str:

@@ -27,6 +27,15 @@ def recorded(run_dir: Path | None) -> "RunPaths":
     return paths
 
 
+def to_check(run_dir: Path | None) -> "RunPaths":
+    """The run whose data are to be checked: of one that has ended, a record that is missing is a finding."""
+    from dart.rundir import RunPaths, holder
+
+    paths = RunPaths(chosen(run_dir))
+    has_lost_its_record = paths.config.exists() and not paths.store.exists() and holder(paths.root) is None
+    return paths if has_lost_its_record else recorded(run_dir)
+
+
 def shown(run_dir: Path | None) -> "RunPaths":
     """The same with everything that a snapshot is made of."""
     paths = recorded(run_dir)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from actors.board import LIVING, SLOT_BYTES, SLOTS, Board
+from actors.board import LIVING, rows_of
 from actors.leftovers import Leftover
 from dart.curation.actor import is_work_held
 from dart.rundir import RunPaths
@@ -70,10 +70,4 @@ def look_back(paths: RunPaths) -> Found:
 
 def _still_up_on(paths: RunPaths) -> int:
     """A system that ends itself says so on the board; one that was killed leaves everybody up."""
-    if not paths.board.exists() or paths.board.stat().st_size != SLOT_BYTES * SLOTS:
-        return 0
-    board = Board(paths.board)
-    try:
-        return sum(row.state in LIVING for row in board.rows() if row.parent)
-    finally:
-        board.close()
+    return sum(row.state in LIVING for row in rows_of(paths.board) if row.parent)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.board import ActorState, Board
+from actors.board import ActorState, rows_of
 from dart.control.planning import known
 from dart.errors import NotRunningError
 from dart.rundir import RunPaths, holder
@@ -25,11 +25,7 @@ def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
     paths = RunPaths(run_dir)
     if holder(run_dir) is None or not paths.board.exists():
         raise NotRunningError(f"the run in {run_dir} is not running; nobody is in quarantine")
-    board = Board(paths.board)
-    try:
-        rows = known(board.rows())
-    finally:
-        board.close()
+    rows = known(rows_of(paths.board))
     return tuple(
         Quarantined(
             name=name, retry_unix_s=row.retry_unix_s, restarts=row.restarts, last_reason=row.last_reason

@@ -69,7 +69,7 @@ class EnvironmentActor(Actor):
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         scratch.mkdir(parents=True)
-        self._parcels = paths.scratch / "parcels"
+        self._parcels = paths.step_files
         self._parcels.mkdir(exist_ok=True)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
@@ -295,8 +295,11 @@ class EnvironmentActor(Actor):
         self, lease: RolloutLease, steps: tuple[Step, ...], call_with: Callable[[m.Parcel], Any]
     ) -> m.Verdict:
         """A write that brings steps along; they are on the disk until the store has them."""
-        name = f"{lease.rollout_id}-{lease.fence}"
-        parcel = await await_room(self, "the steps of an episode", lambda: send(self._parcels, name, steps))
+        parcel = await await_room(
+            self,
+            "the steps of an episode",
+            lambda: send(self._parcels, lease.rollout_id, lease.fence, steps),
+        )
         try:
             return await self._write(call_with(parcel))
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from actors.board import LAUNCHER, ActorState, Board, Vitals
+from actors.board import LAUNCHER, ActorState, Vitals, rows_of
 from dart.errors import NotRunningError, UsageError
 from dart.observe.deaths import restarts_by_child
 from dart.observe.mailboxes import Mailbox, read_mailboxes
@@ -34,27 +34,19 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
     paths = RunPaths(run_dir)
     if not paths.board.exists():
         raise NotRunningError(f"the run in {run_dir} has no board of its actors: it never came to start any")
-    board = Board(paths.board)
-    try:
-        return actor_rows(
-            run_dir,
-            board.rows(),
-            windows_s(written_config(run_dir)),
-            mailboxes=read_mailboxes(mail_dir(run_dir)),
-        )
-    finally:
-        board.close()
+    return actor_rows(
+        run_dir,
+        rows_of(paths.board),
+        windows_s(written_config(run_dir)),
+        mailboxes=read_mailboxes(mail_dir(run_dir)),
+    )
 
 
 def is_of_earlier_part(paths: RunPaths) -> bool:
     """Whether the board was left there before the run was taken by who holds it: its tree is not up yet."""
     if not paths.board.exists():
         return False
-    board = Board(paths.board)
-    try:
-        root = next((row for row in board.rows() if row.parent == LAUNCHER), None)
-    finally:
-        board.close()
+    root = next((row for row in rows_of(paths.board) if row.parent == LAUNCHER), None)
     return root is None or root.started_unix_s < paths.lock.stat().st_mtime
 
 

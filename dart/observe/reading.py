@@ -7,16 +7,17 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
-from actors.board import ActorState, Board, Vitals
+from actors.board import ActorState, Board, Vitals, rows_of
 from dart.config import Config, load_config
 from dart.curation.phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
+from dart.errors import DiskError
 from dart.observe import ending
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.companions import read_companions
@@ -70,22 +71,18 @@ class SnapshotReader:
         self.store = StoreReader(paths.store)
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
-        self._board = board if board is not None else Board(paths.board)
-        self._resources = ExitStack()
-        self._resources.callback(self.store.close)
-        if board is None:
-            self._resources.callback(self._board.close)
+        self._rows = board.rows if board is not None else partial(rows_of, paths.board)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._resources.close()
+        self.store.close()
 
     def read(self) -> RunSnapshot:
         """How the run stands now."""
-        session = _session(self.paths)
-        vitals = self._board.rows()
+        session = read_session(self.paths)
+        vitals = self._rows()
         totals = self.store.totals(last=RECENT, success_above=SUCCESS)
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
@@ -320,6 +317,21 @@ def _last_moment(session: Mapping[str, Any]) -> float:
     return float(session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"])
 
 
-def _session(paths: RunPaths) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((paths.root / "session.json").read_text())
-    return found
+SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training_ends_unix_s")
+"""What the file of a session holds; a run without a time limit has no end of training, which is infinite."""
+
+
+def read_session(paths: RunPaths) -> dict[str, float]:
+    """What the file of the session says of the run's time. Raises DiskError where it says nothing."""
+    path = paths.root / "session.json"
+    try:
+        found = json.loads(path.read_bytes())
+        session = {name: float(found[name]) for name in SESSION}
+        if any(map(math.isnan, session.values())) or math.inf in [abs(session[name]) for name in SESSION[:4]]:
+            raise ValueError(f"not all of it are times: {session}")
+        return session
+    except (ValueError, TypeError, LookupError) as error:
+        raise DiskError(
+            f"{path} does not say how much time the run has used ({error}): restore a copy of it; "
+            "going on with --resume writes it anew and counts the time from 0"
+        ) from error

@@ -1,6 +1,7 @@
 """How much of its time budget a run has used, across interruptions."""
 
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +63,12 @@ class Session:
 def _used_s(path: Path) -> float:
     """What earlier sessions wrote down; nothing where there are none, or a power failure cost them."""
     try:
-        return float(json.loads(path.read_text())["elapsed_s"])
+        used_s = float(json.loads(path.read_bytes())["elapsed_s"])
+        if not 0.0 <= used_s < math.inf:
+            raise ValueError(f"a run has used a time of at least 0 s, got {used_s}")
+        return used_s
     except FileNotFoundError:
         return 0.0
-    except ValueError:
+    except (ValueError, TypeError, LookupError):
         structlog.get_logger().warning("session_forgotten", path=str(path))
         return 0.0

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.board import Board
+from actors.board import rows_of
 from dart.observe.actors import serving
 from dart.rundir import RunPaths
 from dart.store.reader import StoreReader
@@ -59,13 +59,7 @@ def read_versions(paths: RunPaths) -> list[VersionRow]:
 
 def _serving(path: Path) -> Mapping[str, int]:
     """Engines that are up, to the version they serve."""
-    if not path.exists():
-        return {}
-    board = Board(path)
-    try:
-        return serving(board.rows())
-    finally:
-        board.close()
+    return serving(rows_of(path))
 
 
 def read_checkpoints(paths: RunPaths) -> list[CheckpointRow]:

@@ -16,11 +16,12 @@ from actors.actor import Actor, Sender, receives
 from dart import messages as m
 from dart.observe.emit import Data, log_event
 from dart.observe.events import PAUSED
+from dart.rundir import RunPaths
 from dart.store import parcels
 from dart.store.errors import StoreBusy, StoreConflict
 from dart.store.store import Store
 from dart.store.thinning import EVERY_S
-from dart.types import RolloutLease
+from dart.types import RolloutLease, Step
 
 RETRY_S = 1.0
 """While the disk refuses it is tried this often; calls in between are told to wait without another try."""
@@ -35,7 +36,9 @@ class StoreActor(Actor):
         self._open: Store | None = None
         self._pause: Pause | None = None
         self._thinned_unix_s: float | None = None
+        self._step_files = RunPaths(self.identity.run_dir).step_files
         self.every(EVERY_S, self._thin)
+        self.every(EVERY_S, self._sweep)
 
     def on_stop(self) -> None:
         if self._open is not None:
@@ -83,7 +86,7 @@ class StoreActor(Actor):
     @receives(m.FinishRollout)
     def finish_rollout(self, call: m.FinishRollout, sender: Sender) -> Any:
         def write(store: Store) -> m.Verdict:
-            trajectory = replace(call.trajectory, steps=parcels.opened(call.steps))
+            trajectory = replace(call.trajectory, steps=steps_of(store, call))
             return m.Verdict(value=store.finish_rollout(call.rollout_id, call.fence, trajectory).value)
 
         return self._write(write)
@@ -95,7 +98,7 @@ class StoreActor(Actor):
                 value=store.park_rollout(
                     call.rollout_id,
                     call.fence,
-                    parcels.opened(call.steps),
+                    steps_of(store, call),
                     call.reason,
                     call.max_resumes,
                     self._max_attempts,
@@ -173,6 +176,15 @@ class StoreActor(Actor):
     def record_events(self, call: m.RecordEvents, sender: Sender) -> Any:
         return self._write(lambda store: m.Number(value=store.record_events(call.events)))
 
+    def _sweep(self) -> None:
+        """Remove step files that no report needs any more: their environment was killed."""
+        older_than_unix_s = self.clock.unix_s() - EVERY_S
+        removed = self._write(
+            lambda store: m.Number(value=parcels.sweep(self._step_files, store.is_held, older_than_unix_s))
+        )
+        if isinstance(removed, m.Number) and removed.value:
+            self.log.info("step_files_swept", removed=removed.value)
+
     def _thin(self) -> None:
         """What a pause keeps from being deleted is found by the next look."""
         now_unix_s = self.clock.unix_s()
@@ -223,6 +235,11 @@ class StoreActor(Actor):
         log_event(self.log, event)
         self._pause = None
         self.set_ready(True)
+
+
+def steps_of(store: Store, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
+    """The steps that come with a report; none where it is late, for then its file may have been swept."""
+    return parcels.opened(call.steps) if store.is_held(call.rollout_id, call.fence) else ()
 
 
 class Pause:

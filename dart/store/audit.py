@@ -2,14 +2,18 @@
 
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dart.store.errors import StoreError
 from dart.store.queries import scalar, select
 from dart.store.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
 from dart.types import RolloutState
 
 COUNTER = "SELECT value FROM counters WHERE name = :counter"
+SHOWN_CHARACTERS = 60
+"""Of a text that is not what it should be."""
+
 STATES = "SELECT state, count(*) FROM rollouts GROUP BY state"
 
 
@@ -48,6 +52,26 @@ def counter(connection: sqlite3.Connection, name: str) -> int:
     return int(scalar(connection, COUNTER, counter=name))
 
 
+UNREADABLE = (
+    sqlite3.DatabaseError,
+    StoreError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What reading a damaged row may raise: the wrong type, the wrong length, bytes that are no text."""
+
+
+def looked(which: str, check: Callable[..., Iterable[Finding]], *values: object) -> Iterator[Finding]:
+    """What a check finds; where it meets something that cannot be read, that is the last finding."""
+    try:
+        yield from check(*values)
+    except UNREADABLE as error:
+        yield Finding(f"it cannot be read: {error}", which)
+
+
 def violations(
     connection: sqlite3.Connection, staleness_bound: int | None, since_version: int = 0
 ) -> tuple[Finding, ...]:
@@ -56,22 +80,24 @@ def violations(
     With a staleness bound K, steps older than K versions that were trained into a version after
     `since_version` count too (invariant fresh).
     """
-    found = [
-        *books(connection),
-        *trained_without_batch(connection),
-        *batches_without_version(connection),
-        *stored_without_trajectory(connection),
-        *torn_trajectories(connection),
-        *parked_without_lease(connection),
-        *miscounted_demonstrations(connection),
-        *miscounted_tasks(connection),
-        *miscounted_tallies(connection),
-        *unreadable_decisions(connection),
-        *version_gaps(connection),
-        *broken_references(connection),
-    ]
+    checks: dict[str, Callable[[sqlite3.Connection], Iterable[Finding]]] = {
+        "the rollouts": books,
+        "the trained rollouts": trained_without_batch,
+        "the batches": batches_without_version,
+        "the stored rollouts": stored_without_trajectory,
+        "the steps": torn_trajectories,
+        "the parked episodes": parked_without_lease,
+        "the experience pool": miscounted_demonstrations,
+        "the tasks": miscounted_tasks,
+        "the tallies": miscounted_tallies,
+        "the decisions": unreadable_decisions,
+        "the versions": version_gaps,
+        "the metrics of versions": unreadable_metrics,
+        "the references": broken_references,
+    }
+    found = [finding for which, check in checks.items() for finding in looked(which, check, connection)]
     if staleness_bound is not None:
-        found += stale_steps(connection, staleness_bound, since_version)
+        found += looked("the age of steps", stale_steps, connection, staleness_bound, since_version)
     return tuple(found)
 
 
@@ -162,9 +188,24 @@ def broken_references(connection: sqlite3.Connection) -> list[Finding]:
     ] + [Finding(line, "the database file") for line in damage if line != "ok"]
 
 
+UNREADABLE_METRICS = """
+    SELECT version, metrics FROM versions
+    WHERE CASE WHEN json_valid(metrics) THEN json_type(metrics) != 'object' ELSE TRUE END
+"""
+
+
+def unreadable_metrics(connection: sqlite3.Connection) -> list[Finding]:
+    """The figures of an update are a JSON object."""
+    return [
+        Finding(f"its metrics are no JSON object: {str(metrics)[:SHOWN_CHARACTERS]!r}", f"version {version}")
+        for version, metrics in connection.execute(UNREADABLE_METRICS)
+    ]
+
+
 STALE_STEPS = f"""
     SELECT trajectories.rollout_id, trajectories.oldest_version, batches.version,
-        coalesce(json_extract(versions.metrics, '$.{STALENESS_BOUND}'), :bound) AS held
+        coalesce(CASE WHEN json_valid(versions.metrics)
+            THEN json_extract(versions.metrics, '$.{STALENESS_BOUND}') END, :bound) AS held
     FROM trajectories
     JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     JOIN batches ON batches.batch_id = rollouts.batch_id

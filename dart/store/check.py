@@ -3,19 +3,27 @@
 Runs when a run is taken up, when it ends, and on demand. It reads only.
 """
 
+import os
 import random
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from dart.config import Config
-from dart.errors import DiskError
-from dart.rundir import RunPaths
+from dart.errors import DiskError, NotRunningError
+from dart.rundir import RunPaths, holder
 from dart.store.audit import Finding
 from dart.store.blobs import BlobStore
-from dart.store.errors import BlobCorrupt, BlobMissing, StoreError
+from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.records import Version
+from dart.store.wal import damage_of_log, log_of
 from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, list_checkpoints, load_checkpoint
+
+T = TypeVar("T")
+
+SHA256 = re.compile("[0-9a-f]{64}")
 
 SAMPLE = 2000
 """Screenshots that are read where not all of them are; chosen at random, so that checks add up."""
@@ -37,13 +45,50 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
                   another
     Raises StoreUnavailable when the record cannot be read at all.
     """
+    if not paths.store.is_file():
+        return [Finding("it is missing", f"the record {paths.store}")]
+    found = [*damaged_log(paths)]
     with StoreReader(paths.store) as record:
-        found = [*record.integrity(config.curation.staleness, fresh_since)]
-        named = record.screenshots() if full else sample(record.screenshots_needed())
-        versions = record.versions()
-    found += damaged_screenshots(paths.blobs, named)
+        found += record.integrity(config.curation.staleness, fresh_since)
+        found += record.damaged_rows(full=full)
+        nothing: frozenset[str] = frozenset()
+        needed = record.screenshots if full else record.screenshots_needed
+        named = or_finding(needed, nothing, "the names of screenshots", found)
+        made: tuple[Version, ...] = ()
+        versions = or_finding(record.versions, made, "the versions", found)
+    found += damaged_screenshots(paths.blobs, named if full else sample(named))
     found += damaged_checkpoints(paths, versions, config.training.checkpoints_kept, full)
     return found
+
+
+def or_finding(read: Callable[[], T], default: T, which: str, found: list[Finding]) -> T:
+    """What can be read; else the default, and why as one more finding."""
+    try:
+        return read()
+    except StoreUnavailable as error:
+        found.append(Finding(str(error), which))
+        return default
+
+
+def damaged_log(paths: RunPaths) -> list[Finding]:
+    """Transactions in the write-ahead log that SQLite would leave out; of a log that another process may be
+    writing nothing can be said."""
+    if is_written_by_another(paths):
+        return []
+    log = log_of(paths.store)
+    try:
+        damage = damage_of_log(log.read_bytes())
+    except FileNotFoundError:
+        return []
+    return [Finding(damage, f"the write-ahead log {log}")] if damage else []
+
+
+def is_written_by_another(paths: RunPaths) -> bool:
+    """Whether another process runs the run."""
+    try:
+        return holder(paths.root) not in (None, os.getpid())
+    except NotRunningError:
+        return False
 
 
 def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
@@ -62,7 +107,7 @@ def told(findings: list[Finding]) -> str:
 
 def sample(named: frozenset[str]) -> list[str]:
     """All of them, or some at random."""
-    return sorted(named) if len(named) <= SAMPLE else random.sample(sorted(named), SAMPLE)
+    return sorted(named, key=str) if len(named) <= SAMPLE else random.sample(sorted(named, key=str), SAMPLE)
 
 
 def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
@@ -70,6 +115,9 @@ def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
     blobs = BlobStore(folder, read_only=True)
     found = []
     for sha256 in named:
+        if not SHA256.fullmatch(str(sha256)):
+            found.append(Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}"))
+            continue
         try:
             blobs.read(sha256)
         except (BlobMissing, BlobCorrupt) as damage:
@@ -77,6 +125,8 @@ def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
                 "is missing" if isinstance(damage, BlobMissing) else "has other bytes than its name promises"
             )
             found.append(Finding(what, f"screenshot {blobs.path(sha256)}", "restore the file from a copy"))
+        except StoreUnavailable as unreadable:
+            found.append(Finding(str(unreadable), f"screenshot {blobs.path(sha256)}"))
     return found
 
 

@@ -10,7 +10,7 @@ consistency), and then the engines and browsers that made them are gone too.
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from dart.store.errors import StoreBusy, StoreUnavailable
@@ -29,6 +29,8 @@ REMEDIES = {
     "SQLITE_READONLY": "it is read-only: check the owner and mode of the file and its folder",
     "SQLITE_CANTOPEN": "it cannot be opened: check that the folder exists and may be written",
     "SQLITE_CORRUPT": "it is damaged: restore a copy, or start a new run directory",
+    "SQLITE_ERROR": "its tables are not those of this version of dartrl, or hold what cannot be read: "
+    "`dartrl doctor --data --full` names what it can; restore a copy, or start a new run directory",
     "SQLITE_NOTADB": "it is no SQLite database: move it away, or choose another run directory",
 }
 
@@ -43,6 +45,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         isolation_level=None,  # we say BEGIN ourselves; the driver's own is lazy and deferred
         check_same_thread=False,
     )
+    connection.text_factory = shown_text
     with ExitStack() as on_failure:
         on_failure.callback(connection.close)
         connection.execute("PRAGMA foreign_keys=ON")
@@ -51,6 +54,21 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous=NORMAL")
         on_failure.pop_all()
     return connection
+
+
+def fold_log(path: Path) -> None:
+    """Move what the write-ahead log holds into the database file, which is then the whole record.
+
+    A log in use stays as it is. Raises StoreUnavailable.
+    """
+    if path.is_file():  # connecting would make one
+        with named_errors(path), closing(connect(path, read_only=False)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def shown_text(content: bytes) -> str:
+    """Text of the record; bytes that are no text, of a damaged row, are shown by their numbers."""
+    return content.decode(errors="backslashreplace")
 
 
 @contextmanager

@@ -12,8 +12,17 @@ from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select,
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dart.store.errors import StoreConflict
+from dart.store.queries import ONE_ROLLOUT, first
 from dart.store.records import Finish, GroupState, Park, Release, Relet
-from dart.store.rows import check_steps, check_trajectory, pack_steps, step_rows, trajectory_row
+from dart.store.rows import (
+    PARKED_COLUMNS,
+    check_steps,
+    check_trajectory,
+    checksum,
+    pack_steps,
+    step_rows,
+    trajectory_row,
+)
 from dart.store.schema import attempts, groups, parked, rollouts, steps, trajectories
 from dart.store.task_books import count_group, count_trajectory
 from dart.store.writer import GROUP_ROLLOUTS, Writer, count_up, insert_row
@@ -181,7 +190,6 @@ class Episodes(Writer):
 
     def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> Finish:
         """Store a finished episode under the lease it was played with: steps, reward and state at once."""
-        check_trajectory(trajectory)
         with self._transaction() as connection:
             rollout = self._rollout(connection, rollout_id)
             if rollout.stored_fence == fence:
@@ -189,10 +197,12 @@ class Episodes(Writer):
             if not is_held(rollout, fence):
                 count_up(connection, "fenced")
                 return Finish.FENCED
+            check_trajectory(trajectory)
             check_same_rollout(rollout, trajectory)
-            row = trajectory_row(trajectory, fence=fence, stored_unix_s=self._clock())
+            rows = step_rows(trajectory)
+            row = trajectory_row(trajectory, rows, fence=fence, stored_unix_s=self._clock())
             connection.execute(insert(trajectories), row)
-            connection.execute(insert(steps), step_rows(trajectory))
+            connection.execute(insert(steps), rows)
             connection.execute(NOT_PARKED, {"key": rollout_id})
             count_trajectory(connection, trajectory.task_id, trajectory.reward, len(trajectory.steps))
             connection.execute(STORE_ROLLOUT, {"key": rollout_id})
@@ -226,6 +236,12 @@ class Episodes(Writer):
             connection.execute(PARK_ROLLOUT, {"key": rollout_id})
             return Park.PARKED
 
+    def is_held(self, rollout_id: int, fence: int) -> bool:
+        """Whether a rollout is being played under this lease; a report of it still counts."""
+        with self._reading() as connection:
+            row = first(connection, ONE_ROLLOUT, key=rollout_id)
+            return row is not None and is_held(row, fence)
+
     def _refuse_parking(self, connection: Connection, rollout: Row[Any], fence: int) -> Park:
         if rollout.parked_fence == fence or (rollout.fence == fence and rollout.stored_fence is None):
             return Park.DUPLICATE
@@ -241,6 +257,7 @@ class Episodes(Writer):
             "num_steps": len(steps),
             "oldest_version": min((step.policy_version for step in steps), default=None),
         }
+        played["checksum"] = checksum(played, PARKED_COLUMNS)
         grown = len(steps) >= (rollout.parked_steps or 0)
         keep = sqlite_insert(parked).values(rollout_id=rollout.rollout_id, **about, **played)
         update_of = about | played if grown else about
@@ -287,7 +304,7 @@ def drop_whole(connection: Connection, group_id: int, reason: str) -> int:
     return connection.execute(DROP_MEMBERS, {"key": group_id, "reason": reason}).rowcount
 
 
-def is_held(rollout: Row[Any], fence: int) -> bool:
+def is_held(rollout: Any, fence: int) -> bool:
     """Whether a lease is the one under which the rollout is being played."""
     return bool(
         rollout.state == RolloutState.LEASED and rollout.environment is not None and rollout.fence == fence

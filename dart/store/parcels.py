@@ -4,6 +4,9 @@ Mail carries 64 KiB. Thirty steps of a 7 B policy with 14,000 prompt ids each ta
 """
 
 import hashlib
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from dart import messages as m
@@ -12,11 +15,13 @@ from dart.store.errors import StoreConflict
 from dart.store.rows import pack_steps, unpack_steps
 from dart.types import Step
 
+NAME = re.compile(r"(?P<rollout>\d+)-(?P<fence>\d+)\.steps")
 
-def send(folder: Path, name: str, steps: tuple[Step, ...]) -> m.Parcel:
-    """Write the steps under a name nobody else uses. Raises StoreUnavailable when there is no room."""
+
+def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.Parcel:
+    """Write the steps of what is played under a lease. Raises StoreUnavailable when there is no room."""
     content = pack_steps(steps)
-    path = folder / f"{name}.steps"
+    path = folder / f"{rollout_id}-{fence}.steps"
     write_whole(path, content)
     return m.Parcel(path=str(path), sha256=hashlib.sha256(content).hexdigest())
 
@@ -33,6 +38,26 @@ def opened(parcel: m.Parcel) -> tuple[Step, ...]:
     if found != parcel.sha256:
         raise StoreConflict(f"the steps in {parcel.path} have sha256 {found}, sent were {parcel.sha256}")
     return unpack_steps(content)
+
+
+def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: float) -> int:
+    """Remove the files of senders that were killed; returns how many.
+
+    is_held            whether the rollout is still played under this fence: its file may yet be asked for
+    older_than_unix_s  files that were never written to their end are removed when they are older than this
+    """
+    removed = 0
+    for path in folder.glob("*"):
+        named = NAME.fullmatch(path.name)
+        with suppress(FileNotFoundError):  # its sender is done with it
+            if named is not None:
+                is_left = not is_held(int(named["rollout"]), int(named["fence"]))
+            else:
+                is_left = path.name.endswith(".part") and path.stat().st_mtime < older_than_unix_s
+            if is_left:
+                path.unlink()
+                removed += 1
+    return removed
 
 
 def discard(parcel: m.Parcel) -> None:

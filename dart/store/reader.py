@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from dart.store import audit, queries
+from dart.store import audit, damage, queries
 from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current
@@ -76,6 +76,11 @@ class StoreReader:
             self._bare.execute("BEGIN")
             try:
                 yield self._bare
+            except (TypeError, ValueError) as error:
+                raise StoreUnavailable(
+                    f"store {self.path} holds a row that cannot be read ({error}): "
+                    "`dartrl doctor --data --full` names every damaged row; restore a copy of the record"
+                ) from error
             finally:
                 self._bare.rollback()  # nothing was written
 
@@ -190,6 +195,11 @@ class StoreReader:
         """
         with self._reading() as connection:
             return audit.violations(connection, staleness_bound, since_version)
+
+    def damaged_rows(self, *, full: bool) -> list[audit.Finding]:
+        """Rows that are not what was written: all of them, or of those that the run still needs."""
+        with self._reading() as connection:
+            return damage.damaged_rows(connection, full=full)
 
     def screenshots_needed(self) -> frozenset[str]:
         """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""

@@ -1,13 +1,14 @@
 """Trajectories and demonstrations as table rows and back: exactly what was sampled, nothing derived
 (train-what-was-sampled).
 
-Token ids and figures are MessagePack arrays: integers take 1 to 5 bytes, floats keep all 64 bits.
+Token ids and figures are MessagePack arrays: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum
+is of the values as the columns hold them, so that it can be computed again from the rows alone.
 """
 
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -21,9 +22,85 @@ Row = Any
 """A row of the record: its columns as attributes."""
 
 
-def trajectory_row(trajectory: Trajectory, *, fence: int, stored_unix_s: float) -> Values:
-    """The row of `trajectories`."""
-    return {
+STEP_COLUMNS = (
+    "step",
+    "screenshot_sha256",
+    "images",
+    "spans",
+    "prompt_ids",
+    "token_ids",
+    "logprobs",
+    "entropies",
+    "answer",
+    "policy_version",
+    "observe_ms",
+    "generate_ms",
+    "act_ms",
+)
+TRAJECTORY_COLUMNS = (
+    "rollout_id",
+    "group_id",
+    "task_id",
+    "seed",
+    "environment",
+    "instruction",
+    "outcome",
+    "reward",
+    "num_steps",
+    "oldest_version",
+    "started_unix_s",
+    "duration_s",
+    "fence",
+    "stored_unix_s",
+)
+DEMONSTRATION_COLUMNS = (
+    "task_id",
+    "seed",
+    "origin",
+    "instruction",
+    "reward",
+    "num_steps",
+    "content_sha256",
+    "added_unix_s",
+)
+"""What never changes of a row of `pool`."""
+EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
+PARKED_COLUMNS = ("steps", "num_steps", "oldest_version")
+"""What of a row of `parked` belongs to its steps."""
+
+_FLOATS = frozenset(
+    {
+        "reward",
+        "started_unix_s",
+        "duration_s",
+        "stored_unix_s",
+        "added_unix_s",
+        "unix_s",
+        "observe_ms",
+        "generate_ms",
+        "act_ms",
+    }
+)
+"""Columns that make a float of a whole number."""
+
+
+def checksum(
+    row: Mapping[str, Any], columns: Sequence[str], steps: Iterable[Mapping[str, Any]] = ()
+) -> bytes:
+    """A hash of these columns of a row, and of its steps in order."""
+    parts = [_values(row, columns), *(_values(step, STEP_COLUMNS) for step in steps)]
+    return hashlib.blake2b(msgpack.packb(parts), digest_size=16).digest()
+
+
+def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    return [float(row[name]) if name in _FLOATS else row[name] for name in columns]
+
+
+def trajectory_row(
+    trajectory: Trajectory, steps: Iterable[Values], *, fence: int, stored_unix_s: float
+) -> Values:
+    """The row of `trajectories` that belongs to its rows of `steps`."""
+    row = {
         "rollout_id": trajectory.rollout_id,
         "group_id": trajectory.group_id,
         "task_id": trajectory.task_id,
@@ -39,6 +116,7 @@ def trajectory_row(trajectory: Trajectory, *, fence: int, stored_unix_s: float) 
         "fence": fence,
         "stored_unix_s": stored_unix_s,
     }
+    return row | {"checksum": checksum(row, TRAJECTORY_COLUMNS, steps)}
 
 
 def step_rows(trajectory: Trajectory) -> list[Values]:
@@ -68,7 +146,7 @@ def step_row(step: Step) -> Values:
 
 def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> Values:
     """The row of `pool`, never used yet."""
-    return {
+    row = {
         "task_id": demonstration.task_id,
         "seed": demonstration.seed,
         "origin": demonstration.origin,
@@ -80,6 +158,7 @@ def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> V
         "dropped": False,
         "added_unix_s": added_unix_s,
     }
+    return row | {"checksum": checksum(row, DEMONSTRATION_COLUMNS, demonstration_step_rows(0, demonstration))}
 
 
 def content_sha256(demonstration: Demonstration) -> str:

@@ -2,6 +2,10 @@
 
 One row per thing that happened; only leases, states and counters ever change.
 The migrations build these tables; a test asserts that both say the same.
+
+Two things make damage visible (`dart.store.damage`). Large content that is written once has a checksum.
+Small tables are kept twice: an index over all columns is a second copy of each row, which SQLite writes in
+the same transaction and `PRAGMA integrity_check` compares with the first.
 """
 
 from sqlalchemy import (
@@ -90,6 +94,7 @@ trajectories = Table(
     Column("duration_s", Float, nullable=False),
     Column("fence", Integer, nullable=False, comment="the lease under which it was played"),
     Column("stored_unix_s", Float, nullable=False, index=True),
+    Column("checksum", LargeBinary, comment="of this row and its steps; null before there were any"),
 )
 Index("trajectories_by_task", trajectories.c.task_id, trajectories.c.stored_unix_s)
 
@@ -125,6 +130,7 @@ parked = Table(
     Column("oldest_version", Integer, comment="null where there are no steps"),
     Column("reason", String, nullable=False),
     Column("parked_unix_s", Float, nullable=False),
+    Column("checksum", LargeBinary, comment="of the steps; null before there were any"),
     comment="what was played of episodes that were interrupted; gone when the episode or the attempt ends",
 )
 
@@ -142,6 +148,9 @@ pool = Table(
     Column("uses", Integer, nullable=False, comment="rows of group_demonstrations, counted apart"),
     Column("dropped", Boolean, nullable=False),
     Column("added_unix_s", Float, nullable=False),
+    Column(
+        "checksum", LargeBinary, comment="of what never changes, steps included; null before there were any"
+    ),
     sqlite_autoincrement=True,
     comment="demonstrations of the experience pool",
 )
@@ -253,5 +262,24 @@ events = Table(
     Column("kind", String, nullable=False, index=True),
     Column("subject", String, nullable=False),
     Column("data", String, nullable=False, comment="JSON object"),
+    Column("checksum", LargeBinary, comment="of the event; null before there were any"),
     sqlite_autoincrement=True,
 )
+
+KEPT_TWICE = (
+    counters,
+    groups,
+    rollouts,
+    attempts,
+    pool,
+    group_demonstrations,
+    task_statistics,
+    decisions,
+    tallies,
+    batches,
+    versions,
+    evaluations,
+)
+for _table in KEPT_TWICE:
+    Index(f"copy_of_{_table.name}", *_table.columns)
+Index("copy_of_parked", *(column for column in parked.columns if column is not parked.c.steps))

@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from dart.store.engine import connect, named_errors
 from dart.store.migrations import is_to_migrate, upgrade
 from dart.store.reader import StoreReader
+from dart.store.rows import EVENT_COLUMNS, checksum
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
 from dart.types import RolloutState
 
@@ -93,7 +94,8 @@ class Writer(StoreReader):
         return connection.execute(VERSION, {"key": version}).first()
 
     def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
-        return {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
+        row = {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
+        return row | {"checksum": checksum(row, EVENT_COLUMNS)}
 
 
 def open_engine(path: Path) -> Engine:

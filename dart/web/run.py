@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 from os import SEEK_END
 from pathlib import Path
 
-from actors.board import Board
+from actors.board import rows_of
 from dart.config import Config, load_config
 from dart.environments.png import png_size
 from dart.errors import TemporaryError
@@ -90,11 +90,7 @@ class Run:
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
         """Every engine, from the board alone."""
-        board = Board(self.paths.board)
-        try:
-            return engine_rows(board.rows())
-        finally:
-            board.close()
+        return engine_rows(rows_of(self.paths.board))
 
     def actor(self, name: str) -> ActorRow:
         """The row of an actor. Raises UsageError for a name that is not on the board."""

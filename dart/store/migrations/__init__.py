@@ -66,3 +66,24 @@ def check_current(connection: sqlite3.Connection, path: Path) -> None:
             f"store {path} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "
             "which migrates it"
         )
+
+
+def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """What a database says its tables, indexes and triggers are, by name, without the white space."""
+    rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
+    return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
+
+
+def expected_schema() -> dict[str, str]:
+    """What `schema_of` finds in a record of this version."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    with engine.connect() as connection, connection.begin():
+        upgrade(connection)
+        bare = connection.connection.driver_connection
+        assert isinstance(bare, sqlite3.Connection)
+        found = schema_of(bare)
+    engine.dispose()
+    return found

@@ -1,7 +1,9 @@
 """The vitals board: names and vitals that everybody can read while every actor hangs."""
 
+import math
 import multiprocessing
 import os
+import random
 import time
 from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import SLOTS, ActorState, Board, Pulse
+from actors.board import SLOT_BYTES, SLOTS, ActorState, Board, Pulse, rows_of
 from actors.errors import ActorError
 
 
@@ -235,3 +237,25 @@ def test_a_claim_of_another_parents_name_is_checked_and_its_own_is_not(tmp_path:
     assert board.claim("a", "right", check=asked.append) == slot
     assert asked == [slot]
     board.close()
+
+
+def test_random_bytes_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "board"
+    path.write_bytes(random.Random(0).randbytes(SLOTS * SLOT_BYTES))
+    assert rows_of(path) == []
+
+
+@pytest.mark.parametrize("left", [b"", b"x" * 1000, bytes(SLOTS * SLOT_BYTES - 8)])
+def test_a_file_of_another_size_is_no_board(tmp_path: Path, left: bytes) -> None:
+    assert rows_of(tmp_path / "none") == []
+    path = tmp_path / "board"
+    path.write_bytes(left)
+    assert rows_of(path) == []
+
+
+def test_a_damaged_row_is_left_out_and_the_others_stay(board: Board) -> None:
+    slots = [board.claim(name, "root") for name in ("env-000", "env-001", "env-002", "env-003")]
+    board.set(slots[0], state=77)
+    board.set(slots[1], started_unix_s=math.nan)
+    board.set(slots[2], retry_unix_s=math.inf)  # waits until it is called for
+    assert [row.name for row in board.rows()] == ["env-002", "env-003"]

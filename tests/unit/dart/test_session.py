@@ -21,7 +21,9 @@ def test_a_later_part_goes_on_with_what_the_earlier_ones_left(tmp_path: Path) ->
     assert json.loads((tmp_path / "session.json").read_text())["used_before_s"] == 500.0
 
 
-@pytest.mark.parametrize("left", [b"", bytes(150), b'{"elapsed_s": 5'])
+@pytest.mark.parametrize(
+    "left", [b"", bytes(150), b'{"elapsed_s": 5', b"[]", b"7", b'{"elapsed_s": NaN}', b"\xff"]
+)
 def test_a_part_whose_account_a_power_failure_destroyed_keeps_no_run_from_going_on(
     tmp_path: Path, left: bytes
 ) -> None:

@@ -1,0 +1,65 @@
+"""The write-ahead log of the record, checked frame by frame.
+
+SQLite reads its log up to the first frame whose checksum is wrong and drops the rest without a word, because
+that is what an interrupted write looks like. A frame that is damaged in the middle costs every transaction
+after it. Here the two are told apart: behind an interrupted write there is no frame that ends a transaction.
+Format: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+"""
+
+import struct
+from pathlib import Path
+
+HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+MAGIC = (0x377F0682, 0x377F0683)
+"""Of a log whose checksums read words as little and as big endian."""
+
+Sums = tuple[int, int]
+
+
+def log_of(database: Path) -> Path:
+    """The log beside a database file."""
+    return database.with_name(f"{database.name}-wal")
+
+
+def damage_of_log(content: bytes) -> str:
+    """What is wrong with a log that nobody writes; empty where every transaction in it is whole."""
+    if not content.strip(b"\0"):
+        return ""
+    if len(content) < HEADER_BYTES:
+        return f"it ends within its header, after {len(content)} bytes"
+    magic, _, page_bytes, _ = struct.unpack_from(">4I", content)
+    if magic not in MAGIC:
+        return "its header is damaged, so that nothing in it can be read"
+    order = "<" if magic == MAGIC[0] else ">"
+    sums = _add(content[:FRAME_HEADER_BYTES], (0, 0), order)
+    if sums != struct.unpack_from(">2I", content, FRAME_HEADER_BYTES):
+        return "its header is damaged, so that nothing in it can be read"
+    return _damaged_frame(content, page_bytes, sums, order)
+
+
+def _damaged_frame(content: bytes, page_bytes: int, sums: Sums, order: str) -> str:
+    salts, size = content[16:24], FRAME_HEADER_BYTES + page_bytes
+    starts = range(HEADER_BYTES, len(content) - size + 1, size)
+    for number, at in enumerate(starts, start=1):
+        sums = _add(content[at : at + 8], sums, order)
+        sums = _add(content[at + FRAME_HEADER_BYTES : at + size], sums, order)
+        if content[at + 8 : at + 16] != salts or sums != struct.unpack_from(">2I", content, at + 16):
+            lost = sum(_ends_transaction(content, later, salts) for later in starts[number - 1 :])
+            return f"frame {number} is damaged, which loses {lost} transactions from there on" if lost else ""
+    return ""
+
+
+def _ends_transaction(content: bytes, at: int, salts: bytes) -> bool:
+    """Whether a frame of this generation of the log says that a transaction is complete."""
+    return content[at + 8 : at + 16] == salts and content[at + 4 : at + 8] != b"\0\0\0\0"
+
+
+def _add(content: bytes, sums: Sums, order: str) -> Sums:
+    """SQLite's checksum, continued over more bytes."""
+    first, second = sums
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
