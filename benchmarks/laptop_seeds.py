@@ -1,0 +1,290 @@
+"""What `make train` gives with other seeds: `python -m benchmarks.laptop_seeds`
+
+Runs the laptop job (configs/laptop.toml) with the real `dartrl train`, once for each seed, one after another,
+on a machine that should do nothing else. One run takes about twelve minutes, both evaluations included.
+
+Of each run OUT/seed-N/report.json is its own report as it came out, and OUT/seed-N/about.json says where and
+when it was measured. A run that failed is written into OUT/failures.jsonl and counted in the table. Started
+again, the program goes on with the seeds that have no report; a run that was interrupted begins anew.
+
+At the end: the table, OUT/laptop_seeds.json and OUT/laptop_seeds.md. Its intervals are over runs, not over
+the episodes of one run: runs differ by more than their episodes.
+"""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.actors import machine
+from benchmarks.runs import REPOSITORY, Run, discard, training
+
+CONFIG = REPOSITORY / "configs" / "laptop.toml"
+RESULTS = Path(__file__).parent / "results" / "laptop_seeds"
+QUICK_OUT = Path(__file__).parent / "out" / "laptop_seeds"
+
+MEAN = "mean"
+ANSWERS = ("sampled", "greedy")
+SIDES = ("before", "after")
+
+RUN_DEADLINE_S = 1800.0
+"""A run that has not ended by then is ended, and has failed."""
+
+QUIET_LOAD = 0.5
+"""With a higher load average before a run, other processes slow it down."""
+
+QUICK: Mapping[str, Any] = {
+    "tasks.train": ["miniwob/click-test-2", "miniwob/enter-text"],
+    "environments.count": 2,
+    "curation.rollouts_per_group": 4,
+    "training.groups_per_update": 1,
+    "training.updates": 1,
+    "run.minutes": 3.0,
+    "evaluation.seeds_per_task": 2,
+    "evaluation.greedy_seeds_per_task": 1,
+}
+"""Only to see that it works."""
+
+T_95 = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Two-sided 95 % quantiles of Student's t, by degrees of freedom."""
+
+Reports = Mapping[int, Mapping[str, Any]]
+"""By seed, what its run wrote."""
+
+
+class RunFailed(RuntimeError):
+    """A training run ended otherwise than it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One figure of several runs."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % interval of the mean over runs (Student's t); None with fewer than two runs."""
+        freedom = len(self.values) - 1
+        if freedom < 1:
+            return None
+        t = T_95[min(freedom, len(T_95) - 1)]
+        return t * statistics.stdev(self.values) / math.sqrt(len(self.values))
+
+    def to_json(self) -> dict[str, Any]:
+        half = self.half_width
+        return {
+            "runs": list(self.values),
+            "median": self.median,
+            "lowest": min(self.values),
+            "highest": max(self.values),
+            "mean": self.mean,
+            "interval_of_mean": None if half is None else [self.mean - half, self.mean + half],
+        }
+
+
+# ---- running ----
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=None, help="default: 0 1 2 3 4")
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--out", type=Path, default=None, help="default: benchmarks/results/laptop_seeds")
+    parser.add_argument("--report", action="store_true", help="run nothing: the table of what is there")
+    parser.add_argument(
+        "--quick", action="store_true", help="two seeds, one update: only to see it work; anew"
+    )
+    options = parser.parse_args()
+    seeds = options.seeds or ([0, 1] if options.quick else [0, 1, 2, 3, 4])
+    out = options.out or (QUICK_OUT if options.quick else RESULTS)
+    overrides = QUICK if options.quick else {}
+    if options.quick and not options.report:
+        shutil.rmtree(out, ignore_errors=True)  # to see it work, it has to run
+    try:
+        for seed in seeds:
+            if not options.report and not _report_of(out, seed).exists():
+                run(out, options.config, seed, overrides)
+    except RunFailed as failure:
+        print(f"{failure}\nThe same command goes on with the seeds that have no report.", file=sys.stderr)
+        return 1
+    reports = read(out, seeds)
+    if not reports:
+        print(f"no report of the seeds {seeds} in {out}", file=sys.stderr)
+        return 1
+    publish(out, reports)
+    return 0 if len(reports) == len(seeds) else 1
+
+
+def run(out: Path, config: Path, seed: int, overrides: Mapping[str, Any]) -> None:
+    """One run of the real command; what it reported is kept whole. Raises RunFailed."""
+    directory = out / "runs" / f"seed-{seed}"
+    shutil.rmtree(directory, ignore_errors=True)  # of a run that was interrupted
+    about = {"seed": seed, "config": config.name, "began_unix_s": time.time(), "machine": machine()}
+    load = os.getloadavg()[0]
+    if load > QUIET_LOAD:
+        print(f"the load average is {load:.2f}: other processes will slow this run down", flush=True)
+    print(f"seed {seed}: {config.name}", flush=True)
+    began_s = time.monotonic()
+    with training(config, directory, {**overrides, "run.seed": seed}) as child:
+        _wait(child, seed, began_s, out)
+        about |= {"wall_s": round(time.monotonic() - began_s, 1), "load_after": list(os.getloadavg())}
+    kept = _report_of(out, seed)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    (kept.parent / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+    shutil.copyfile(child.paths.report, kept)  # last: its presence means that this seed is done
+    print(f"seed {seed}: {about['wall_s']} s; {summary(json.loads(kept.read_text()))}", flush=True)
+    discard(child)
+
+
+def _wait(child: Run, seed: int, began_s: float, out: Path) -> None:
+    while not child.is_over:
+        if time.monotonic() - began_s > RUN_DEADLINE_S:
+            break
+        time.sleep(0.5)
+    if child.process.poll() == 0 and child.paths.report.exists():
+        return
+    failure = {
+        "seed": seed,
+        "exit_code": child.process.poll(),
+        "last_words": child.last_words(),
+        "run": str(child.directory),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "failures.jsonl").open("a") as lines:
+        lines.write(json.dumps(failure) + "\n")
+    raise RunFailed(f"the run of seed {seed} failed ({failure['exit_code']}): {failure['last_words']}")
+
+
+def _report_of(out: Path, seed: int) -> Path:
+    return out / f"seed-{seed}" / "report.json"
+
+
+# ---- what came of it ----
+
+
+def read(out: Path, seeds: Sequence[int]) -> Reports:
+    """The reports that are there."""
+    return {
+        seed: json.loads(_report_of(out, seed).read_text())
+        for seed in seeds
+        if _report_of(out, seed).exists()
+    }
+
+
+def rate(report: Mapping[str, Any], answers: str, task: str, side: str) -> float | None:
+    """Success of a task, or of the mean over tasks; None where it was not measured."""
+    table = report if answers == "sampled" else report["greedy"]
+    if table is None:
+        return None
+    rows = [table[MEAN]] if task == MEAN else [row for row in table["tasks"] if row["name"] == task]
+    measured = rows[0][side] if rows else None
+    return None if measured is None else float(measured["rate"])
+
+
+def spread(reports: Reports, answers: str, task: str, side: str) -> Spread | None:
+    """Of one figure over the runs; None if one of them lacks it. `change`: after minus before."""
+    if side == "change":
+        before, after = (spread(reports, answers, task, one) for one in SIDES)
+        if before is None or after is None:
+            return None
+        return Spread(tuple(b - a for a, b in zip(before.values, after.values, strict=True)))
+    values = [rate(report, answers, task, side) for report in reports.values()]
+    known = tuple(value for value in values if value is not None)
+    return Spread(known) if len(known) == len(values) else None
+
+
+def tasks_of(reports: Reports) -> list[str]:
+    return [row["name"] for row in next(iter(reports.values()))["tasks"]]
+
+
+def to_json(reports: Reports, failures: int) -> dict[str, Any]:
+    rows = [*tasks_of(reports), MEAN]
+    found = {
+        answers: {
+            task: {
+                side: one.to_json()
+                for side in (*SIDES, "change")
+                if (one := spread(reports, answers, task, side)) is not None
+            }
+            for task in rows
+        }
+        for answers in ANSWERS
+    }
+    return {"seeds": list(reports), "failed_runs": failures, "confidence": 0.95, **found}
+
+
+def markdown(reports: Reports, failures: int) -> str:
+    """The table: median over the runs and, in brackets, the lowest and the highest."""
+    head = [f"{answers} {side}" for answers in ANSWERS for side in SIDES]
+    lines = [f"| task | {' | '.join(head)} |", f"|---|{'---|' * len(head)}"]
+    for task in [*tasks_of(reports), MEAN]:
+        cells = [_cell(spread(reports, answers, task, side)) for answers in ANSWERS for side in SIDES]
+        lines.append(f"| {task.rpartition('/')[2]} | {' | '.join(cells)} |")
+    told = [_change(reports, answers) for answers in ANSWERS]
+    about = f"Success in % on held-out seeds; median of {len(reports)} runs (lowest to highest)."
+    failed = f"{failures} runs failed and are not in it." if failures else "No run failed."
+    return "\n".join([*lines, "", about, *filter(None, told), failed, ""])
+
+
+def _cell(found: Spread | None) -> str:
+    if found is None:
+        return "–"
+    return f"{100 * found.median:.0f} ({100 * min(found.values):.0f} – {100 * max(found.values):.0f})"
+
+
+def _change(reports: Reports, answers: str) -> str:
+    """The change of the mean over tasks, with its interval over runs."""
+    sides = [spread(reports, answers, MEAN, side) for side in (*SIDES, "change")]
+    before, after, change = sides
+    if before is None or after is None or change is None:
+        return ""
+    text = f"{answers.capitalize()}: {100 * before.mean:.1f} -> {100 * after.mean:.1f} %"
+    half = change.half_width
+    if half is None:
+        return f"{text}, change {100 * change.mean:+.1f} points (one run: no interval)."
+    low, high = change.mean - half, change.mean + half
+    return (
+        f"{text}, change {100 * change.mean:+.1f} points "
+        f"(95 % interval over runs {100 * low:+.1f} to {100 * high:+.1f})."
+    )
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """One run in a line."""
+    parts = []
+    for answers in ANSWERS:
+        before, after = (rate(report, answers, MEAN, side) for side in SIDES)
+        if before is not None and after is not None:
+            parts.append(f"{answers} {100 * before:.0f} -> {100 * after:.0f} %")
+    return ", ".join(parts)
+
+
+def publish(out: Path, reports: Reports) -> None:
+    """Print the table, and write it down."""
+    log = out / "failures.jsonl"
+    failures = len(log.read_text().splitlines()) if log.exists() else 0
+    text = markdown(reports, failures)
+    (out / "laptop_seeds.json").write_text(json.dumps(to_json(reports, failures), indent=1) + "\n")
+    (out / "laptop_seeds.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The table over runs says what the runs' own reports say, with intervals over runs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import laptop_seeds
+from dart.observe.report import Report, RunReport, to_json, write_json
+from dart.observe.statistics import Score
+
+TASK = "miniwob/click-test-2"
+
+
+def report(before: int, after: int, *, is_greedy: bool = True) -> dict[str, Any]:
+    sampled = Report({TASK: Score(before, 50)}, {TASK: Score(after, 50)})
+    greedy = Report({TASK: Score(20, 25)}, {TASK: Score(21, 25)}, answers="greedy")
+    return {**to_json(sampled), "greedy": to_json(greedy) if is_greedy else None}
+
+
+REPORTS = {0: report(25, 40), 1: report(23, 30), 2: report(24, 45)}
+
+
+def test_a_figure_of_several_runs_has_its_median_its_ends_and_an_interval_over_runs() -> None:
+    after = laptop_seeds.spread(REPORTS, "sampled", TASK, "after")
+
+    assert after is not None
+    assert after.values == (0.8, 0.6, 0.9)
+    assert after.median == 0.8
+    low, high = after.to_json()["interval_of_mean"]
+    assert low == pytest.approx(0.387, abs=0.001)  # 0.7667 -+ 4.303 * 0.1528 / sqrt(3)
+    assert high == pytest.approx(1.146, abs=0.001)
+
+
+def test_the_change_is_that_of_each_run() -> None:
+    change = laptop_seeds.spread(REPORTS, "sampled", laptop_seeds.MEAN, "change")
+
+    assert change is not None
+    assert change.values == pytest.approx((0.3, 0.14, 0.42))
+
+
+def test_one_run_has_no_interval() -> None:
+    only = laptop_seeds.spread({0: REPORTS[0]}, "greedy", TASK, "after")
+
+    assert only is not None
+    assert only.to_json()["interval_of_mean"] is None
+    assert "one run: no interval" in laptop_seeds.markdown({0: REPORTS[0]}, 0)
+
+
+def test_what_one_run_did_not_measure_is_not_in_the_table() -> None:
+    reports = {0: REPORTS[0], 1: report(25, 25, is_greedy=False)}
+
+    text = laptop_seeds.markdown(reports, failures=1)
+
+    assert "| click-test-2 | 50 (50 – 50) | 65 (50 – 80) | – | – |" in text
+    assert "1 runs failed" in text
+    assert laptop_seeds.to_json(reports, 1)["greedy"][TASK] == {}
+
+
+def test_seeds_that_have_a_report_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[int] = []
+
+    def run(out: Path, config: Path, seed: int, overrides: Any) -> None:
+        ran.append(seed)
+        folder = out / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        score = {TASK: Score(1, 2)}
+        write_json(RunReport(Report(score, score), Report({}, {})), folder / "report.json", about={})
+
+    monkeypatch.setattr(laptop_seeds, "run", run)
+    monkeypatch.setattr(sys, "argv", ["laptop_seeds", "--out", str(tmp_path), "--seeds", "0", "3"])
+    assert laptop_seeds.main() == 0
+    monkeypatch.setattr(sys, "argv", ["laptop_seeds", "--out", str(tmp_path), "--seeds", "0", "3", "4"])
+    assert laptop_seeds.main() == 0
+
+    assert ran == [0, 3, 4]
+    assert json.loads((tmp_path / "laptop_seeds.json").read_text())["seeds"] == [0, 3, 4]
+    assert "median of 3 runs" in capsys.readouterr().out
