@@ -83,8 +83,8 @@ for Grafana that uses them is `contrib/grafana/dartrl.json`.
 UPDATE_HEAD = """
 ## Figures of an update
 
-`dartrl_update_figure` has each of these as a label, and TensorBoard has them ([tracking](../tracking.md)). What an
-update could not know is left out. Means are over the step samples in the loss unless said otherwise.
+`dartrl_update_figure` has each of these as a label, and TensorBoard has them ([tracking](../tracking.md)).
+What an update could not know is left out. Means are over the step samples in the loss unless said otherwise.
 """
 
 

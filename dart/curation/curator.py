@@ -200,7 +200,8 @@ class Curator:
         TakeBack and OpenGroup prepare work: carry them out, show the result, ask again.
         """
         if (held := self._book.played_by(environment)) is not None:
-            return self._take_back(held, f"{environment} asked for work while it held this lease")
+            detail = f"{environment} asked for work while it held this lease"
+            return self._take_back(held, detail, is_at_work=False)
         deadline_unix_s = now_unix_s + self.settings.lease_s
         if (own := self._group_to_stay_with(environment)) is not None:
             lease = self._lease_of(own, deadline_unix_s)
@@ -215,7 +216,9 @@ class Curator:
     def overdue(self, now_unix_s: float) -> tuple[TakeBack, ...]:
         """Leases whose deadline has passed, to be played again by somebody else."""
         return tuple(
-            self._take_back(rollout, f"{rollout.environment} did not report by the deadline of its lease")
+            self._take_back(
+                rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
+            )
             for rollout in self._book.overdue(now_unix_s)
         )
 
@@ -263,6 +266,16 @@ class Curator:
             )
         return LeaseBatch(group_ids=tuple(self._book.ready.smallest(wanted)))
 
+    def stale_batch(self) -> tuple[Batch, int] | None:
+        """The open batch and the age of its oldest step in versions, when that is beyond the bound."""
+        if self.open_batch is None or self.trainer_version is None:
+            return None
+        oldest = [groups.oldest_step(self._book[group_id]) for group_id in self.open_batch.group_ids]
+        staleness = self.trainer_version - min(
+            (version for version in oldest if version is not None), default=self.trainer_version
+        )
+        return (self.open_batch, staleness) if staleness > self.settings.staleness_bound else None
+
     def counts(self) -> Counts:
         """How many groups stand where."""
         return self._book.counts()
@@ -279,16 +292,18 @@ class Curator:
 
     # how
 
-    def _take_back(self, rollout: RolloutRecord, detail: str) -> TakeBack:
+    def _take_back(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> TakeBack:
         """Its holder died or hung with it, or lives and did not get it, or not get on with it.
 
-        Where all of a pool was started again, or the whole run, the holder's end says nothing of the task.
+        is_at_work   a holder that lives has the lease; else its answer, or its report, got lost on the way
+        What got lost says nothing of the task; nor does the holder's end where all of a pool was started
+        again, or the whole run.
         """
         is_alone = self.outside.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
             rollout
         )
         is_lost = is_alone and self._is_lost(rollout)
-        is_to_blame = is_lost or (is_alone and self.outside.engines_answer)
+        is_to_blame = is_lost or (is_at_work and is_alone and self.outside.engines_answer)
         kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
         told = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
         return replace(told, environment_lost=is_lost)

@@ -15,8 +15,18 @@ from typing import Protocol
 
 from dart.curation.curator import Curator, Outside, Settings
 from dart.curation.decisions import Inject, LeaseAgain, LeaseNew, NoBatch, NoWork, OpenGroup, TakeBack
+from dart.curation.groups import DropReason
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, GroupRecord, Release, Relet, RolloutRecord, Snapshot, TaskDecision
+from dart.store.records import (
+    Batch,
+    GroupRecord,
+    Refusal,
+    Release,
+    Relet,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
 from dart.types import FaultKind, RolloutLease
 
 
@@ -55,6 +65,8 @@ class Record(Protocol):
 
     async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch: ...
 
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal: ...
+
     async def rollout(self, rollout_id: int) -> RolloutRecord: ...
 
     async def group(self, group_id: int) -> GroupRecord: ...
@@ -76,6 +88,7 @@ async def open_desk(
     desk = Desk(
         settings, record, Curator(settings, await record.snapshot(settings.kept_rewards)), clock, on_decision
     )
+    await desk.give_back_stale_batch()
     await desk.settle()
     return desk
 
@@ -249,6 +262,22 @@ class Desk:
             return
         self.curator.update_committed(version)
         await self.settle()
+
+    async def give_back_stale_batch(self) -> None:
+        """Open the groups of the leased batch again when the bound has been lowered below the age of one.
+
+        The trainer asserts the bound: it would end on that batch again and again. Groups that are fresh
+        enough are leased anew, the others are dropped.
+        """
+        if (stale := self.curator.stale_batch()) is None:
+            return
+        batch, staleness = stale
+        detail = (
+            f"batch {batch.batch_id} holds a step {staleness} versions old and curation.staleness is "
+            f"{self.settings.staleness_bound} now: its groups are judged anew"
+        )
+        await self.record.give_back_batch(batch.batch_id, batch.fence, DropReason.STALE.value, detail)
+        await self._read_again()
 
     def overdue_batch(self) -> Batch | None:
         """The open batch when it is past its deadline; each lease of it once."""

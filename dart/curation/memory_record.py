@@ -22,6 +22,7 @@ from dart.store.records import (
     GroupRecord,
     GroupState,
     Park,
+    Refusal,
     Release,
     Relet,
     RolloutRecord,
@@ -76,6 +77,8 @@ class MemoryRecord:
         self._tasks: dict[str, _Task] = {}
         self._pool: dict[int, DemonstrationSummary] = {}
         self._batch: Batch | None = None
+        self._given_back: dict[int, int] = {}
+        """Batch to its fence then."""
         self._consumed: dict[int, tuple[int, int]] = {}
         """Batch to the version it made, and the fence it was committed with."""
         self._next = {"group": 1, "rollout": 1, "batch": 1}
@@ -227,6 +230,23 @@ class MemoryRecord:
             raise StoreConflict(f"batch {batch_id} is not leased")
         self._batch = replace(self._batch, fence=self._batch.fence + 1, deadline_unix_s=deadline_unix_s)
         return self._batch
+
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+        batch = self._batch
+        is_open = batch is not None and batch.batch_id == batch_id
+        newest = batch.fence if batch is not None and is_open else self._given_back.get(batch_id)
+        if newest is None or fence > newest:
+            raise StoreConflict(f"batch {batch_id} is not leased with fence {fence}")
+        if fence < newest:
+            return self._fenced(Refusal.FENCED)
+        if batch is None or not is_open:
+            return Refusal.DUPLICATE
+        for group_id in batch.group_ids:
+            group = self._groups[group_id]
+            group.state = GroupState.OPEN
+            group.row = replace(group.row, batch_id=None)
+        self._batch, self._given_back = None, {batch_id: fence}
+        return Refusal.REFUSED
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._member(rollout_id)[1].row

@@ -4,6 +4,7 @@ from dart.store.records import (
     RECENT_REWARDS,
     Batch,
     GroupRecord,
+    Refusal,
     Release,
     Relet,
     RolloutRecord,
@@ -60,6 +61,9 @@ class LocalRecord:
 
     async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
         return self.store.relet_batch(batch_id, deadline_unix_s)
+
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+        return self.store.refuse_batch(batch_id, fence, (), (), reason, detail)
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self.store.rollout(rollout_id)

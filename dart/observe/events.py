@@ -109,7 +109,8 @@ KINDS: Mapping[str, EventKind] = {
             "batch": "the batch's id",
             "groups": "the groups that were dropped",
             "demonstrations": "demonstrations of the experience pool that were taken out of use",
-            "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`",
+            "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`; `stale` "
+            "where curation.staleness was lowered with the batch open: its groups are judged anew",
             "detail": "the whole message",
         },
     ),

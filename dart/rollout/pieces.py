@@ -63,6 +63,6 @@ class Sampled:
             self.logprobs.append(entry[token].logprob)
             self.entropies.append(entry[token].rank / ENTROPY_UNITS_PER_NAT)
 
-    def spans(self, version: int) -> tuple[VersionSpan, ...]:
-        """Which version sampled which tokens; `version` where vLLM named none."""
-        return spans_of(self._reported, len(self.token_ids), version)
+    def spans(self) -> tuple[VersionSpan, ...]:
+        """Which version sampled which tokens. Raises ValueError where vLLM did not say it of every token."""
+        return spans_of(self._reported, len(self.token_ids))

@@ -5,18 +5,16 @@ from collections.abc import Iterable
 from dart.types import VersionSpan
 
 
-def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int, version: int) -> tuple[VersionSpan, ...]:
+def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[VersionSpan, ...]:
     """Spans from an engine's own (version, first token, token after the last) of an answer.
 
     tokens    of the answer
-    version   the one that counts where the engine names none
-    Raises ValueError when the spans are not one after the other up to the last token.
+    Raises ValueError when the spans are not one after the other up to the last token, or there are none:
+    weights may have changed under the answer, and the version at its end says nothing of its first token.
     """
     spans = [(int(name), int(start), int(end)) for name, start, end in reported if end > start]
-    if not spans:
-        return (VersionSpan(version=version, end=tokens),)
     ends = [end for _, _, end in spans]
-    if [start for _, start, _ in spans] != [0, *ends[:-1]] or ends[-1] != tokens:
+    if [start for _, start, _ in spans] != [0, *ends][: len(spans)] or ends[-1:] != [tokens]:
         raise ValueError(f"expected spans that cover {tokens} tokens one after the other, got {spans}")
     return tuple(VersionSpan(version=number, end=end) for number, _, end in spans)
 

@@ -37,6 +37,8 @@ class Load:
     worker: str
     version: int
     hold: bool
+    number: int
+    """Of all loads that were told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Sync:
         """Nothing older may be served any more; -1 before any worker was seen."""
         self._is_all_at_once = all_at_once
         self._workers: dict[str, _Worker] = {}
-        self._loading: dict[str, int] = {}
-        """Who is loading which version: the sync in progress."""
+        self._loading: dict[str, Load] = {}
+        """What each worker was told to load: the sync in progress."""
         self._held: dict[str, bool] = {}
         """To be told to go on, in this order, when nobody is loading any more; whether it loaded just now."""
         self._idle: list[tuple[int, int, str]] = []
@@ -126,11 +128,15 @@ class Sync:
             self._held[worker] = True
         self._raise_required()
 
-    def failed(self, worker: str, now_s: float) -> None:
-        """It could not take the version over and serves what it did; it is tried again later."""
-        known = self._not_loading(worker)
-        if known is None:
+    def failed(self, load: Load, now_s: float) -> None:
+        """The worker could not take the version over and serves what it did; it is tried again later.
+
+        The failure of an earlier load, of a worker that died or was taken for dead since, changes nothing.
+        """
+        if self._loading.get(load.worker) != load:
             return
+        worker, known = load.worker, self._not_loading(load.worker)
+        assert known is not None, "who is loading is known"
         known.failures += 1
         known.ticket = next(self._tickets)
         rest_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures - 1, 10), LONGEST_RETRY_S)
@@ -148,8 +154,9 @@ class Sync:
         actions: list[Load | Serve] = [Serve(worker, self._workers[worker].version) for worker in self._held]
         self._held.clear()
         while (worker := self._pop_stale()) is not None:
-            self._loading[worker] = self.target
-            actions.append(Load(worker, self.target, hold=self._is_all_at_once))
+            load = Load(worker, self.target, hold=self._is_all_at_once, number=next(self._tickets))
+            self._loading[worker] = load
+            actions.append(load)
             if not self._is_all_at_once and len(self._loading) >= self._most_at_once:
                 break
         return actions
@@ -158,7 +165,8 @@ class Sync:
         """The version it is loading, or has loaded and holds for the others; None when it does neither."""
         if self._loading and self._held.get(worker):
             return self._workers[worker].version
-        return self._loading.get(worker)
+        load = self._loading.get(worker)
+        return None if load is None else load.version
 
     @property
     def oldest_served(self) -> int | None:

@@ -166,7 +166,7 @@ class VllmEngine:
         asked = self._asked(self._probe)
         work = self._all([self._probe], [asked], 1)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
-        return oldest(sampled.spans(self._version))
+        return oldest(sampled.spans())
 
     def _asked(self, request: GenerateRequest) -> Asked:
         with self._screens_lock:
@@ -218,7 +218,7 @@ class VllmEngine:
 
     def _generation(self, request: GenerateRequest, asked: Asked, sampled: Sampled) -> Generation:
         self._count_image_tokens(asked, sampled)
-        spans = sampled.spans(self._version)
+        spans = sampled.spans()
         is_greedy = request.temperature == 0
         return Generation(
             prompt_ids=asked.prompt.token_ids,

@@ -192,25 +192,28 @@ class WeightSyncActor(Actor):
 
     async def _load(self, load: Load) -> None:
         worker = self._workers[load.worker]
-        began_s = self.clock.monotonic_s()
+        began_s, incarnation = self.clock.monotonic_s(), worker.incarnation
         call = m.LoadVersion(version=load.version, folder=self._newest.folder, hold=load.hold)
         try:
             answer: Any = await self.ask(worker.name, call, deadline_s=self._load_deadline_s)
         except (AskError, MailboxFull) as error:
-            self._not_loaded(worker, load.version, str(error))
+            self._not_loaded(load, str(error))
         else:
+            self._look_at_board()  # the one that answered may have been replaced by now
+            if worker.incarnation != incarnation:
+                return
             if isinstance(answer, m.VersionLoaded):
                 worker.doubt = ""
                 self._sync.loaded(worker.name, answer.version)
                 took_s = round(self.clock.monotonic_s() - began_s, 3)
                 self.log.info("worker_updated", worker=worker.name, version=answer.version, took_s=took_s)
             else:
-                self._not_loaded(worker, load.version, answer.reason)
+                self._not_loaded(load, answer.reason)
         self._look_at_board()
 
-    def _not_loaded(self, worker: _Worker, version: int, reason: str) -> None:
-        self.log.warning("version_not_loaded", worker=worker.name, version=version, reason=reason)
-        self._sync.failed(worker.name, self.clock.monotonic_s())
+    def _not_loaded(self, load: Load, reason: str) -> None:
+        self.log.warning("version_not_loaded", worker=load.worker, version=load.version, reason=reason)
+        self._sync.failed(load, self.clock.monotonic_s())
 
     async def _probe(self, worker: _Worker) -> None:
         """A real answer clears the doubt; without one it is asked again after a while.

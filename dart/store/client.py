@@ -7,7 +7,16 @@ from actors.actor import Actor
 from dart import messages as m
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
-from dart.store.records import Batch, GroupRecord, Release, Relet, RolloutRecord, Snapshot, TaskDecision
+from dart.store.records import (
+    Batch,
+    GroupRecord,
+    Refusal,
+    Release,
+    Relet,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
 from dart.types import FaultKind, RolloutLease
 
 WRITE_DEADLINE_S = 15.0
@@ -124,6 +133,12 @@ class RecordClient:
             fence=lease.fence,
             deadline_unix_s=deadline_unix_s,
         )
+
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+        call = m.RefuseBatch(
+            batch_id=batch_id, fence=fence, group_ids=(), pool_ids=(), reason=reason, detail=detail
+        )
+        return Refusal((await self._write(call)).value)
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._reader.rollout(rollout_id)

@@ -73,6 +73,8 @@ class Both:
                 return self.asked("lease_batch", tuple(range(group_id, group_id + 1 + b % 2)), float(c))
             case "relet batch":
                 return self.asked("relet_batch", b % 2 + 1, float(c))
+            case "give back":
+                return self.asked("give_back_batch", b % 2 + 1, fence, "stale", "made up")
             case "decide":
                 kind_of = list(DecisionKind)[b % 3]
                 return self.decided(TASKS[a % 2], kind_of, str(c))
@@ -179,6 +181,7 @@ SELDOM = (
     "drop",
     "batch",
     "relet batch",
+    "give back",
     "decide",
     "forget",
     "commit",
@@ -202,9 +205,19 @@ WHOLE_LIFE: list[Operation] = [
     ("commit", 0, 1, 0),
     ("commit", 0, 1, 0),
 ]
+BATCH_GIVEN_BACK: list[Operation] = [
+    *WHOLE_LIFE[:9],
+    ("give back", 0, 0, 0),
+    ("give back", 0, 1, 0),
+    ("give back", 0, 1, 0),
+    ("relet batch", 0, 0, 9),
+    ("batch", 0, 0, 5),
+    ("give back", 0, 1, 0),
+]
 
 
 @example(WHOLE_LIFE)
+@example(BATCH_GIVEN_BACK)
 @given(OPERATIONS)
 @settings(
     max_examples=60,

@@ -26,6 +26,8 @@ class Pool(RuleBasedStateMachine):
         """By worker that runs."""
         self.told: dict[str, Load] = {}
         """What a worker is loading."""
+        self.lost: list[Load] = []
+        """Of workers that died in the middle of them."""
         self.holding: set[str] = set()
         self.publish()
 
@@ -62,15 +64,23 @@ class Pool(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(sorted(self.told)))
-        self.told.pop(worker)
+        load = self.told.pop(worker)
         self.holding.discard(worker)
-        self.sync.failed(worker, self.now_s)
+        self.sync.failed(load, self.now_s)
+        self.carry_out()
+
+    @precondition(lambda self: self.lost)
+    @rule(data=st.data())
+    def fail_late(self, data: st.DataObject) -> None:
+        """The load of one that died fails when another one of that name may run and load."""
+        self.sync.failed(data.draw(st.sampled_from(self.lost)), self.now_s)
         self.carry_out()
 
     @rule(worker=st.sampled_from(WORKERS))
     def die(self, worker: str) -> None:
         self.serves.pop(worker, None)
-        self.told.pop(worker, None)
+        if (load := self.told.pop(worker, None)) is not None:
+            self.lost.append(load)
         self.holding.discard(worker)
         self.sync.down(worker)
         self.carry_out()
@@ -180,7 +190,7 @@ def versions_required(sync: Sync, starts: list[int], failing: set[int]) -> Itera
         for action in sync.next_actions(0.0):
             assert isinstance(action, Load)
             if int(action.worker[1:]) in failing:
-                sync.failed(action.worker, 0.0)
+                sync.failed(action, 0.0)
             else:
                 sync.loaded(action.worker, action.version)
             yield sync.required
@@ -205,3 +215,31 @@ def test_of_many_workers_a_share_loads_at_a_time() -> None:
     assert sync.next_actions(0.0) == []
     sync.loaded(first[0].worker, 1)
     assert len(sync.next_actions(0.0)) == 1
+
+
+def test_the_late_failure_of_a_load_is_not_taken_for_that_of_the_worker_that_replaced_it() -> None:
+    """It would rest, and a second worker would be out beside the one that is loading."""
+    sync = Sync(version=0)
+    sync.up("a", 0)
+    sync.published(1)
+    (of_the_dead,) = sync.next_actions(0.0)
+    assert isinstance(of_the_dead, Load)
+    sync.down("a")
+    sync.up("a", 0)
+    assert [action.worker for action in sync.next_actions(0.1)] == ["a"]
+    sync.up("b", 0)
+    sync.failed(of_the_dead, 0.2)
+    assert sync.updating("a") == 1
+    assert sync.next_actions(0.3) == []
+
+
+def test_the_late_failure_of_a_load_says_nothing_of_a_worker_that_serves_the_newest_version() -> None:
+    sync = Sync(version=0)
+    sync.up("a", 0)
+    sync.published(1)
+    (load,) = sync.next_actions(0.0)
+    assert isinstance(load, Load)
+    sync.down("a")
+    sync.up("a", 1)
+    sync.failed(load, 0.1)
+    assert sync.oldest_served == sync.required == 1

@@ -176,6 +176,17 @@ def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
     )
 
 
+def test_a_living_environment_that_asks_while_it_holds_a_lease_never_got_the_answer() -> None:
+    """Neither the environment nor the task is to blame; only one that is late with its lease is."""
+    book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
+    book.outside = Outside(living={"env-008": NOW - 900})
+    decision = book.work_for("env-008", NOW)
+    assert isinstance(decision, TakeBack)
+    assert (decision.fault_kind, decision.environment_lost) == (FaultKind.SYSTEM, False)
+    (overdue,) = book.overdue(NOW + 30)
+    assert (overdue.fault_kind, overdue.environment_lost) == (FaultKind.INFRASTRUCTURE, False)
+
+
 def test_leases_past_their_deadline_are_taken_back() -> None:
     late = rollout(10, 1, "env-008", deadline_unix_s=NOW)
     in_time = rollout(11, 1, "env-009", deadline_unix_s=NOW + 0.1)

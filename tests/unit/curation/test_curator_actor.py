@@ -105,11 +105,13 @@ def test_an_environment_that_hangs_with_its_lease_is_lost(system: System) -> Non
     assert system.blamed == (1, 1)
 
 
-def test_one_that_asks_again_because_an_answer_got_lost_is_not_lost(system: System) -> None:
+def test_an_answer_that_got_lost_says_nothing_of_the_task(system: System) -> None:
     first = system.lease()
     again = system.lease()
     assert (again.rollout_id, again.attempt) == (first.rollout_id, 2)
-    assert system.blamed == (1, 0)
+    assert system.blamed == (0, 0)
+    with system.reads() as store:
+        assert store.totals().faults == {"system": 1}
 
 
 def test_one_that_was_started_again_lost_what_it_held(system: System) -> None:

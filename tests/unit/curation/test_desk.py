@@ -12,6 +12,7 @@ from dart.curation.desk import Desk, open_desk
 from dart.curation.memory_record import at_once
 from dart.curation.quota import FixedQuota, GroupPlan
 from dart.curation.testing import LocalRecord
+from dart.observe.events import BATCH_REFUSED
 from dart.store.records import Batch, Release
 from dart.store.store import Store
 from dart.store.testing import trajectory_for
@@ -191,6 +192,38 @@ def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> 
     assert desk.overdue_batch() is None
     clock.now_unix_s = NOW + 201
     assert desk.overdue_batch() == again
+
+
+def test_a_lowered_bound_gives_the_open_batch_back_and_judges_its_groups_anew(store: Store) -> None:
+    """Two groups of version 0 and one of version 1 at the trainer, which is at version 1."""
+    wide = replace(SETTINGS, staleness_bound=1)
+    desk = reopened(store, wide)
+    first = ready_batch(desk, store)
+    played(desk, store, 0.0, 1.0)
+    store.commit_update(first.batch_id, 1, 1, "checkpoints/1", {})
+    at_once(desk.committed(1))
+    desk.serving(1)
+    for number in (0, 1):
+        lease = leased(desk, f"env-{number:03d}")
+        store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, float(number), versions=(1,)))
+        at_once(desk.look(lease.rollout_id))
+    old, new = (group.group_id for group in store.snapshot().groups)
+    batch = store.lease_batch((old, new), NOW + 60)
+
+    at_once(reopened(store, wide).batch())
+    assert store.open_batch() is not None
+    strict = reopened(store)
+
+    assert store.open_batch() is None
+    assert store.totals().drops == {"stale": 2}
+    again = at_once(strict.batch())
+    assert isinstance(again, Batch)
+    assert (again.group_ids, again.batch_id > batch.batch_id) == ((new,), True)
+    books = store.conservation()
+    assert (books.trained, books.dropped, books.stored, books.holds) == (2, 2, 2, True)
+    told = store.newest_event(BATCH_REFUSED)
+    assert told is not None
+    assert told.data["reason"] == "stale"
 
 
 def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store) -> None:

@@ -32,7 +32,7 @@ def test_an_answer_in_one_piece_is_that_piece() -> None:
     sampled = Sampled()
     sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
     assert (sampled.token_ids, sampled.logprobs, sampled.entropies) == ([7, 8], [-1.0, -2.0], [0.25, 0.25])
-    assert sampled.spans(3) == (VersionSpan(version=3, end=2),)
+    assert sampled.spans() == (VersionSpan(version=3, end=2),)
 
 
 def test_pieces_follow_one_another_each_with_its_version() -> None:
@@ -40,7 +40,7 @@ def test_pieces_follow_one_another_each_with_its_version() -> None:
     sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
     sampled.add(piece({9: -3.0}, "4", prompt_tokens=52))
     assert sampled.token_ids == [7, 8, 9]
-    assert sampled.spans(4) == (VersionSpan(version=3, end=2), VersionSpan(version=4, end=3))
+    assert sampled.spans() == (VersionSpan(version=3, end=2), VersionSpan(version=4, end=3))
     assert sampled.prompt_tokens == 50, "as the answer was asked for, without what it said already"
 
 
@@ -49,7 +49,18 @@ def test_a_piece_that_ended_before_its_first_token_adds_nothing() -> None:
     sampled.add(piece({}, "3"))
     sampled.add(piece({7: -1.0}, "4"))
     assert sampled.token_ids == [7]
-    assert sampled.spans(4) == (VersionSpan(version=4, end=1),)
+    assert sampled.spans() == (VersionSpan(version=4, end=1),)
+
+
+def test_a_piece_whose_tokens_have_no_version_is_refused() -> None:
+    unlabelled = piece({9: -3.0}, "4")
+    unlabelled.outputs[0].weight_versions = None
+    for pieces in ([unlabelled], [piece({7: -1.0}, "3"), unlabelled]):
+        sampled = Sampled()
+        for one in pieces:
+            sampled.add(one)
+        with pytest.raises(ValueError, match=f"cover {len(pieces)} tokens"):
+            sampled.spans()
 
 
 GIVEN_UP = piece({}, "3", finish_reason="error")
