@@ -3,7 +3,8 @@
 environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed
 environment -> rollout   Generate
 environment -> store     FinishRollout, ParkRollout, ForgetParked
-curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, InjectDemonstration, RecordEvaluation
+curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, InjectDemonstration,
+                         RecordEvaluation
 trainer     -> curator   BatchRequest, UpdateCommitted
 trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
