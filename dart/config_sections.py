@@ -190,9 +190,6 @@ class OSWorld(Section):
     """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
     pause_s: Annotated[float, Field(ge=0)] = 2.0
     """Wait after an action, until the screen shows what it did."""
-    missing_result: Literal["fault", "zero"] = "fault"
-    """What it means that a file to be evaluated is not there, or damaged: the evaluator failed, or the task
-    did."""
     docker: OSWorldDocker = OSWorldDocker()
     """Containers."""
     pool: OSWorldPool = OSWorldPool()

@@ -2,7 +2,7 @@
 
 A machine is used when it has been seen to work: it answers with a picture, a window manager runs, the
 keyboard goes somewhere, and nothing of another episode is on it. Actions are sent once. What is not known to
-have arrived, a screenshot that cannot be had, a result that is not there: each is a fault, never a reward.
+have arrived, a screenshot that cannot be had: each is a fault, never a reward.
 """
 
 import asyncio
@@ -160,8 +160,7 @@ class OSWorldEnvironment:
                 await self._refuse_frozen(episode, left_s)
             (await look(episode.guest, deadline_s=left_s())).refuse_dead()
             await take_steps(episode.task.before_checks, episode.setting, left_s)
-            missing_is_zero = self._settings.missing_result == "zero"
-            score = await judge(episode.task, episode.setting, left_s, missing_is_zero=missing_is_zero)
+            score = await judge(episode.task, episode.setting, left_s)
         return clamped_score(episode.task.task_id, self.wire.scored(score))
 
     def pays_infeasible(self, task_id: str) -> bool:

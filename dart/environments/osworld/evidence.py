@@ -1,7 +1,7 @@
 """What an OSWorld evaluation looks at, by type: results in the guest, and the values they are held against.
 
-Each is looked at once; what cannot be had is a fault. A file that is not in the guest is one as well, unless
-the configuration says that it means failure (`missing_result = "zero"`): then it is `MISSING`.
+Each is looked at once; what cannot be had is a fault. A file that is not in the guest is none: it is
+`MISSING`. Files of a guest are read in a process of its own (`parsed`).
 """
 
 import datetime
@@ -12,6 +12,8 @@ from typing import Any
 
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import CallFailed, EvaluatorFailed, TaskUnsupported
+from dart.environments.limited_child import ChildFailed, in_child
+from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.relative_days import resolved
 from dart.environments.osworld.setup_steps import Setting, fetched
 
@@ -36,7 +38,10 @@ def looks(*types: str) -> Callable[[Look], Look]:
 
 
 async def look_at(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
-    """The value ``config`` describes. Raises TaskUnsupported, EvaluatorFailed or a fault of the machine."""
+    """The value ``config`` describes.
+
+    Raises TaskUnsupported, EvaluatorFailed, Unreadable for a damaged file, or a fault of the machine.
+    """
     type_ = str(config.get("type"))
     if type_ not in LOOKS:
         raise TaskUnsupported(setting.task_id, f"its evaluation looks at {type_!r}, which is not known here")
@@ -47,6 +52,11 @@ async def look_at(setting: Setting, config: Mapping[str, Any], left_s: LeftS) ->
         raise TaskUnsupported(setting.task_id, why) from missing
     except NotImplementedError as error:
         raise TaskUnsupported(setting.task_id, f"its evaluation looks at {type_!r}: {error}") from error
+    except Unreadable:
+        raise
+    except (ValueError, TypeError, AttributeError) as error:
+        why = f"what the guest says of {type_!r} makes no sense: {type(error).__name__}: {error}"
+        raise EvaluatorFailed(setting.task_id, why) from error
 
 
 @looks("rule")
@@ -166,3 +176,20 @@ def kept(setting: Setting, name: str, content: bytes, folder: str = "results") -
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
+
+
+async def parsed(setting: Setting, function: Callable[..., Any], *arguments: Any, left_s: LeftS) -> Any:
+    """What a function of a module reads out of a guest's file, in a process of its own.
+
+    Raises Unreadable, NotImplementedError or EvaluatorFailed.
+    """
+    try:
+        return await in_child(
+            f"{function.__module__}:{function.__name__}",
+            arguments,
+            {},
+            deadline_s=left_s(),
+            passes_on=(Unreadable, NotImplementedError),
+        )
+    except ChildFailed as error:
+        raise EvaluatorFailed(setting.task_id, f"{function.__name__} {error}") from error

@@ -5,23 +5,25 @@ Only files are read and commands run; nothing is fetched from anywhere but the g
 not there is `MISSING`, like any other.
 """
 
-import asyncio
 import collections
-import contextlib
-import json
-import sqlite3
-from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import EvaluatorFailed
-from dart.environments.osworld.evidence import MISSING, kept, looks
-from dart.environments.osworld.judges_of_browsers import TREE_SPACES
+from dart.environments.osworld.contents import (
+    IN_BOOKMARKS,
+    IN_LOCAL_STATE,
+    IN_PREFERENCES,
+    address_in,
+    chrome_value,
+    linked_in,
+)
+from dart.environments.osworld.evidence import MISSING, kept, looks, parsed
 from dart.environments.osworld.judges_of_tables import last_row
-from dart.environments.osworld.reading import library, member_of, reading, xml_in
-from dart.environments.osworld.setup_steps import Setting
+from dart.environments.osworld.reading import rows_of
+from dart.environments.osworld.setup_steps import Setting, pages_of
 
 CHROME = "~/.config/google-chrome"
 PREFERENCES, LOCAL_STATE = f"{CHROME}/Default/Preferences", f"{CHROME}/Local State"
@@ -29,14 +31,15 @@ PREFERENCES, LOCAL_STATE = f"{CHROME}/Default/Preferences", f"{CHROME}/Local Sta
 PLAYER_PASSWORD = "password"
 """Of the web interface of the guests' VLC, as OSWorld's machines are set up."""
 
-ADDRESS_BAR = '//application[@name="Google Chrome"]//entry[@name="Address and search bar"]'
-
 VIDEO_TYPES = (
     *("3gpp", "3gpp2", "dv", "fli", "flv", "mp2t", "mp4", "mp4v-es", "mpeg", "mpeg-system", "msvideo"),
     *("ogg", "quicktime", "vnd.rn-realvideo", "webm", "x-avi", "x-flv", "x-m4v", "x-matroska", "x-mpeg"),
     *("x-ms-asf", "x-ms-wmv", "x-msvideo", "x-ogm", "x-theora"),
 )
 """Kinds of films whose players are asked for, to find the one that most are opened with."""
+
+MOST_SHORTCUTS, SHORTCUT_MOST_BYTES = 1000, 2**16
+"""Files on a desktop that are looked at, and how much of a starter is read."""
 
 COMMAND_PALETTE = """
 import time, pyautogui
@@ -49,87 +52,29 @@ pyautogui.press("enter")
 time.sleep(1.0)
 """
 
-_P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-_BLIP = "{http://schemas.openxmlformats.org/drawingml/2006/main}blip"
-_EMBED = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}embed"
-_RELATION = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
-
 # ---- Chrome ----
-
-FONT_SIZES = {"default_fixed_font_size": 13, "default_font_size": 16, "minimum_font_size": 13}
-
-
-def _is_startup_new(data: Mapping[str, Any]) -> bool:
-    """It begins with a new tab, which is also what it does when nothing is said."""
-    return "session" not in data or data["session"].get("restore_on_startup") == 5
-
-
-def _extensions(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(data.get("extensions", {}).get("settings", {}).values())
-
-
-def _said(value: object) -> str:
-    return "true" if value else "false"
-
-
-def _engine(data: Mapping[str, Any]) -> Any:
-    provider = data.get("default_search_provider_data", {}).get("template_url_data", {})
-    return provider.get("short_name", "Google")
-
-
-IN_PREFERENCES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "default_search_engine": _engine,
-    "profile_name": lambda data: data.get("profile", {}).get("name"),
-    "chrome_font_size": lambda data: data.get("webkit", {}).get("webprefs", FONT_SIZES),
-    "enable_do_not_track": lambda data: _said(data.get("enable_do_not_track")),
-    "enable_enhanced_safety_browsing": lambda data: _said(data.get("safebrowsing", {}).get("enhanced")),
-    "enable_safe_browsing": lambda data: _said(
-        data.get("safebrowsing", {}).get("enhanced") or data.get("safebrowsing", {}).get("enabled")
-    ),
-    "new_startup_page": lambda data: _said(_is_startup_new(data)),
-    "data_delete_automacally": lambda data: _said(
-        data.get("profile", {}).get("default_content_setting_values") is not None
-    ),
-    "find_unpacked_extension_path": lambda data: [one["path"] for one in _extensions(data) if "path" in one],
-    "find_installed_extension_name": lambda data: [
-        one["manifest"]["name"] for one in _extensions(data) if "name" in one.get("manifest", {})
-    ],
-}
-"""What is looked at in Chrome's preferences, by type."""
-
-IN_LOCAL_STATE: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "enabled_experiments": lambda data: data.get("browser", {}).get("enabled_labs_experiments", []),
-    "chrome_language": lambda data: data.get("intl", {}).get("app_locale", "en-US"),
-}
 
 
 @looks(*IN_PREFERENCES)
 async def _preference(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
-    return await _in_json(setting, PREFERENCES, IN_PREFERENCES[config["type"]], left_s)
+    return await _in_chrome(setting, PREFERENCES, config["type"], left_s)
 
 
 @looks(*IN_LOCAL_STATE)
 async def _state(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
-    return await _in_json(setting, LOCAL_STATE, IN_LOCAL_STATE[config["type"]], left_s)
+    return await _in_chrome(setting, LOCAL_STATE, config["type"], left_s)
 
 
-@looks("bookmarks")
+@looks(*IN_BOOKMARKS)
 async def _bookmarks(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
     """Chrome makes the file with the first bookmark; without it there are none."""
-    found = await _in_json(setting, f"{CHROME}/Default/Bookmarks", lambda data: data.get("roots", {}), left_s)
+    found = await _in_chrome(setting, f"{CHROME}/Default/Bookmarks", config["type"], left_s)
     return {} if found is MISSING else found
 
 
-async def _in_json(
-    setting: Setting, path: str, value_of: Callable[[Mapping[str, Any]], Any], left_s: LeftS
-) -> Any:
-    content = await setting.guest.file(path, deadline_s=left_s())
-    if content is None:
-        return MISSING
-    try:
-        return value_of(json.loads(content))
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise EvaluatorFailed(setting.task_id, f"{path} makes no sense: {error}") from error
+async def _in_chrome(setting: Setting, path: str, type_: str, left_s: LeftS) -> Any:
+    file = await _file_of(setting, path, PurePosixPath(path).name, left_s)
+    return file if file is MISSING else await parsed(setting, chrome_value, file, type_, left_s=left_s)
 
 
 @looks("cookie_data")
@@ -145,27 +90,22 @@ async def _history(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -
 
 async def _rows(setting: Setting, name: str, query: str, dest: str, left_s: LeftS) -> Any:
     """All rows of a query on one of Chrome's databases."""
-    content = await setting.guest.file(f"{CHROME}/Default/{name}", deadline_s=left_s())
-    if content is None:
-        return MISSING
-    path = kept(setting, dest, content)
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            return connection.execute(query).fetchall()
-    except sqlite3.Error as error:
-        raise EvaluatorFailed(setting.task_id, f"Chrome's {name} cannot be read: {error}") from error
+    path = await _file_of(setting, f"{CHROME}/Default/{name}", dest, left_s)
+    return path if path is MISSING else await parsed(setting, rows_of, path, query, left_s=left_s)
 
 
 @looks("shortcuts_on_desktop")
 async def _shortcuts(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
     """The texts of the starters on the desktop, by file name."""
     desktop = await setting.guest.desktop_path(deadline_s=left_s())
+    if desktop is None:
+        return MISSING
     found = await setting.guest.directory(desktop, deadline_s=left_s())
     texts = {}
-    for node in (found or {}).get("children", ()):
-        if node["name"].endswith(".desktop"):
-            content = await setting.guest.file(f"{desktop}/{node['name']}", deadline_s=left_s())
-            texts[node["name"]] = (content or b"").decode(errors="replace")
+    for name in [str(node.get("name")) for node in (found or {}).get("children", ())][:MOST_SHORTCUTS]:
+        if name.endswith(".desktop"):
+            content = await setting.guest.file(f"{desktop}/{name}", deadline_s=left_s())
+            texts[name] = (content or b"")[:SHORTCUT_MOST_BYTES].decode(errors="replace")
     return texts
 
 
@@ -173,8 +113,7 @@ async def _shortcuts(setting: Setting, config: Mapping[str, Any], left_s: LeftS)
 async def _tabs(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
     """Title and address of each page; without a browser there are none."""
     found = await setting.guest.chromium("GET", "/json/list", deadline_s=left_s())
-    pages = [tab for tab in found or () if tab.get("type") == "page"]
-    return [{"title": tab.get("title", ""), "url": tab["url"]} for tab in pages]
+    return [{"title": tab.get("title", ""), "url": tab["url"]} for tab in pages_of(found)]
 
 
 @looks("active_url_from_accessTree")
@@ -191,9 +130,7 @@ async def _active_tab(setting: Setting, config: Mapping[str, Any], left_s: LeftS
 async def _active_address(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> str:
     """What the address bar says, which leaves the beginning out; empty without a browser."""
     tree = await setting.guest.accessibility_tree(deadline_s=left_s())
-    etree = library("lxml.etree", "lxml")
-    bars = etree.fromstring(tree.encode()).xpath(ADDRESS_BAR, namespaces=TREE_SPACES)
-    text = (bars[-1].text or "").strip() if bars else ""
+    text = str(await parsed(setting, address_in, tree, left_s=left_s))
     if not text or urlsplit(text).scheme in ("http", "https", "chrome", "file"):
         return text
     return f"{config.get('goto_prefix', 'https://')}{text}"
@@ -255,7 +192,7 @@ async def _content(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -
     if (config["file_type"], config["file_content"]) != ("xlsx", "last_row"):
         raise NotImplementedError(f"{config['file_content']!r} of a file of type {config['file_type']!r}")
     path = await _file_of(setting, config["path"], PurePosixPath(config["path"]).name, left_s)
-    return path if path is MISSING else await asyncio.to_thread(last_row, path)
+    return path if path is MISSING else await parsed(setting, last_row, path, left_s=left_s)
 
 
 @looks("time_diff_range")
@@ -269,41 +206,22 @@ async def _range(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> 
 @looks("background_image_in_slide")
 async def _behind(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
     """The picture behind a slide."""
-
-    def is_it(path: Path, slide: int, relation: Any) -> bool:
-        root = xml_in(path, f"ppt/slides/slide{slide + 1}.xml")
-        blips = (
-            [blip for part in root.iter(f"{_P}bgPr") for blip in part.iter(_BLIP)] if root is not None else []
-        )
-        return "image" in relation.get("Type", "") and relation.get("Id") in [
-            one.get(_EMBED) for one in blips
-        ]
-
-    return await _linked(setting, config, is_it, left_s)
+    return await _linked(setting, config, "behind", left_s)
 
 
 @looks("audio_in_slide")
 async def _sound(setting: Setting, config: Mapping[str, Any], left_s: LeftS) -> Any:
     """The sound that comes with a slide."""
-    return await _linked(setting, config, lambda _, __, one: "audio" in one.get("Type", ""), left_s)
+    return await _linked(setting, config, "audio", left_s)
 
 
-async def _linked(
-    setting: Setting, config: Mapping[str, Any], is_it: Callable[[Path, int, Any], bool], left_s: LeftS
-) -> Any:
+async def _linked(setting: Setting, config: Mapping[str, Any], kind: str, left_s: LeftS) -> Any:
     """The file that a slide links to, in the presentation or beside it in the guest."""
     name = PurePosixPath(config["ppt_file_path"]).name
     path = await _file_of(setting, config["ppt_file_path"], name, left_s)
     if path is MISSING:
         return MISSING
-    slide = int(config["slide_index"])
-    relations = xml_in(path, f"ppt/slides/_rels/slide{slide + 1}.xml.rels")
-    links = list(relations.iter(_RELATION)) if relations is not None else []
-    targets = [one.get("Target", "") for one in links if is_it(path, slide, one)]
-    if not targets:
-        return MISSING
-    if targets[0].startswith("file://"):
-        return await _file_of(setting, targets[0].removeprefix("file://"), config["dest"], left_s)
-    with reading(path, "presentation"):
-        content = member_of(path, str(PurePosixPath("ppt") / targets[0].removeprefix("../")))
+    target, content = await parsed(setting, linked_in, path, int(config["slide_index"]), kind, left_s=left_s)
+    if target.startswith("file://"):
+        return await _file_of(setting, target.removeprefix("file://"), config["dest"], left_s)
     return MISSING if content is None else kept(setting, config["dest"], content)

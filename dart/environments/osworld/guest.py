@@ -1,11 +1,14 @@
 """OSWorld's guest server as its environment sees it: every route that is needed, each with a deadline.
 
 Nothing is ever sent twice by itself. What does not come back, or comes back broken, is a fault with its kind:
-never None, and never an empty answer.
+never None, and never an empty answer. A guest is not trusted: its answers are read up to a limit, are not
+unpacked, and are no text in any encoding but one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,6 +17,7 @@ import httpx2
 
 from dart.environments.faults import CallFailed, MachineDied, MachineHung
 from dart.environments.frames import frame_size
+from dart.environments.osworld.bodies import IDENTITY, BodyRefused, BodyTooLarge, body_of
 
 Command = str | Sequence[str]
 
@@ -28,6 +32,15 @@ IS_FOLDER = "Is a directory"
 
 CANNOT_SERVE = "Unable to serve the wallpaper file"
 """With these words it breaks when the picture that is set is not there."""
+
+FILE_MOST_BYTES = 128 * 2**20
+"""Of a file, or a screenshot."""
+
+ANSWER_MOST_BYTES = 16 * 2**20
+"""Of any other answer: an accessibility tree, the output of a command."""
+
+ANSWER_MOST_PARTS = 2_000_000
+"""Of brackets and commas in JSON: a byte or two on the wire are a hundred in memory."""
 
 SAID_LETTERS = 300
 """How much of an error's text goes into a message."""
@@ -60,6 +73,22 @@ class Executed:
         return self.output.rstrip().rpartition("\n")[2]
 
 
+class AnswerTooLarge(CallFailed):
+    """A guest's answer has more bytes, or more parts, than are read of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a guest answered to one request."""
+
+    status: int
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+
 class Guest:
     """A client of one guest server. One call at a time: the server keeps one screenshot file for all."""
 
@@ -68,7 +97,9 @@ class Guest:
     ) -> None:
         self.name = name
         self.address = address
-        self._client = httpx2.AsyncClient(transport=transport, timeout=None, trust_env=False)
+        self._client = httpx2.AsyncClient(
+            transport=transport, timeout=None, trust_env=False, headers=IDENTITY
+        )
         self._one_at_a_time = asyncio.Lock()
         self._cut: str = ""
 
@@ -93,67 +124,78 @@ class Guest:
 
     async def screenshot(self, *, deadline_s: float) -> bytes:
         """A whole PNG. Raises CorruptFrame when it is none."""
-        response = await self._call("GET", "/screenshot", deadline_s)
-        frame_size(response.content)
-        return response.content
+        answer = await self._call("GET", "/screenshot", deadline_s, most_bytes=FILE_MOST_BYTES)
+        frame_size(answer.content)
+        return answer.content
 
     async def accessibility_tree(self, *, deadline_s: float) -> str:
         """The XML of the accessibility tree; seconds, for a large application."""
-        return str(self._json(await self._call("GET", "/accessibility", deadline_s), "/accessibility")["AT"])
+        answer = await self._call("GET", "/accessibility", deadline_s)
+        with self._json(answer, "/accessibility") as found:
+            return str(found["AT"])
 
     async def terminal(self, *, deadline_s: float) -> str:
         """The text of the active terminal, empty without one."""
-        return str(self._json(await self._call("GET", "/terminal", deadline_s), "/terminal")["output"] or "")
+        answer = await self._call("GET", "/terminal", deadline_s)
+        with self._json(answer, "/terminal") as found:
+            return str(found["output"] or "")
 
     async def screen_size(self, *, deadline_s: float) -> tuple[int, int]:
-        found = self._json(await self._call("POST", "/screen_size", deadline_s), "/screen_size")
-        return int(found["width"]), int(found["height"])
+        answer = await self._call("POST", "/screen_size", deadline_s)
+        with self._json(answer, "/screen_size") as found:
+            return int(found["width"]), int(found["height"])
 
     async def window_size(self, window_class: str, *, deadline_s: float) -> Mapping[str, int] | None:
         """Of the first window of a class; None without one, for which the guest breaks with status 500."""
         body = {"app_class_name": window_class}
-        response = await self._call("POST", "/window_size", deadline_s, data=body, refuses=False)
-        if response.status_code == 500:
+        answer = await self._call("POST", "/window_size", deadline_s, data=body, refuses=False)
+        if answer.status == 500:
             return None
-        return dict(self._json(self._checked(response, "/window_size"), "/window_size"))
+        with self._json(self._checked(answer, "/window_size"), "/window_size") as found:
+            return dict(found)
 
     async def directory(self, path: str, *, deadline_s: float) -> Mapping[str, Any] | None:
         """A folder as a tree of ``type``, ``name`` and ``children``; None when there is no such folder."""
-        response = await self._call("POST", "/list_directory", deadline_s, json={"path": path}, refuses=False)
-        if response.status_code == 400:
+        answer = await self._call("POST", "/list_directory", deadline_s, json={"path": path}, refuses=False)
+        if answer.status == 400:
             return None
-        found = self._json(self._checked(response, f"/list_directory {path}"), "/list_directory")
-        return dict(found["directory_tree"])
+        call = f"/list_directory {path}"
+        with self._json(self._checked(answer, call), call) as found:
+            return dict(found["directory_tree"])
 
     async def wallpaper(self, *, deadline_s: float) -> bytes | None:
         """The picture's bytes; None when none is set, or it is not there."""
-        response = await self._call("POST", "/wallpaper", deadline_s, refuses=False)
-        is_gone = response.status_code == 500 and CANNOT_SERVE in response.text
-        if response.status_code == 404 or is_gone:
+        answer = await self._call("POST", "/wallpaper", deadline_s, refuses=False, most_bytes=FILE_MOST_BYTES)
+        is_gone = answer.status == 500 and CANNOT_SERVE in answer.text
+        if answer.status == 404 or is_gone:
             return None
-        return self._checked(response, "/wallpaper").content
+        return self._checked(answer, "/wallpaper").content
 
-    async def desktop_path(self, *, deadline_s: float) -> str:
-        response = await self._call("POST", "/desktop_path", deadline_s)
-        return str(self._json(response, "/desktop_path")["desktop_path"])
+    async def desktop_path(self, *, deadline_s: float) -> str | None:
+        """The folder of the desktop; None when there is none."""
+        answer = await self._call("POST", "/desktop_path", deadline_s, refuses=False)
+        if answer.status == 404:
+            return None
+        with self._json(self._checked(answer, "/desktop_path"), "/desktop_path") as found:
+            return str(found["desktop_path"])
 
     async def file(self, path: str, *, deadline_s: float) -> bytes | None:
         """A file's bytes; None when the guest says that it is not there, or is a folder."""
-        response = await self._call("POST", "/file", deadline_s, data={"file_path": path}, refuses=False)
-        if response.status_code == 404 or (response.status_code == 500 and IS_FOLDER in response.text):
+        body = {"file_path": path}
+        answer = await self._call(
+            "POST", "/file", deadline_s, data=body, refuses=False, most_bytes=FILE_MOST_BYTES
+        )
+        if answer.status == 404 or (answer.status == 500 and IS_FOLDER in answer.text):
             return None
-        return self._checked(response, f"/file {path}").content
+        return self._checked(answer, f"/file {path}").content
 
     # ---- what is done ----
 
     async def execute(self, command: Command, *, shell: bool = False, deadline_s: float) -> Executed:
         """Run a command in the guest and wait for its end."""
         body = {"command": command if isinstance(command, str) else list(command), "shell": shell}
-        found = self._json(await self._call("POST", "/execute", deadline_s, json=body), "/execute")
-        try:
+        with self._json(await self._call("POST", "/execute", deadline_s, json=body), "/execute") as found:
             return Executed(str(found["output"]), str(found["error"]), int(found["returncode"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CallFailed(self.name, "/execute", f"its answer has no {error}") from error
 
     async def python(self, code: str, *, deadline_s: float) -> Executed:
         """Run a Python program in the guest."""
@@ -171,28 +213,27 @@ class Guest:
 
     async def setup(self, route: str, body: Mapping[str, Any], *, deadline_s: float) -> str:
         """One of the routes ``/setup/<route>``; its answer's text."""
-        response = await self._call("POST", f"/setup/{route}", deadline_s, json=dict(body))
-        return str(response.text)
+        return (await self._call("POST", f"/setup/{route}", deadline_s, json=dict(body))).text
 
     async def chromium(self, method: str, path: str, *, deadline_s: float) -> Any:
         """The JSON or text that the debugging port of the guest's browser answers; None without a browser."""
-        response = await self._beside(self.address.chromium, method, path, deadline_s)
-        if response is None:
+        answer = await self._beside(self.address.chromium, method, path, deadline_s)
+        if answer is None:
             return None
         try:
-            return self._checked(response, path).json()
-        except ValueError:
-            return response.text
+            return self._parsed(self._checked(answer, path), path)
+        except (ValueError, RecursionError):
+            return answer.text
 
     async def player(self, password: str, *, deadline_s: float) -> bytes | None:
         """What the guest's VLC plays, as the XML of its web interface; None when no VLC serves one."""
         path = "/requests/status.xml"
-        response = await self._beside(self.address.vlc, "GET", path, deadline_s, auth=("", password))
-        return response.content if response is not None and response.status_code == 200 else None
+        answer = await self._beside(self.address.vlc, "GET", path, deadline_s, auth=("", password))
+        return answer.content if answer is not None and answer.status == 200 else None
 
     async def _beside(
         self, port: int, method: str, path: str, deadline_s: float, **content: Any
-    ) -> httpx2.Response | None:
+    ) -> Answer | None:
         """What an application's port answers; None when nobody does there while the guest itself answers."""
         url = f"http://{self.address.host}:{port}{path}"
         try:
@@ -211,16 +252,19 @@ class Guest:
         *,
         url: str = "",
         refuses: bool = True,
+        most_bytes: int | None = None,
         **content: Any,
-    ) -> httpx2.Response:
-        """Send once. Raises MachineHung, MachineDied, or CallFailed for any status but 200."""
+    ) -> Answer:
+        """Send once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed for a status but 200."""
+        most_bytes = ANSWER_MOST_BYTES if most_bytes is None else most_bytes
         async with self._one_at_a_time:
             try:
                 async with asyncio.timeout(deadline_s):
                     await self._pretend(path)
-                    response = await self._client.request(
+                    async with self._client.stream(
                         method, url or f"http://{self.address}{path}", **content
-                    )
+                    ) as response:
+                        answer = Answer(response.status_code, await body_of(response, most_bytes))
             except TimeoutError:
                 raise MachineHung(self.name, path, deadline_s) from None
             except httpx2.ConnectError as error:
@@ -228,7 +272,11 @@ class Guest:
             except httpx2.TransportError as error:
                 why = f"the connection broke ({type(error).__name__}: {error})"
                 raise MachineDied(self.name, path, why) from error
-        return self._checked(response, path) if refuses else response
+            except BodyTooLarge as error:
+                raise AnswerTooLarge(self.name, path, str(error)) from error
+            except BodyRefused as error:
+                raise CallFailed(self.name, path, str(error)) from error
+        return self._checked(answer, path) if refuses else answer
 
     async def _pretend(self, path: str) -> None:
         if self._cut == "hung":
@@ -236,14 +284,24 @@ class Guest:
         if self._cut:
             raise MachineDied(self.name, path, "the connection to it was cut on purpose")
 
-    def _checked(self, response: httpx2.Response, call: str) -> httpx2.Response:
-        if response.status_code != 200:
-            text = " ".join(response.text.split())[:SAID_LETTERS]
-            raise CallFailed(self.name, call, f"status {response.status_code}: {text}")
-        return response
+    def _checked(self, answer: Answer, call: str) -> Answer:
+        if answer.status != 200:
+            text = " ".join(answer.text.split())[:SAID_LETTERS]
+            raise CallFailed(self.name, call, f"status {answer.status}: {text}")
+        return answer
 
-    def _json(self, response: httpx2.Response, call: str) -> Any:
+    @contextlib.contextmanager
+    def _json(self, answer: Answer, call: str) -> Iterator[Any]:
+        """The value an answer says. What is not as it should be, in it or in what is taken of it, is a
+        CallFailed."""
         try:
-            return response.json()
-        except ValueError as error:
-            raise CallFailed(self.name, call, f"its answer is no JSON: {response.text[:80]!r}") from error
+            yield self._parsed(answer, call)
+        except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+            why = f"its answer is not as the protocol says ({type(error).__name__}: {error}): "
+            raise CallFailed(self.name, call, f"{why}{answer.content[:80]!r}") from error
+
+    def _parsed(self, answer: Answer, call: str) -> Any:
+        """Raises AnswerTooLarge, ValueError or RecursionError."""
+        if sum(map(answer.content.count, (b"[", b"{", b","))) > ANSWER_MOST_PARTS:
+            raise AnswerTooLarge(self.name, call, f"its answer has more than {ANSWER_MOST_PARTS} parts")
+        return json.loads(answer.content)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from dart.environments.osworld.addresses_of_pages import same_page
 from dart.environments.osworld.judges_of_text import Rules
 from dart.environments.osworld.likeness import text_likeness
-from dart.environments.osworld.reading import library, text_of
+from dart.environments.osworld.reading import library, text_of, tree_of
 
 TREE_SPACES = {
     name: f"https://accessibility.ubuntu.example.org/ns/{space}"
@@ -194,7 +194,7 @@ def check_accessibility_tree(tree: str, rules: Sequence[Rules], *, osname: str =
     """
     if osname != "ubuntu":
         raise NotImplementedError(f"accessibility trees of {osname!r}")
-    root = library("lxml.etree", "lxml").fromstring(tree.encode())
+    root = tree_of(tree)
     spaces = {**TREE_SPACES, **{name: space for name, space in root.nsmap.items() if name}}
     score = 1.0
     for rule in rules:

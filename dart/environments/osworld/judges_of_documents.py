@@ -5,7 +5,6 @@ in a zip file. A paragraph is one of the text itself: what stands in tables, fra
 none.
 """
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from dart.environments.osworld.likeness import text_likeness
-from dart.environments.osworld.reading import Unreadable, library, office_setting, reading, xml_in
+from dart.environments.osworld.reading import Unreadable, library, office_setting, picture_of, reading, xml_in
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -192,11 +191,9 @@ def compare_docx_images(result: Path, expected: Path) -> float:
 
 
 def _pictures(path: Path) -> list[bytes]:
-    from PIL import Image
-
     blobs = [part.target_part.blob for part in document(path).part.rels.values() if "image" in part.reltype]
     with reading(path, "document with sound pictures"):
-        return [Image.open(io.BytesIO(blob)).tobytes() for blob in blobs]
+        return [picture_of(blob).tobytes() for blob in blobs]
 
 
 def compare_contains_image(result: Path, expected: Path) -> float:

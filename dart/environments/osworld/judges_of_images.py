@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageStat
 
 from dart.environments.osworld.likeness import picture_likeness
-from dart.environments.osworld.reading import reading
+from dart.environments.osworld.reading import picture_of, reading
 
 ALIKE_FROM, MIRRORED_FROM, ALIKE_IN_CONTRAST_FROM = 0.9, 0.99, 0.65
 """Structural similarity from which two pictures are the same one."""
@@ -30,9 +30,8 @@ Rules = Mapping[str, Any]
 
 def picture(path: Path) -> Image.Image:
     """Raises Unreadable."""
-    with reading(path, "picture"), Image.open(path) as file:
-        file.load()
-        return file.copy()
+    with reading(path, "picture"):
+        return picture_of(path)
 
 
 # ---- the same picture ----

@@ -11,16 +11,13 @@ import difflib
 import json
 import operator
 import re
-import sqlite3
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 from dart.environments.osworld.likeness import text_likeness
-from dart.environments.osworld.reading import json_of, library, reading, text_of
+from dart.environments.osworld.reading import json_of, library, members_of, reading, rows_of, text_of
 
 Rules = Mapping[str, Any]
 
@@ -274,12 +271,8 @@ def file_contains(result: Path, rules: Rules) -> float:
 
 def run_sqlite3(result: Path, rules: Rules) -> float:
     """The first value a query on a database gives."""
-    with (
-        reading(result, "SQLite database that has what is asked of it"),
-        closing(sqlite3.connect(f"file:{result}?mode=ro", uri=True)) as connection,
-    ):
-        row = connection.execute(rules["sql"]).fetchone()
-    return min(1.0, float(row[0] or 0)) if row else 0.0
+    rows = rows_of(result, rules["sql"])
+    return min(1.0, float(rows[0][0] or 0)) if rows else 0.0
 
 
 def is_utc_0(result: str) -> float:
@@ -389,15 +382,10 @@ def check_html_background_image(result: Path, rules: Rules) -> float:
 
 def compare_zip_files(result: Path, expected: Path) -> float:
     """The same members with the same content; PDF files are compared by their text."""
-    found, wanted = _members(result), _members(expected)
+    found, wanted = members_of(result), members_of(expected)
     if found.keys() != wanted.keys():
         return 0.0
     return float(all(_same_member(name, found[name], wanted[name]) for name in found))
-
-
-def _members(path: Path) -> dict[str, bytes]:
-    with reading(path, "zip file"), zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def _same_member(name: str, found: bytes, wanted: bytes) -> bool:

@@ -1,20 +1,25 @@
 """The evaluation of an OSWorld task: every check, and what they are worth together.
 
-The functions that judge are looked up by name and imported when a task first needs them. They work in a
-thread, so that the environment goes on answering, and not beyond the deadline of the evaluation.
+The functions that judge read files of a guest, which are not trusted. Each is called in a process of its own,
+with a limit on its memory, and not beyond the deadline of the evaluation.
+
+What the policy did not make, or made so that it cannot be read, is worth 0, as in OSWorld's own evaluation: a
+policy whose failures leave no file would look better than it is without them. The machine has to be seen to
+work then: what a broken one does not have says nothing of the policy.
 """
 
-import asyncio
-import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
+from dart.environments.limited_child import ChildFailed, in_child
 from dart.environments.osworld import evidence_of_applications  # noqa: F401 - its looks make themselves known
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
+from dart.environments.osworld.guest import AnswerTooLarge
+from dart.environments.osworld.probes import look
 from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import STEPS, Setting
 from dart.environments.osworld.task_files import INFEASIBLE, Check, OSWorldTask
@@ -78,14 +83,12 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-JUDGES = {name: f"{_PACKAGE}.{module}" for module, names in _NAMES.items() for name in names}
+JUDGES: dict[str, str] = {name: f"{_PACKAGE}.{module}" for module, names in _NAMES.items() for name in names}
 """Function to the module that has it."""
 
 
-async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS, *, missing_is_zero: bool) -> float:
+async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS) -> float:
     """The score in [0, 1].
-
-    missing_is_zero   a result that is not there, or is not what it should be, is worth 0; else it is a fault
 
     Raises EvaluatorFailed, TaskUnsupported or a fault of the machine. With ``conj`` ``or`` the best check
     counts; else one that fails wholly makes it 0, and the mean of the others counts.
@@ -93,7 +96,7 @@ async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS, *, missing_i
     scores = []
     for check in task.checks:
         if check.function != INFEASIBLE:  # what the policy declared decides that, not the machine
-            scores.append(await _checked(check, setting, left_s, missing_is_zero=missing_is_zero))
+            scores.append(await _checked(check, setting, left_s))
     if not scores:
         return 0.0
     if task.is_any_enough:
@@ -101,55 +104,66 @@ async def judge(task: OSWorldTask, setting: Setting, left_s: LeftS, *, missing_i
     return 0.0 if min(scores) == 0.0 else math.fsum(scores) / len(scores)
 
 
-async def _checked(check: Check, setting: Setting, left_s: LeftS, *, missing_is_zero: bool) -> float:
-    function = judge_of(check.function, setting.task_id)
-    expected: Any = None
+async def _checked(check: Check, setting: Setting, left_s: LeftS) -> float:
+    if check.function not in JUDGES:
+        why = f"its evaluation needs {check.function!r}, which is not known here"
+        raise TaskUnsupported(setting.task_id, why)
+    result = await _result(check, setting, left_s)
+    expected = await _expected(check, setting, left_s)
+    if not _is_missing(result):
+        arguments = (result,) if check.expected is None else (result, expected)
+        try:
+            return await _score(check, arguments, setting, left_s)
+        except Unreadable as error:
+            if _is_expected(error.path, expected):
+                raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
+    (await look(setting.guest, deadline_s=left_s())).refuse_dead()
+    return 0.0
+
+
+async def _result(check: Check, setting: Setting, left_s: LeftS) -> Any:
+    """What the policy left; it is missing also when it cannot be read, or is larger than what is read."""
+    if check.result is None:
+        return None
     try:
-        result = await look_at(setting, check.result, left_s) if check.result is not None else None
-        expected = await look_at(setting, check.expected, left_s) if check.expected is not None else None
-        if _is_missing(expected):
-            raise EvaluatorFailed(setting.task_id, "what to compare with is not in the guest")
-        if not _is_missing(result):
-            arguments = (result,) if check.expected is None else (result, expected)
-            return await _score(check, function, arguments, setting, left_s)
-        why = f"the result {_place(check)} is not in the guest"
+        return await look_at(setting, check.result, left_s)
+    except (AnswerTooLarge, Unreadable):
+        return MISSING
+
+
+async def _expected(check: Check, setting: Setting, left_s: LeftS) -> Any:
+    """What the result is held against. Raises EvaluatorFailed without it."""
+    if check.expected is None:
+        return None
+    try:
+        expected = await look_at(setting, check.expected, left_s)
     except Unreadable as error:
-        if _is_expected(error.path, expected):
-            raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
-        why = f"{check.function} cannot read the result: {error}"
-    if missing_is_zero:
-        return 0.0
-    raise EvaluatorFailed(setting.task_id, why)
+        raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
+    if _is_missing(expected):
+        raise EvaluatorFailed(setting.task_id, "what to compare with is not in the guest")
+    return expected
 
 
-def _place(check: Check) -> str:
-    """Where a result was looked for."""
-    result = check.result or {}
-    return str(result.get("path") or result.get("ppt_file_path") or f"of {result.get('type')!r}")
-
-
-async def _score(
-    check: Check, function: Callable[..., float], arguments: Sequence[Any], setting: Setting, left_s: LeftS
-) -> float:
+async def _score(check: Check, arguments: Sequence[Any], setting: Setting, left_s: LeftS) -> float:
     """What a function says of what was found; Unreadable is passed on.
 
-    This is the boundary of evaluations: whatever else functions, and the libraries they read files of a
-    policy with, raise, the evaluator failed.
+    Whatever else functions, and the libraries they read files of a policy with, raise: the evaluator failed.
     """
-    deadline_s = left_s()
     try:
-        async with asyncio.timeout(deadline_s):
-            return float(await asyncio.to_thread(function, *arguments, **check.options))
-    except Unreadable:
-        raise
+        score = await in_child(
+            f"{JUDGES[check.function]}:{check.function}",
+            arguments,
+            check.options,
+            deadline_s=left_s(),
+            passes_on=(Unreadable, NotImplementedError),
+        )
+        return float(score)
     except NotImplementedError as error:
         raise TaskUnsupported(setting.task_id, f"{check.function}: {error}") from error
-    except TimeoutError as error:
-        why = f"{check.function} did not end within {deadline_s:.1f} s"
-        raise EvaluatorFailed(setting.task_id, why) from error
-    except Exception as error:
-        why = f"{check.function} failed: {type(error).__name__}: {error}"
-        raise EvaluatorFailed(setting.task_id, why) from error
+    except Unreadable:
+        raise
+    except (ChildFailed, TypeError, ValueError) as error:
+        raise EvaluatorFailed(setting.task_id, f"{check.function} {error}") from error
 
 
 def _is_missing(value: Any) -> bool:
@@ -160,14 +174,6 @@ def _is_expected(path: Path, expected: Any) -> bool:
     """Whether a file is one of those to compare with, or was made of one of them and lies beside it."""
     files = [one for one in (expected if isinstance(expected, list) else [expected]) if isinstance(one, Path)]
     return any(path.parent == one.parent and path.name.startswith(one.stem) for one in files)
-
-
-def judge_of(name: str, task_id: str) -> Callable[..., float]:
-    """The function of this name; raises TaskUnsupported when there is none here."""
-    if name not in JUDGES:
-        raise TaskUnsupported(task_id, f"its evaluation needs {name!r}, which is not known here")
-    found: Callable[..., float] = getattr(importlib.import_module(JUDGES[name]), name)
-    return found
 
 
 def not_known(task: OSWorldTask) -> list[str]:

@@ -271,10 +271,22 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
     while True:
         found = await setting.guest.chromium("GET", "/json/list", deadline_s=left_s())
         if found is not None:
-            return [tab for tab in found if tab.get("type", "page") == "page"]
+            return pages_of(found)
         if left_s() <= UNTIL_EVERY_S:
             raise NotReady(setting.guest.name, "nobody serves its browser's debugging port", deadline_s)
         await asyncio.sleep(UNTIL_EVERY_S)
+
+
+def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
+    """The pages among what a browser's debugging port serves: those that say where they are."""
+    return [
+        tab
+        for tab in (tabs if isinstance(tabs, list) else ())
+        if isinstance(tab, Mapping)
+        and tab.get("type", "page") == "page"
+        and isinstance(tab.get("url"), str)
+        and isinstance(tab.get("id"), str)
+    ]
 
 
 @_step("update_browse_history")

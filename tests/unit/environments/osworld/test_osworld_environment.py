@@ -1,9 +1,9 @@
 """The OSWorld adapter against a guest server that speaks the protocol, and misbehaves in its ways."""
 
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx2
@@ -11,6 +11,7 @@ import pytest
 
 from dart.config_sections import Faults, OSWorld
 from dart.environments.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.deadlines import LeftS
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -34,9 +35,10 @@ from dart.environments.osworld import judging
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Address, Guest
 from dart.environments.osworld.machines import Lent
+from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.task_files import Step
 from dart.environments.scoring import reward_of
-from dart.types import FaultKind, Outcome
+from dart.types import Outcome
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 RENAME = {
@@ -92,7 +94,7 @@ IMPOSSIBLE = {
     "evaluator": {"func": "infeasible"},
 }
 TASKS = {"os/rename": RENAME, "os/report": REPORT, "os/impossible": IMPOSSIBLE, "chrome/pages": PAGES}
-DEADLINE_S = 5.0
+DEADLINE_S = 30.0
 
 
 class FakeProvider:
@@ -266,30 +268,65 @@ async def test_the_accessibility_tree_is_had_on_demand_only(
 # ---- evaluation ----
 
 
-async def test_a_result_that_is_not_there_is_no_reward_but_a_fault_of_the_evaluator(
+async def test_a_result_that_is_not_there_is_worth_nothing_and_no_fault(
     environment: OSWorldEnvironment,
 ) -> None:
     await reset(environment, "os/report")
-    with pytest.raises(
-        EvaluatorFailed, match=r"the result /home/user/report.txt is not in the guest"
-    ) as failed:
-        await environment.evaluate(deadline_s=DEADLINE_S)
-    assert failed.value.kind is FaultKind.EVALUATOR
-
-
-async def test_a_result_that_is_not_there_can_be_told_to_be_worth_nothing(
-    make: Callable[..., OSWorldEnvironment],
-) -> None:
-    environment = make(missing_result="zero")
-    await reset(environment, "os/report")
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("breaks", "fault"),
+    [
+        (lambda desktop: desktop.faults.add("http_500"), CallFailed),
+        (lambda desktop: desktop.faults.add("no_answer"), MachineHung),
+        (lambda desktop: setattr(desktop, "manager", None), WindowManagerDied),
+        (lambda desktop: desktop.add_window("x", state="T"), ApplicationDied),
+    ],
+)
+async def test_a_result_that_a_broken_machine_does_not_have_is_its_fault(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    breaks: Callable[[FakeDesktop], None],
+    fault: type[EnvironmentFault],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It breaks after it was asked for the file, so that only the look afterwards finds it."""
+    await reset(environment, "os/report")
+    read = judging.look_at
+
+    async def breaking(setting: Setting, config: Any, left_s: LeftS) -> Any:
+        found = await read(setting, config, left_s)
+        if config["path"] == "/home/user/expected.txt":
+            breaks(provider.desktop)
+        return found
+
+    monkeypatch.setattr(judging, "look_at", breaking)
+    with pytest.raises(fault):
+        await environment.evaluate(deadline_s=1.0)
+
+
+@pytest.mark.parametrize("success", [0.1, 0.3])
+async def test_a_policy_whose_failures_leave_no_file_looks_no_better_than_it_is(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, success: float
+) -> None:
+    environment = make(renew="keep")
+    draw, scores, judged = Random(1), [], 12
+    await reset(environment, "os/report")
+    results = [draw.random() < success for _ in range(judged)]
+    for succeeds in results:
+        (provider.desktop.home / "report.txt").unlink(missing_ok=True)
+        if succeeds:
+            (provider.desktop.home / "report.txt").write_text("done")
+        scores.append(await environment.evaluate(deadline_s=DEADLINE_S))
+    assert scores == [float(one) for one in results]
     await environment.close()
 
 
 async def test_a_file_that_should_be_there_to_compare_with_is_a_fault_all_the_same(
     make: Callable[..., OSWorldEnvironment], provider: FakeProvider
 ) -> None:
-    environment = make(missing_result="zero")
+    environment = make()
     await reset(environment, "os/report")
     (provider.desktop.home / "report.txt").write_text("DONE")
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
@@ -354,7 +391,7 @@ async def test_only_who_declares_an_infeasible_task_infeasible_is_paid(
 async def test_what_can_be_no_result_is_none_instead_of_a_fault_of_the_machine(
     make: Callable[..., OSWorldEnvironment], provider: FakeProvider
 ) -> None:
-    environment = make(missing_result="zero")
+    environment = make()
     await reset(environment, "os/report")
     (provider.desktop.home / "report.txt").mkdir()
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
@@ -362,20 +399,20 @@ async def test_what_can_be_no_result_is_none_instead_of_a_fault_of_the_machine(
 
 
 @pytest.mark.parametrize(
-    ("evidence", "fault"),
+    "evidence",
     [
-        ({"type": "vm_command_line", "command": ["printf", "\\377"]}, "the result of 'vm_command_line'"),
-        ({"type": "list_directory", "path": "/home/user/nowhere"}, "the result /home/user/nowhere"),
-        ({"type": "vm_wallpaper", "dest": "w.png"}, "the result of 'vm_wallpaper'"),
-        ({"type": "vlc_playing_info", "dest": "status.xml"}, "the result of 'vlc_playing_info'"),
-        ({"type": "default_search_engine"}, "the result of 'default_search_engine'"),
+        {"type": "vm_command_line", "command": ["printf", "\\377"]},
+        {"type": "list_directory", "path": "/home/user/nowhere"},
+        {"type": "vm_wallpaper", "dest": "w.png"},
+        {"type": "vlc_playing_info", "dest": "status.xml"},
+        {"type": "default_search_engine"},
+        {"type": "shortcuts_on_desktop"},
     ],
 )
 async def test_what_a_policy_left_away_is_a_missing_result_whatever_status_the_guest_has_for_it(
     environment: OSWorldEnvironment,
     provider: FakeProvider,
     evidence: dict[str, str],
-    fault: str,
     tmp_path: Path,
 ) -> None:
     evaluator = {
@@ -385,8 +422,16 @@ async def test_what_a_policy_left_away_is_a_missing_result_whatever_status_the_g
     }
     (tmp_path / "examples" / "os" / "report.json").write_text(json.dumps(REPORT | {"evaluator": evaluator}))
     await reset(environment, "os/report")
-    with pytest.raises(EvaluatorFailed, match=fault):
-        await environment.evaluate(deadline_s=DEADLINE_S)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
+async def test_a_result_that_is_too_large_to_be_read_is_worth_nothing(
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reset(environment, "os/report")
+    monkeypatch.setattr("dart.environments.osworld.guest.FILE_MOST_BYTES", 1000)
+    (provider.desktop.home / "report.txt").write_text("done" * 1000)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
 
 
 async def test_a_window_that_is_not_there_is_seen_to_be_none(
@@ -400,11 +445,10 @@ async def test_a_window_that_is_not_there_is_seen_to_be_none(
 
 
 async def test_a_judge_that_does_not_come_to_an_end_ends_with_the_evaluation(
-    environment: OSWorldEnvironment, tmp_path: Path, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "dart.environments.osworld.judges_of_text.compare_text_file", lambda *_, **__: time.sleep(0.5)
-    )
+    strange = "tests.unit.environments.osworld.strange_judges"
+    monkeypatch.setitem(judging.JUDGES, "compare_text_file", strange)
     await reset(environment, "os/report")
     (provider.desktop.home / "report.txt").write_text("done")
     with pytest.raises(EvaluatorFailed, match=r"compare_text_file did not end within 0\.\d s"):

@@ -13,9 +13,11 @@ import httpx2
 import pytest
 
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
+from dart.environments.osworld.contents import chrome_value
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
 from dart.environments.osworld.guest import Address, Guest
-from dart.environments.osworld.judging import judge
+from dart.environments.osworld.judging import JUDGES, judge
+from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import Setting, take_steps, with_visits
 from dart.environments.osworld.task_files import Step, parse_task
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
@@ -51,7 +53,7 @@ def put(desktop: FakeDesktop, path: str, content: Any) -> None:
 
 
 async def seen(setting: Setting, type_: str, **config: Any) -> Any:
-    return await look_at(setting, {"type": type_, **config}, lambda: 5.0)
+    return await look_at(setting, {"type": type_, **config}, lambda: 60.0)
 
 
 PREFERENCES = {
@@ -84,17 +86,24 @@ PREFERENCES = {
         ("find_installed_extension_name", ["X"], []),
     ],
 )
-async def test_preferences_of_chrome_are_read_with_its_own_defaults(
-    setting: Setting, desktop: FakeDesktop, type_: str, value: Any, default: Any
+def test_preferences_of_chrome_are_read_with_its_own_defaults(
+    type_: str, value: Any, default: Any, tmp_path: Path
 ) -> None:
-    assert await seen(setting, type_) is MISSING
+    path = tmp_path / "Preferences"
+    for content, wanted in ((PREFERENCES, value), ({}, default)):
+        path.write_text(json.dumps(content))
+        assert chrome_value(path, type_) == wanted
+
+
+async def test_preferences_of_a_guest_are_read_and_damaged_ones_are_none(
+    setting: Setting, desktop: FakeDesktop
+) -> None:
+    assert await seen(setting, "profile_name") is MISSING
     put(desktop, f"{CHROME}/Default/Preferences", PREFERENCES)
-    assert await seen(setting, type_) == value
-    put(desktop, f"{CHROME}/Default/Preferences", {})
-    assert await seen(setting, type_) == default
+    assert await seen(setting, "profile_name") == "Thomas"
     put(desktop, f"{CHROME}/Default/Preferences", "{half")
-    with pytest.raises(EvaluatorFailed, match="Preferences makes no sense"):
-        await seen(setting, type_)
+    with pytest.raises(Unreadable, match="Preferences is no JSON file"):
+        await seen(setting, "profile_name")
 
 
 async def test_the_state_and_the_bookmarks_of_chrome_are_read(setting: Setting, desktop: FakeDesktop) -> None:
@@ -136,7 +145,7 @@ async def test_a_history_is_made_and_read_again(
         assert connection.execute("SELECT count(*), max(url) FROM visits").fetchone() == (2, 2)
 
 
-async def test_cookies_are_read_and_a_damaged_database_is_the_evaluators_failure(
+async def test_cookies_are_read_and_a_damaged_database_is_none(
     setting: Setting, desktop: FakeDesktop, tmp_path: Path
 ) -> None:
     assert await seen(setting, "cookie_data", dest="c") is MISSING
@@ -145,13 +154,14 @@ async def test_cookies_are_read_and_a_damaged_database_is_the_evaluators_failure
             "CREATE TABLE cookies (a, host_key); INSERT INTO cookies VALUES (1, '.a.com')"
         )
     put(desktop, f"{CHROME}/Default/Cookies", (tmp_path / "c").read_bytes())
-    assert await seen(setting, "cookie_data", dest="c") == [(1, ".a.com")]
+    assert await seen(setting, "cookie_data", dest="c") == [[1, ".a.com"]]
     put(desktop, f"{CHROME}/Default/Cookies", "no database" * 99)
-    with pytest.raises(EvaluatorFailed, match="Chrome's Cookies cannot be read"):
+    with pytest.raises(Unreadable, match="c is no SQLite database"):
         await seen(setting, "cookie_data", dest="c")
 
 
 async def test_shortcuts_on_the_desktop_are_read(setting: Setting, desktop: FakeDesktop) -> None:
+    assert await seen(setting, "shortcuts_on_desktop") is MISSING
     put(desktop, "Desktop/maps.desktop", "[Desktop Entry]\nName=Maps\n")
     put(desktop, "Desktop/notes.txt", "x")
     assert await seen(setting, "shortcuts_on_desktop") == {"maps.desktop": "[Desktop Entry]\nName=Maps\n"}
@@ -171,6 +181,16 @@ async def test_the_address_bar_is_read_from_the_accessibility_tree(
     assert await seen(setting, "active_tab_info") == {"url": address}
     parts = await seen(setting, "active_tab_url_parse", parse_keys=["q", "none"], replace={"q": "animal"})
     assert parts == {"animal": "cat" if "cat" in text else "", "none": ""}
+
+
+async def test_an_address_that_makes_no_sense_ends_no_environment(
+    setting: Setting, desktop: FakeDesktop
+) -> None:
+    pytest.importorskip("lxml", reason="needs lxml (make desktop)")
+    bar = '<entry name="Address and search bar">http://[</entry>'
+    desktop.tree = f'<desktop-frame><application name="Google Chrome">{bar}</application></desktop-frame>'
+    with pytest.raises(EvaluatorFailed, match="makes no sense"):
+        await seen(setting, "active_url_from_accessTree")
 
 
 async def test_files_of_applications_are_fetched(setting: Setting, desktop: FakeDesktop) -> None:
@@ -299,32 +319,26 @@ async def test_what_is_not_known_is_said_before_anything_is_asked(
     assert "vm_file" in LOOKS
 
 
+STRANGE = "tests.unit.environments.osworld.strange_judges"
+
+
 @pytest.mark.parametrize(
-    ("files", "zero", "fault"),
+    ("files", "fault"),
     [
-        (
-            {"found.json": "{half", "wanted.json": "{}"},
-            0.0,
-            "cannot read the result: found.json is no JSON file",
-        ),
-        ({"found.json": "{}", "wanted.json": "{half"}, None, "to compare with, wanted.json is no JSON file"),
-        ({"wanted.json": "{}"}, 0.0, "the result /home/user/found.json is not in the guest"),
+        ({"found.json": "{half", "wanted.json": "{}"}, None),
+        ({"wanted.json": "{}"}, None),
+        ({"found.json": "{}", "wanted.json": "{half"}, "to compare with, wanted.json is no JSON file"),
+        ({"found.json": "{}"}, "what to compare with is not in the guest"),
     ],
 )
 async def test_a_damaged_result_is_one_that_is_not_there_and_a_damaged_standard_is_nobodys_failure(
     setting: Setting,
     desktop: FakeDesktop,
     files: dict[str, str],
-    zero: float | None,
-    fault: str,
+    fault: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from dart.environments.osworld import judges_of_text
-
-    def in_order(result: Path, expected: Path) -> float:
-        return judges_of_text.is_included_all_json_objects(expected, result)
-
-    monkeypatch.setattr(judges_of_text, "diff_text_file", in_order)
+    monkeypatch.setitem(JUDGES, "diff_text_file", STRANGE)
     for name, text in files.items():
         put(desktop, name, text)
     sides = {
@@ -334,24 +348,37 @@ async def test_a_damaged_result_is_one_that_is_not_there_and_a_damaged_standard_
     task = parse_task(
         "osworld/x/y", {"instruction": "Do it.", "evaluator": {"func": "diff_text_file", **sides}}
     )
-    with pytest.raises(EvaluatorFailed, match=fault):
-        await judge(task, setting, lambda: 5.0, missing_is_zero=False)
-    if zero is None:
-        with pytest.raises(EvaluatorFailed, match=fault):
-            await judge(task, setting, lambda: 5.0, missing_is_zero=True)
+    if fault is None:
+        assert await judge(task, setting, lambda: 60.0) == 0.0
     else:
-        assert await judge(task, setting, lambda: 5.0, missing_is_zero=True) == zero
+        with pytest.raises(EvaluatorFailed, match=fault):
+            await judge(task, setting, lambda: 60.0)
+
+
+async def test_what_to_compare_with_that_cannot_be_read_is_no_failure_of_the_policy(
+    setting: Setting, desktop: FakeDesktop
+) -> None:
+    put(desktop, f"{CHROME}/Default/Preferences", "{half")
+    rule, name = {"type": "rule", "rules": {"expected": 1}}, {"type": "profile_name"}
+    for sides, fault in (
+        ({"result": name, "expected": rule}, False),
+        ({"result": rule, "expected": name}, True),
+    ):
+        evaluator = {"func": "exact_match", **sides}
+        task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
+        if fault:
+            with pytest.raises(EvaluatorFailed, match="to compare with, Preferences is no JSON file"):
+                await judge(task, setting, lambda: 60.0)
+        else:
+            assert await judge(task, setting, lambda: 60.0) == 0.0
 
 
 async def test_whatever_a_library_raises_the_actor_hears_of_the_evaluator(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def strange(*_: Any) -> float:
-        raise sqlite3.DatabaseError("deep inside")
-
-    monkeypatch.setattr("dart.environments.osworld.judges_of_text.exact_match", strange)
+    monkeypatch.setitem(JUDGES, "exact_match", STRANGE)
     rule = {"type": "rule", "rules": {"expected": 1}}
     evaluator = {"func": "exact_match", "result": rule, "expected": rule}
     task = parse_task("osworld/x/y", {"instruction": "Do it.", "evaluator": evaluator})
     with pytest.raises(EvaluatorFailed, match="exact_match failed: DatabaseError: deep inside"):
-        await judge(task, setting, lambda: 5.0, missing_is_zero=True)
+        await judge(task, setting, lambda: 60.0)

@@ -170,7 +170,7 @@ def test_a_database_is_asked_and_not_written_to(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
     assert texts.run_sqlite3(path, {"sql": "SELECT count(*) > 1 FROM t"}) == 1.0
-    with pytest.raises(Unreadable, match="readonly"):
+    with pytest.raises(Unreadable, match="not authorized"):
         texts.run_sqlite3(path, {"sql": "DELETE FROM t"})
     path.write_text("no database at all, whatever its name is" * 9)
     with pytest.raises(Unreadable, match="db is no SQLite database"):

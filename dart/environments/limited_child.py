@@ -1,0 +1,197 @@
+"""A function called in a process of its own, with limits on its memory and its time.
+
+For whatever reads what is not trusted: files of a guest may be small and become huge, or take for ever. The
+child is killed at the deadline, and by the kernel when this process ends. It gets no environment variables
+but those it needs, writes no files, and answers with plain values: nothing of it is executed here.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from actors.process import die_with_parent, exit_reason_of
+
+MOST_MEMORY_BYTES = 4 * 2**30
+"""Of addresses: two screenshots of 4K that are compared in floating point take three quarters of it."""
+
+MOST_ANSWER_BYTES = 160 * 2**20
+READ_BYTES = 2**16
+GONE_WITHIN_S = 5.0
+"""SIGKILL takes effect within this or the computer is broken."""
+
+PATH_TYPE = 1
+"""Of a path among msgpack's extension types."""
+
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",  # each thread would take some of the addresses
+}
+
+
+class ChildFailed(Exception):
+    """No value came of a call; says what became of it, to follow the name of the function."""
+
+
+async def in_child(
+    function: str,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    *,
+    deadline_s: float,
+    memory_bytes: int = MOST_MEMORY_BYTES,
+    passes_on: Sequence[type[Exception]] = (),
+) -> Any:
+    """What ``package.module:function`` returns. Tuples come back as lists.
+
+    arguments, options   plain values and paths, as the value that comes back
+    passes_on            exceptions that are raised here as they were there, from their ``args``
+
+    Raises ChildFailed when it did not end in time, needed more memory, crashed or raised anything else.
+    """
+    try:
+        request = _packed({"function": function, "arguments": list(arguments), "options": dict(options)})
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ChildFailed(f"cannot be asked in a process of its own: {error}") from error
+    process = await _started(memory_bytes)
+    try:
+        async with asyncio.timeout(deadline_s):
+            answer = await _exchanged(process, request)
+    except TimeoutError:
+        raise ChildFailed(f"did not end within {deadline_s:.1f} s and was killed") from None
+    finally:
+        await _end(process)
+    return _value_of(answer, passes_on)
+
+
+async def _started(memory_bytes: int) -> asyncio.subprocess.Process:
+    path = os.pathsep.join(filter(None, sys.path))
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-B", "-P", "-m", __name__, str(os.getpid()), str(memory_bytes)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**ENVIRONMENT, "PATH": os.defpath, "PYTHONPATH": path},
+    )
+
+
+async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(ConnectionError):  # it ended early: its exit code says why
+        process.stdin.write(request)
+        await process.stdin.drain()
+        process.stdin.close()
+    answer = bytearray()
+    while part := await process.stdout.read(READ_BYTES):
+        answer += part
+        if len(answer) > MOST_ANSWER_BYTES:
+            raise ChildFailed(f"gives more than {MOST_ANSWER_BYTES} bytes")
+    await process.wait()
+    if process.returncode:
+        raise ChildFailed(f"crashed its process ({exit_reason_of(process.returncode)})")
+    return bytes(answer)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill it if it has not ended; its pipe is read to the end, for only then does asyncio close it."""
+    assert process.stdout is not None
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GONE_WITHIN_S):
+            while await process.stdout.read(READ_BYTES):
+                pass
+            await process.wait()
+
+
+def _value_of(answer: bytes, passes_on: Sequence[type[Exception]]) -> Any:
+    try:
+        found = _unpacked(answer)
+        if "value" in found:
+            return found["value"]
+        raised, arguments, text = found["raised"], found["arguments"], str(found["text"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ChildFailed(f"gives no answer that can be read: {error}") from error
+    for kind in passes_on:
+        if raised == _name_of(kind):
+            raise kind(*arguments)
+    raise ChildFailed(f"failed: {text}")
+
+
+# ---- values between the processes ----
+
+
+def _packed(value: Any) -> bytes:
+    return bytes(msgpack.packb(value, default=_extended, unicode_errors="surrogatepass"))
+
+
+def _extended(value: Any) -> msgpack.ExtType:
+    if isinstance(value, Path):
+        return msgpack.ExtType(PATH_TYPE, os.fsencode(value))
+    raise TypeError(f"{type(value).__name__} is no plain value")
+
+
+def _unpacked(packed: bytes) -> Any:
+    return msgpack.unpackb(packed, ext_hook=_restored, unicode_errors="surrogatepass", strict_map_key=False)
+
+
+def _restored(kind: int, data: bytes) -> Path:
+    if kind != PATH_TYPE:
+        raise ValueError(f"a value of the unknown type {kind}")
+    return Path(os.fsdecode(data))
+
+
+def _name_of(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+# ---- inside of the child ----
+
+
+def main(parent_pid: int, memory_bytes: int) -> None:
+    """Answer the one call that comes on stdin."""
+    die_with_parent(parent_pid)
+    limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
+    for limit, most in limits.items():
+        resource.setrlimit(limit, (most, most))
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what a library prints is no answer
+    answer = _answered(sys.stdin.buffer.read(), memory_bytes)
+    with os.fdopen(answers, "wb") as stream:
+        stream.write(answer)
+
+
+def _answered(request: bytes, memory_bytes: int) -> bytes:
+    """This is the boundary of what is called: whatever it raises is told."""
+    try:
+        call = _unpacked(request)
+        module, _, name = call["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        return _packed({"value": function(*call["arguments"], **call["options"])})
+    except MemoryError:
+        return _told(MemoryError(f"more than the {memory_bytes // 2**20} MiB it may have"))
+    except Exception as error:
+        return _told(error)
+
+
+def _told(error: Exception) -> bytes:
+    text = f"{type(error).__name__}: {error}"
+    told = {"raised": _name_of(type(error)), "arguments": list(error.args), "text": text}
+    try:
+        return _packed(told)
+    except (TypeError, ValueError, OverflowError):
+        return _packed(told | {"arguments": []})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
