@@ -87,7 +87,7 @@ def make_layout(name: str, folder: Path) -> None:
     make_tiny_qwen(folder)
     if name == "tiny":
         return
-    described = AutoConfig.from_pretrained(folder).to_dict()
+    described = AutoConfig.from_pretrained(folder, trust_remote_code=False).to_dict()
     text = dict(zip(SHAPE, LAYOUTS[name], strict=True))
     half = text["hidden_size"] // text["num_attention_heads"] // 2
     turned = half * 3 // 8

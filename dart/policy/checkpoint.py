@@ -31,7 +31,9 @@ def load_parts(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, GuiPoli
     """The model in evaluation mode and its processor. Raises `CheckpointError`."""
     path = Path(folder)
     with named_errors(path):
-        model = AutoModelForImageTextToText.from_pretrained(path, local_files_only=True)
+        model = AutoModelForImageTextToText.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
     return model.eval(), _load_processor(path)
 
 
@@ -42,7 +44,9 @@ def load_codec(folder: str | Path) -> PromptCodec:
 
 def _load_processor(path: Path) -> GuiPolicyProcessor:
     with named_errors(path):
-        processor: GuiPolicyProcessor = AutoProcessor.from_pretrained(path, local_files_only=True)
+        processor: GuiPolicyProcessor = AutoProcessor.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     return processor
 
 
@@ -56,6 +60,11 @@ def named_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise CheckpointError(
+                f"the checkpoint in {path} needs code that lies in its folder (auto_map), and such code is "
+                "never run; use one that transformers loads with its own classes"
+            ) from error
         raise CheckpointError(
             f"the checkpoint in {path} is damaged: {error}; use another or rebuild it"
         ) from error

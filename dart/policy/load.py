@@ -102,7 +102,11 @@ def _module(folder: Path, holding: Holding) -> nn.Module:
     """The model alone, on its device. Only what is trained has float32 weights under bfloat16."""
     is_light = holding.precision == "bfloat16" and (not holding.is_trained or holding.lora_rank > 0)
     module = AutoModelForImageTextToText.from_pretrained(
-        folder, local_files_only=True, dtype=torch.bfloat16 if is_light else torch.float32
+        folder,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=torch.bfloat16 if is_light else torch.float32,
     )
     module.to(device_of(holding.device))
     if not holding.is_trained:

@@ -27,7 +27,7 @@ def load_config(folder: Path) -> Any:
     """The configuration of a checkpoint that can be a policy. Raises UnsupportedCheckpoint, OSError."""
     named = json_of(folder / "config.json").get("model_type")
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except ValueError as error:
         raise _not_loaded(folder, named) from error
     if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
@@ -51,7 +51,7 @@ def _not_loaded(folder: Path, named: object) -> UnsupportedCheckpoint:
 def load_processor(folder: Path, config: Any) -> Any:
     """The processor, for texts and pictures. Raises UnsupportedCheckpoint, which says what is missing."""
     kind = _processor_class(folder, config)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise UnsupportedCheckpoint(f"{folder} has no tokenizer that the tokenizers library can run")
     if tokenizer.eos_token is None:
@@ -119,7 +119,9 @@ def _processor_class(folder: Path, config: Any) -> Any:
 def _image_processor(folder: Path) -> Any:
     """By Pillow: what prepares a screenshot has to be the same wherever the policy runs."""
     try:
-        return AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+        return AutoImageProcessor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, backend="pil"
+        )
     except CANNOT as error:
         raise UnsupportedCheckpoint(f"{folder} has no image processor that can be used: {error}") from error
 

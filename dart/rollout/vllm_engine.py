@@ -331,6 +331,7 @@ def engine_args(folder: Path, rollout: Rollout, reading: Reading, seed: int) -> 
         os.environ["TORCH_COMPILE_DISABLE"] = "1"  # single functions are compiled otherwise, on first use
     return AsyncEngineArgs(
         model=str(folder),
+        trust_remote_code=False,
         dtype=settings.dtype,
         seed=seed,
         max_model_len=settings.max_tokens,
