@@ -31,7 +31,7 @@ from dart.control.found import look_back
 from dart.control.plant import Plant
 from dart.control.terminal import leave_terminal
 from dart.curation.settings import plan_of
-from dart.errors import DiskError, TemporaryError
+from dart.errors import DartError, DiskError, TemporaryError
 from dart.observe import ending as taken
 from dart.observe.companions import TRACKING, WEB
 from dart.observe.events import POOLS_SIZED
@@ -40,6 +40,7 @@ from dart.observe.report import RunReport
 from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
 from dart.observe.sizes import sizes_in
+from dart.observe.unplayed import why_nothing_was_played
 from dart.rundir import RunPaths, claimed, keep_config, reserve
 from dart.store.blobs import BlobStore
 from dart.store.check import check, damaged_log, refuse_damage, told
@@ -234,7 +235,10 @@ def beside(config: Config, attendant: Attendant) -> Iterator[Beside]:
 
 
 def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> RunReport:
-    """Measure a checkpoint on held-out seeds: a run that is over before it trains. Raises as `train` does."""
+    """Measure a checkpoint on held-out seeds: a run that is over before it trains.
+
+    Raises as `train` does, and DartError when nothing could be measured or what was is damaged.
+    """
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
         measuring = config.model_copy(
             update={
@@ -247,7 +251,10 @@ def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = 
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
-        return train(measuring, attendant=attendant).report
+        result = train(measuring, attendant=attendant)
+        if result.failure:
+            raise DartError(result.failure)
+        return result.report
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
@@ -369,16 +376,19 @@ def _conclude(
     with contextlib.suppress(StoreUnavailable):  # on a full disk the log stays beside the record
         fold_log(paths.store)
     with SnapshotReader(paths, config) as reader:
+        snapshot, scores = reader.read(), final_report(reader.store, config)
+        damage = f"the data of the run is damaged:\n{told(findings)}" if findings else ""
+        unplayed = "" if ending.stopped_by else why_nothing_was_played(snapshot, scores, paths)
         return TrainResult(
-            snapshot=reader.read(),
-            report=final_report(reader.store, config),
+            snapshot=snapshot,
+            report=scores,
             episodes=tuple(training_episodes(reader.store, session)),
             seed=config.run.seed,
             stopped_by=ending.stopped_by,
             is_drained=ending.is_drained,
             staleness=staleness_of(version.metrics for version in reader.store.versions()),
             violations=tuple(map(str, findings)),
-            failure=f"the data of the run is damaged:\n{told(findings)}" if findings else "",
+            failure=damage or unplayed,
         )
 
 

@@ -5,7 +5,9 @@ Nothing heavy is imported to find out.
 
 import json
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 from dart.config import Config
 from dart.config_sections import OSWorld
 from dart.environments.desktop.installed import missing_for_desktops
-from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
+from dart.environments.faults import BrowserMissing, BrowserUnfit, DesktopMissing, PagesMissing
 from dart.environments.miniwob import CHROMIUM, miniwob_html_dir
 from dart.errors import UnavailableError
 from dart.rollout.layout import OtherLayout, weight_files
@@ -21,6 +23,12 @@ from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, load_checkpo
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
 """What the extra `train` of the distribution brings."""
+
+BROWSER_DEADLINE_S = 10.0
+CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
+"""Four numbers, in what every Chromium and no other program answers to `--version`."""
+
+SAID_CHARACTERS = 200
 
 Check = Callable[[Config], Iterator[str]]
 """Finds what is missing: one message with its remedy for each thing."""
@@ -63,12 +71,44 @@ def missing_browser(config: Config) -> Iterator[str]:
     if config.environments.kind != "miniwob":
         return
     executable = config.environments.executable or CHROMIUM
-    if not os.access(executable, os.X_OK):
-        yield f"{BrowserMissing(executable)} with --set environments.executable=PATH"
+    try:
+        browser_version(executable)
+    except (BrowserMissing, BrowserUnfit) as error:
+        yield f"{error} with --set environments.executable=PATH"
     try:
         miniwob_html_dir()
     except PagesMissing as error:
         yield str(error)
+
+
+def browser_version(executable: str) -> str:
+    """What a browser answers to `--version`, which shows that it is one and can be started.
+
+    raises    BrowserMissing, BrowserUnfit
+    """
+    if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
+        raise BrowserMissing(executable)
+    try:
+        ran = subprocess.run(
+            [executable, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=BROWSER_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"it did not tell its version within {BROWSER_DEADLINE_S:g} s"
+        raise BrowserUnfit(executable, why) from None
+    except OSError as error:
+        raise BrowserUnfit(executable, error.strerror or str(error)) from error
+    told = ran.stdout.strip()
+    if ran.returncode == 0 and CHROMIUM_VERSION.search(told):
+        return told
+    lines = [*told.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
+    said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
+    raise BrowserUnfit(executable, said)
 
 
 def _missing_machines(osworld: OSWorld) -> Iterator[str]:

@@ -29,8 +29,8 @@ class ExitCode(IntEnum):
 
 MEANING: Mapping[ExitCode, str] = {
     ExitCode.OK: "done; for `status`: running and healthy; for `doctor`: sound",
-    ExitCode.FAILED: "failed; for `status`: running, but some part is down or somebody starves; "
-    "for `doctor`: something is wrong; for `config diff`: they differ",
+    ExitCode.FAILED: "failed, a run that played nothing among others; for `status`: running, but some "
+    "part is down or somebody starves; for `doctor`: something is wrong; for `config diff`: they differ",
     ExitCode.USAGE: "the command line is wrong, or names a task or a demonstration that is not there",
     ExitCode.NOT_RUNNING: "the run is not running",
     ExitCode.UNKNOWN: "cannot tell: the run holds its lock but does not show its state, "

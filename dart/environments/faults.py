@@ -230,6 +230,16 @@ class BrowserMissing(InstallationIncomplete):
         )
 
 
+class BrowserUnfit(InstallationIncomplete):
+    """What should be the browser does not answer as one."""
+
+    def __init__(self, executable: str, why: str) -> None:
+        super().__init__(
+            f"{executable} is no Chromium that can be started: {why}; install one with "
+            "`apt-get install chromium-headless-shell` or run `make setup`, or name another executable"
+        )
+
+
 class LauncherMissing(InstallationIncomplete):
     """The program that binds the browser's life to ours is not there."""
 

@@ -21,7 +21,7 @@ from dart.config import Config
 from dart.environments.miniwob import CHROMIUM
 from dart.errors import DartError
 from dart.import_guard import HOME, complaint, imported_from
-from dart.preflight import TRAIN_PACKAGES, missing_browser, missing_packages, missing_policy
+from dart.preflight import TRAIN_PACKAGES, browser_version, missing_browser, missing_packages, missing_policy
 from dart.rundir import RunPaths, holder
 
 GIB = 2**30
@@ -39,7 +39,6 @@ DISK_OUT_BYTES = 200 * MIB
 FILES_LOW = 4096
 """A supervisor holds two descriptors for each child, a browser some dozen."""
 
-BROWSER_DEADLINE_S = 10.0
 GPU_DEADLINE_S = 5.0
 
 
@@ -176,32 +175,8 @@ def browser(patient: Patient) -> Iterator[Checked]:
     if patient.config.environments.kind != "miniwob":
         yield _fine("browser", f"none is needed: environments of kind {patient.config.environments.kind!r}")
     elif not problems:
-        yield _browser_that_starts(str(patient.config.environments.executable or CHROMIUM))
-
-
-def _browser_that_starts(executable: str) -> Checked:
-    try:
-        ran = subprocess.run(
-            [executable, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=BROWSER_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return _wrong(
-            "browser",
-            f"{executable} did not tell its version within {BROWSER_DEADLINE_S:g} s",
-            "start it by hand to see what it waits for",
-        )
-    if ran.returncode != 0:
-        said = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return _wrong(
-            "browser",
-            f"{executable} cannot be started: {said}",
-            "install it again with what it depends on (make setup)",
-        )
-    return _fine("browser", f"{ran.stdout.strip()} at {executable}")
+        executable = str(patient.config.environments.executable or CHROMIUM)
+        yield _fine("browser", f"{browser_version(executable)} at {executable}")
 
 
 def policy(patient: Patient) -> Iterator[Checked]:

@@ -71,10 +71,12 @@ def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho libnss3.so is missing >&2\nexit 127\n")
     broken.chmod(0o755)
 
-    found = checkup._browser_that_starts(str(broken))
+    found, *_ = checkup.browser(
+        Patient(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
+    )
 
     assert found.verdict is Verdict.WRONG
-    assert found.found.endswith("cannot be started: libnss3.so is missing")
+    assert "can be started: it said 'libnss3.so is missing'" in found.found
 
 
 @pytest.fixture

@@ -33,6 +33,57 @@ def test_a_missing_browser_names_its_path_the_package_and_the_key() -> None:
     assert "environments.executable" in message
 
 
+def program(folder: Path, text: str) -> Path:
+    file = folder / "program"
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+def test_a_folder_is_no_browser(tmp_path: Path) -> None:
+    (message,) = missing_browser(config_with(f"environments.executable={tmp_path}"))
+
+    assert f"no browser at {tmp_path}" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\nexec /bin/true --version\n", "it said 'true (GNU coreutils)"),
+        ("#!/bin/sh\n", "it said nothing"),
+        ("#!/bin/sh\necho no such library >&2; exit 127\n", "it said 'no such library'"),
+        ("no program at all", "Exec format error"),
+        ("#!/bin/sh\nprintf '\\377\\033[31m'\n", "it said "),
+    ],
+)
+def test_a_program_that_is_no_browser_is_told_by_what_it_answers(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = program(tmp_path, text)
+    (message,) = missing_browser(config_with(f"environments.executable={file}"))
+
+    assert f"{file} is no Chromium that can be started" in message
+    assert said in message
+    assert "environments.executable" in message
+
+
+def test_a_browser_that_says_nothing_for_too_long_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "BROWSER_DEADLINE_S", 0.2)
+    file = program(tmp_path, "#!/bin/sh\nexec sleep 60\n")
+    (message,) = missing_browser(config_with(f"environments.executable={file}"))
+
+    assert "did not tell its version within 0.2 s" in message
+
+
+@pytest.mark.parametrize("name", ["Chromium 156.0.8078.79", "Google Chrome 120.0.6099.109 unknown"])
+def test_a_program_that_answers_as_chromium_does_is_one(tmp_path: Path, name: str) -> None:
+    file = program(tmp_path, f"#!/bin/sh\necho {name}\n")
+
+    assert list(missing_browser(config_with(f"environments.executable={file}"))) == []
+
+
 def test_a_folder_without_a_checkpoint_names_the_command_that_makes_one(tmp_path: Path) -> None:
     (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
 
