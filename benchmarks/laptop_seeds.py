@@ -115,7 +115,7 @@ def main() -> int:
     seeds = options.seeds or ([0, 1] if options.quick else [0, 1, 2, 3, 4])
     out = options.out or (QUICK_OUT if options.quick else RESULTS)
     overrides = QUICK if options.quick else {}
-    if options.quick and not options.report:
+    if out == QUICK_OUT and not options.report:
         shutil.rmtree(out, ignore_errors=True)  # to see it work, it has to run
     try:
         for seed in seeds:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from actors.board import ActorState, Board, Vitals, rows_of
 from dart.config import Config, load_config
-from dart.curation.phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
+from dart.curation.phases import EvaluationEpisode, Plan, RunPhase, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.starvation import Stage
 from dart.errors import DiskError
@@ -137,10 +137,7 @@ class SnapshotReader:
     def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[Phase, int, int]:
         """The phase, and how far its evaluation is."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
-        left = {
-            phase: missing(plan, that_count(self.store.evaluations(phase), phase, updates))
-            for phase in records.Phase
-        }
+        left = {phase: self._still_missing(phase, plan, updates) for phase in records.Phase}
         now = phase_now(
             plan,
             updates=updates,
@@ -155,6 +152,12 @@ class SnapshotReader:
         if now is RunPhase.AFTER:
             return _PHASES[now], total - len(left[records.Phase.AFTER]), total
         return _PHASES[now], 0, 0
+
+    def _still_missing(self, phase: records.Phase, plan: Plan, version: int) -> list[EvaluationEpisode]:
+        """Episodes that will be played: what failed too often will not."""
+        left = missing(plan, that_count(self.store.evaluations(phase), phase, version))
+        given_up = {one for one, why in _failures(self.store, phase).items() if why["is_left_out"]}
+        return [one for one in left if one not in given_up]
 
     def _notices(self, vitals: Sequence[Vitals]) -> Iterator[str]:
         """What is wrong beyond single actors."""

@@ -1,4 +1,4 @@
-"""How well a policy plays, in one process: a few browsers share one model, on held-out seeds."""
+"""Success of a base policy on the seeds of model cards, in one process: a few browsers share one model."""
 
 import asyncio
 import tempfile
@@ -10,7 +10,7 @@ import torch
 
 from dart.environments.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.seeds import held_out_seed
+from dart.environments.seeds import model_card_seed
 from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import SampledAnswer, sample
@@ -20,7 +20,7 @@ DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is played: each task on the first `episodes` held-out seeds."""
+    """What is played: each task on the first `episodes` seeds of model cards."""
 
     tasks: tuple[str, ...]
     episodes: int
@@ -60,7 +60,7 @@ async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, trial: Trial
 ) -> dict[str, list[float]]:
     """Rewards by task, one per episode."""
-    jobs = iter([(task, held_out_seed(index)) for index in range(trial.episodes) for task in trial.tasks])
+    jobs = iter([(task, model_card_seed(index)) for index in range(trial.episodes) for task in trial.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in trial.tasks}
     batcher = Batcher(model, trial.temperature, trial.seed)
     with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:

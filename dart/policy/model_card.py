@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dart.environments.seeds import model_card_seed
 from dart.policy.evaluation import mean_success, success
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ def _table(card: Card, rows: Sequence[str]) -> list[str]:
         return ["Success was not measured.", ""]
     config = card.config
     return [
-        f"Success on the first {config.held_out_episodes} held-out seeds of each task"
-        f" (step cap {config.step_cap}):",
+        f"Success on the first {config.held_out_episodes} seeds of each task that are kept for this table"
+        f" (from {model_card_seed(0)} on; step cap {config.step_cap}). Neither training nor the evaluation"
+        " of a run plays them:",
         "",
         "| task | sampled, temperature 1 | greedy |",
         "|---|---|---|",

@@ -63,7 +63,7 @@ class PretrainConfig:
     """CPU threads; another number rounds differently and so makes slightly different weights."""
     environments: int = 4
     held_out_episodes: int = 50
-    """Held-out episodes per task behind the model card's figures; 0 leaves them out."""
+    """Episodes per task behind the model card's figures, on seeds of their own; 0 leaves them out."""
     step_cap: int = 8
 
 
@@ -154,5 +154,5 @@ def _measure(
     trial = Trial(config.tasks, config.held_out_episodes, temperature, config.step_cap, config.environments)
     rewards: dict[str, Sequence[float]] = dict(asyncio.run(play_held_out(model, codec, trial)))
     if config.held_out_episodes:
-        report(f"held-out success at temperature {temperature:g}: {mean_success(rewards):.1%}")
+        report(f"success at temperature {temperature:g}: {mean_success(rewards):.1%}")
     return rewards

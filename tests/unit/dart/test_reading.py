@@ -196,3 +196,18 @@ def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> 
     )
     assert rate_if_failed(sampled.after, sampled.left_out_after) == 1 / 3
     assert sampled.left_out_before == LeftOut(), "it was never begun"
+
+
+def test_a_run_that_left_an_episode_out_is_done_without_it(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    ended = MEASURED.model_copy(update={"training": MEASURED.training.model_copy(update={"updates": 0})})
+    config = ended.model_copy(update={"evaluation": ended.evaluation.model_copy(update={"before": False})})
+    (paths.root / "session.json").write_text(json.dumps(SESSION | {"training_ends_unix_s": 1.0}))
+    evaluated(store, FIRST_SEED, 1.0)
+    evaluated(store, FIRST_SEED, 1.0, is_greedy=True)
+    evaluated(store, FIRST_SEED + 1, 1.0)
+    with SnapshotReader(paths, config, board) as reader:
+        assert reader.read().phase is Phase.FINAL_EVALUATION
+        failed(store, FIRST_SEED + 2, is_left_out=True)
+        assert reader.read().phase is Phase.DONE

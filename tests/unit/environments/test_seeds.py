@@ -10,6 +10,12 @@ def test_no_seed_is_both_trained_on_and_held_out() -> None:
     assert seeds.TRAINING_SEEDS.stop <= seeds.HELD_OUT_SEEDS.start
 
 
+def test_a_model_card_is_measured_on_seeds_that_no_run_is_trained_or_evaluated_on() -> None:
+    """A base policy is chosen by its card."""
+    assert seeds.HELD_OUT_SEEDS.stop <= seeds.MODEL_CARD_SEEDS.start
+    assert all(map(seeds.is_held_out, seeds.MODEL_CARD_SEEDS[::9999]))
+
+
 def test_the_first_and_last_seed_of_each_side_know_their_side() -> None:
     assert not seeds.is_held_out(seeds.training_seed(0))
     assert not seeds.is_held_out(seeds.training_seed(999_999))
