@@ -334,6 +334,14 @@ class ExperiencePool(Section):
     what the pool holds already is not added again."""
     max_uses: Annotated[int, Field(ge=0)] = 16
     """How often one demonstration may be used; 0 for no limit."""
+    without_thought: bool = False
+    """Whether actions without a thought are trained on though the policy writes one before each action: it
+    would learn to leave it out."""
+    self_rolled: bool = False
+    """Whether the policy plays the task itself under the actions of a demonstration. A success takes that
+    demonstration's place. For policies that read a hint: the vision-language ones."""
+    self_rolled_attempts: Count = 4
+    """How many such episodes one demonstration may cost."""
 
 
 class HighEntropySteps(Section):

@@ -1,8 +1,9 @@
 """Everything the actors of the training system say to each other.
 
-environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed
+environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed,
+                         GuidedStored, GuidedFailed
 environment -> rollout   Generate
-environment -> store     FinishRollout, ParkRollout, ForgetParked
+environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordGuided
 curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, InjectDemonstration,
                          RecordEvaluation
 trainer     -> curator   BatchRequest, UpdateCommitted
@@ -33,7 +34,7 @@ message(Generation)
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkRequest:
-    """An idle environment asks; answered by RolloutLease, EvaluationTask or Wait."""
+    """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or Wait."""
 
     environment: str
 
@@ -50,6 +51,20 @@ class EvaluationTask:
     temperature: float
     fence: int
     """Repeated in EvaluationEnded and EvaluationFailed; the curator ignores that of an ended lease."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedTask:
+    """Play the task of a demonstration with its actions as a hint; a success is one of the policy's own."""
+
+    pool_id: int
+    """The demonstration: its actions are in the record."""
+    task_id: str
+    seed: int
+    step_cap: int
+    attempt: int
+    """1 for the first episode under it."""
 
 
 @message
@@ -106,6 +121,26 @@ class RolloutParked:
     """A leased rollout was interrupted at a step boundary; its steps are in the record."""
 
     rollout_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedStored:
+    """An episode under a demonstration's actions ended and is in the record."""
+
+    pool_id: int
+    task_id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedFailed:
+    """An episode under a demonstration's actions ended without a reward."""
+
+    pool_id: int
+    detail: str
+    is_interrupted: bool = False
+    """Its environment was told to stop: that is no failure of the episode."""
 
 
 @message
@@ -375,6 +410,18 @@ class InjectDemonstration:
 
     group_id: int
     pool_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGuided:
+    """Answered by Verdict (of Guided), after it is durable."""
+
+    guide_id: int
+    attempt: int
+    instruction: str
+    reward: float
+    steps: Parcel
 
 
 @message

@@ -90,8 +90,8 @@ class VersionSpan:
 class Step:
     """One environment step exactly as it was sampled (train-what-was-sampled).
 
-    A step that was imported into the experience pool has no behaviour log-probs and no entropies: both are
-    empty, and training gives it the importance weight 1.
+    A step that was imported into the experience pool has no entropies, and log-probs only where its importer
+    knew them. Where they are empty, training gives it the importance weight 1.
     """
 
     screenshot_sha256: str
@@ -136,6 +136,10 @@ class Demonstration:
     reward: float
     """In (0, 1]."""
     steps: tuple[Step, ...]
+    lacks_thought: bool = False
+    """Some answer is an action without the thought that this policy writes before it."""
+    guide_id: int | None = None
+    """The demonstration whose actions the policy saw while it played this (self-rolled); None: imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +194,9 @@ class GenerateRequest:
     history: tuple[str, ...]
     """The actions so far in this episode, in the grammar of the screen, oldest first."""
     temperature: float
+    hint: tuple[str, ...] = ()
+    """Actions that did this task before, in the grammar of the screen: shown to the policy, and left out of
+    the prompt that is recorded (`Generation.prompt_ids`)."""
     past: tuple[PastStep, ...] = ()
     """The newest steps so far, oldest first, as many as mail carries (`dart.policy.context`)."""
 
@@ -199,6 +206,7 @@ class Generation:
     """What the policy answered, with everything training needs of it."""
 
     prompt_ids: tuple[int, ...]
+    """What training scores the answer under: the prompt without the hint, where the request had one."""
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     entropies: tuple[float, ...]

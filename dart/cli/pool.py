@@ -36,6 +36,9 @@ def import_folder(
 ) -> None:
     """Add every success in a folder; what is in the pool already is not added twice.
 
+    A step holds an `action`, or the whole `answer` as the policy writes it, or its `token_ids` and, if they
+    are known, their `logprobs`. It is said how many lack the thought that the policy writes before an action.
+
     The run must not be running: end it, import, go on with `dartrl train --resume`. Or name the folder in
     `curation.experience_pool.folders`, and every start imports it.
 
@@ -57,7 +60,8 @@ def list_pool(
     output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Show every demonstration: its task, who played it, its steps, and how many groups it was added to.
+    """Show every demonstration: its task, who played it, its steps, how many groups it was added to, and
+    whether it lacks the thoughts that the policy writes.
 
     **Examples**
 
@@ -97,6 +101,7 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 def _import(folder: Path, run_dir: Path | None) -> None:
     from dart.config import load_config
+    from dart.observe.demonstrations import about_pool
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
@@ -108,14 +113,14 @@ def _import(folder: Path, run_dir: Path | None) -> None:
         added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, reading)
         held = [one for one in store.demonstrations() if not one.dropped]
     typer.echo(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
-    if idle := sum(one.task_id not in config.tasks.train for one in held):
-        typer.echo(f"{idle} of them are of tasks this run does not train")
-    if not config.curation.experience_pool.enabled:
-        typer.echo("the run does not use its pool: set curation.experience_pool.enabled when it goes on")
+    for line in about_pool(held, config):
+        typer.echo(line)
 
 
 def columns() -> "list[Column[DemonstrationSummary]]":
     """Of the list of demonstrations."""
+    from dart.observe.demonstrations import remarks
+
     return [
         Column("id", lambda one: str(one.pool_id)),
         Column("seed", lambda one: one.seed, is_number=True),
@@ -123,7 +128,7 @@ def columns() -> "list[Column[DemonstrationSummary]]":
         Column("uses", lambda one: one.uses, is_number=True),
         Column("task", lambda one: one.task_id),
         Column("origin", lambda one: one.origin),
-        Column("", lambda one: "dropped" if one.dropped else ""),
+        Column("", remarks),
     ]
 
 

@@ -1,7 +1,8 @@
 """The curator actor: who plays what next, what is trained next, and when the run is over.
 
-Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded, EvaluationFailed
-           (environments); BatchRequest, UpdateCommitted (trainer); HoldWork (operator)
+Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded, EvaluationFailed,
+           GuidedStored, GuidedFailed (environments); BatchRequest, UpdateCommitted (trainer);
+           HoldWork (operator)
 Asks       the store for every write; reads the record itself
 Tells      the store which tasks rest and which are back, of a batch the trainer is late with, who starves,
            which evaluation episodes ended without a result
@@ -78,6 +79,18 @@ GONE = frozenset(
 T = TypeVar("T")
 
 
+Work = RolloutLease | m.EvaluationTask | m.GuidedTask
+
+
+@dataclass(frozen=True, slots=True)
+class GuidedLease:
+    """Who plays under a demonstration's actions, and until when."""
+
+    environment: str
+    task_id: str
+    deadline_unix_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Somebody was told to wait."""
@@ -110,6 +123,9 @@ class CuratorActor(Actor):
             max_attempts=self._config.curation.max_attempts,
             incarnation=self.identity.incarnation,
         )
+        self._guided: dict[int, GuidedLease] = {}
+        """Demonstrations under whose actions somebody plays."""
+        self._guided_failures: dict[int, int] = {}
         self._missing = {phase: self._read_missing(phase) for phase in Phase}
         """Evaluation episodes still to be played, in order."""
         self._measured_version = self._newest_version()
@@ -124,7 +140,7 @@ class CuratorActor(Actor):
     # ---- environments ----
 
     @receives(m.WorkRequest)
-    async def work(self, call: m.WorkRequest, sender: Sender) -> RolloutLease | m.EvaluationTask | m.Wait:
+    async def work(self, call: m.WorkRequest, sender: Sender) -> Work | m.Wait:
         answer = await self._work_for(call.environment)
         if isinstance(answer, m.Wait):
             self.waiting[call.environment] = self._waiting(self.waiting.get(call.environment), answer.reason)
@@ -132,12 +148,12 @@ class CuratorActor(Actor):
             self.waiting.pop(call.environment, None)
         return answer
 
-    async def _work_for(self, environment: str) -> RolloutLease | m.EvaluationTask | m.Wait:
+    async def _work_for(self, environment: str) -> Work | m.Wait:
         if self._is_held:
             return self._wait(HELD)
         match self._phase():
             case RunPhase.TRAINING:
-                return await self._rollout_for(environment)
+                return self._guided_for(environment) or await self._rollout_for(environment)
             case RunPhase.BEFORE:
                 return self._evaluation(Phase.BEFORE, environment)
             case RunPhase.AFTER:
@@ -196,6 +212,21 @@ class CuratorActor(Actor):
             self._report_failure(lease, INTERRUPTED, call.detail)
         else:
             self._spend_attempt(lease, call.kind, call.detail)
+
+    @receives(m.GuidedStored)
+    async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
+        self._guided.pop(call.pool_id, None)
+        async with self._desk_lock:
+            await self._desk.pool_changed(call.task_id)
+
+    @receives(m.GuidedFailed)
+    def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
+        """Tried again by whoever asks next; a demonstration under which it always fails is left alone."""
+        self._guided.pop(call.pool_id, None)
+        if call.is_interrupted:
+            return
+        self._guided_failures[call.pool_id] = self._guided_failures.get(call.pool_id, 0) + 1
+        self.log.warning("guided_episode_failed", demonstration=call.pool_id, detail=call.detail)
 
     # ---- trainer ----
 
@@ -265,6 +296,30 @@ class CuratorActor(Actor):
             return answer
 
         return await self._at_desk(lease)
+
+    def _guided_for(self, environment: str) -> m.GuidedTask | None:
+        """An episode under a demonstration's actions, where a group failed and the policy has not done it."""
+        if self._record.paused:
+            return None
+        now_s, most = self.clock.unix_s(), self._config.curation.max_attempts
+        self._guided = {
+            pool_id: lease
+            for pool_id, lease in self._guided.items()
+            if lease.environment != environment and lease.deadline_unix_s >= now_s
+        }
+        hopeless = {pool_id for pool_id, failures in self._guided_failures.items() if failures >= most}
+        guide = self._desk.curator.next_guide({*self._guided, *hopeless})
+        if guide is None:
+            return None
+        deadline_unix_s = now_s + self._config.curation.lease_s
+        self._guided[guide.pool_id] = GuidedLease(environment, guide.task_id, deadline_unix_s)
+        return m.GuidedTask(
+            pool_id=guide.pool_id,
+            task_id=guide.task_id,
+            seed=guide.seed,
+            step_cap=self._config.curation.step_cap,
+            attempt=guide.rolls + 1,
+        )
 
     async def _at_desk(self, lease: Callable[[], Awaitable[T]]) -> T | m.Wait:
         """Something to give out, when it is this one's turn at the desk.
@@ -493,13 +548,21 @@ class CuratorActor(Actor):
     def _playing(self) -> tuple[Playing, ...]:
         now_s = self.clock.unix_s()
         if self._phase() is RunPhase.TRAINING:
-            return tuple(self._desk.curator.played(now_s))
+            return (*self._desk.curator.played(now_s), *self._guided_now(now_s))
         return tuple(self._evaluated_now(now_s))
 
     def _evaluated_now(self, now_s: float) -> Iterator[Playing]:
         for lease in self._evaluations.current:
             what = f"seed {lease.episode.seed} of {lease.episode.task_id}"
             yield Playing(environment=lease.environment, what=what, for_s=now_s - lease.began_unix_s)
+
+    def _guided_now(self, now_s: float) -> Iterator[Playing]:
+        for pool_id, lease in self._guided.items():
+            yield Playing(
+                environment=lease.environment,
+                what=f"{lease.task_id} under the actions of demonstration {pool_id}",
+                for_s=self._config.curation.lease_s - (lease.deadline_unix_s - now_s),
+            )
 
     def _is_there_still(self, playing: Playing, now_unix_s: float) -> bool:
         """Whether the process that got the episode is still there; a lease alone lasts beyond its death."""

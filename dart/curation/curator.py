@@ -9,7 +9,7 @@ whatever group needs one, oldest group first; no environment waits for another (
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dart.curation import groups
@@ -34,7 +34,14 @@ from dart.curation.scheduling import Scheduling, why_no_new_group
 from dart.curation.starvation import Playing
 from dart.curation.step_cap import StepCap
 from dart.curation.tasks import TaskRules, Tasks
-from dart.store.records import Batch, GroupRecord, RolloutRecord, Snapshot, TaskDecision
+from dart.store.records import (
+    Batch,
+    DemonstrationSummary,
+    GroupRecord,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
 from dart.types import FaultKind, RolloutState
 
 
@@ -84,6 +91,7 @@ class Settings:
             quota=self.quota,
             step_cap=self.step_cap,
             quarantine=self.quarantine,
+            pool=self.pool,
             order_seed=self.order_seed,
         )
 
@@ -116,6 +124,8 @@ class Curator:
         """The batch leased to the trainer."""
         self._book = Book(snapshot.groups)
         self.tasks = Tasks(settings.tasks, snapshot.tasks, settings.task_rules)
+        self.wanted_guides: dict[int, str] = {}
+        """Demonstrations that the policy should do itself since a group failed, with their tasks."""
         self._given_up: dict[int, None] = {}
         """Unfinished groups of tasks that cannot be played."""
         self._group_of: dict[str, int] = {}
@@ -159,6 +169,7 @@ class Curator:
     def injected(self, decision: Inject) -> None:
         """A demonstration was added to a group."""
         group = self._book[decision.group_id]
+        self._want_guide(group)
         self._book.put(replace(group, injected=(*group.injected, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
@@ -167,6 +178,7 @@ class Curator:
         was_played = group_id in self._book.unfinished
         self._given_up.pop(group_id, None)
         group = self._book.remove(group_id)
+        self._want_guide(group)
         if was_played:
             self.tasks.group_is_played(group.task_id, -1)
         elif max(rewards := groups.rewards(group), default=0.0) <= groups.SPREAD:
@@ -244,6 +256,19 @@ class Curator:
                 return Inject(group_id=group_id, pool_id=found.pool_id)
         return None
 
+    def next_guide(self, in_hand: Collection[int]) -> DemonstrationSummary | None:
+        """The demonstration under whose actions the policy should play next; None when there is none.
+
+        in_hand   those that are being played, or cannot be
+        """
+        for pool_id, task_id in tuple(self.wanted_guides.items()):
+            guide = self.tasks[task_id].demonstrations.get(pool_id)
+            if guide is None or not self._is_guide(guide):
+                del self.wanted_guides[pool_id]
+            elif pool_id not in in_hand and self.tasks[task_id].health.rest is None:
+                return guide
+        return None
+
     def drops(self) -> tuple[DropGroup, ...]:
         """Groups that will never be trained, once `injection` has nothing to add."""
         reasons = dict.fromkeys(self._given_up, DropReason.QUARANTINED)
@@ -291,6 +316,18 @@ class Curator:
             )
 
     # how
+
+    def _want_guide(self, group: GroupRecord) -> None:
+        """A group is over: where all of it failed, the policy should do a demonstration of it itself."""
+        if self.settings.pool is None:
+            return
+        known = self.tasks[group.task_id].demonstrations.values()
+        if (guide := self.settings.pool.guide_for(group, known)) is not None:
+            self.wanted_guides[guide.pool_id] = guide.task_id
+
+    def _is_guide(self, guide: DemonstrationSummary) -> bool:
+        known = self.tasks[guide.task_id].demonstrations.values()
+        return self.settings.pool is not None and self.settings.pool.is_guide(guide, known)
 
     def _take_back(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> TakeBack:
         """Its holder died or hung with it, or lives and did not get it, or not get on with it.

@@ -19,6 +19,7 @@ from dart.curation.groups import DropReason
 from dart.store.errors import StoreConflict
 from dart.store.records import (
     Batch,
+    DemonstrationSummary,
     GroupRecord,
     Refusal,
     Release,
@@ -70,6 +71,8 @@ class Record(Protocol):
     async def rollout(self, rollout_id: int) -> RolloutRecord: ...
 
     async def group(self, group_id: int) -> GroupRecord: ...
+
+    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]: ...
 
     async def snapshot(self, recent_rewards: int) -> Snapshot: ...
 
@@ -227,6 +230,10 @@ class Desk:
             else:
                 self.curator.injected(decision)
 
+    async def pool_changed(self, task_id: str) -> None:
+        """An episode was played under a demonstration of this task: read what the pool holds by now."""
+        self.curator.tasks.pool_changed(task_id, await self.record.demonstrations(task_id))
+
     # the trainer
 
     async def batch(self) -> Batch | NoBatch:
@@ -299,6 +306,6 @@ class Desk:
 
     async def _read_again(self) -> None:
         snapshot = await self.record.snapshot(self.settings.kept_rewards)
-        outside = self.curator.outside
-        self.curator = Curator(self.settings, snapshot, self.curator.serving_version)
-        self.curator.outside = outside
+        before = self.curator
+        self.curator = Curator(self.settings, snapshot, before.serving_version)
+        self.curator.outside, self.curator.wanted_guides = before.outside, before.wanted_guides

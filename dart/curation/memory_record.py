@@ -21,6 +21,7 @@ from dart.store.records import (
     Finish,
     GroupRecord,
     GroupState,
+    Guided,
     Park,
     Refusal,
     Release,
@@ -185,6 +186,9 @@ class MemoryRecord:
             raise StoreConflict(f"group {group_id} is {group.state} or not complete")
         group.row = replace(group.row, injected=(*group.row.injected, pool_id))
         self._pool[pool_id] = replace(demonstration, uses=demonstration.uses + 1)
+
+    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
+        return tuple(one for one in self._pool.values() if one.task_id == task_id)
 
     async def drop_group(self, group_id: int, reason: str) -> int:
         group = self._group(group_id)
@@ -361,6 +365,18 @@ class MemoryRecord:
             dropped=False,
         )
         return pool_id
+
+    def record_guided(self, guide_id: int, attempt: int, *, succeeded: bool) -> Guided:
+        """An episode that the policy played under a demonstration's actions."""
+        guide = self._pool[guide_id]
+        if attempt <= guide.rolls:
+            return Guided.DUPLICATE
+        self._pool[guide_id] = replace(guide, rolls=attempt)
+        if not succeeded:
+            return Guided.FAILED
+        own = self.add_demonstration(guide.task_id, guide.seed, guide.num_steps, "self-rolled")
+        self._pool[own] = replace(self._pool[own], guide_id=guide_id)
+        return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:
         """Take one out of use."""

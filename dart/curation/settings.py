@@ -8,7 +8,7 @@ from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.environments.seeds import TRAINING_SEEDS, held_out_seed
+from dart.environments.seeds import TRAINING_SEEDS, content_follows_from_seed, held_out_seed
 
 
 def settings_of(config: Config) -> Settings:
@@ -17,7 +17,14 @@ def settings_of(config: Config) -> Settings:
     number, length, rest = curation.rollout_number, curation.trajectory_length, curation.quarantine
     group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
     cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
-    pool = Pool(max_uses=curation.experience_pool.max_uses, order_seed=seed)
+    experience = curation.experience_pool
+    pool = Pool(
+        max_uses=experience.max_uses,
+        order_seed=seed,
+        matches_seeds=content_follows_from_seed(config.environments.kind),
+        without_thought=experience.without_thought,
+        guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
+    )
     limits = Limits(
         fruitless_groups=rest.fruitless_groups,
         failed_attempts=rest.failed_attempts,
@@ -31,7 +38,7 @@ def settings_of(config: Config) -> Settings:
         if number.enabled
         else FixedQuota(group),
         step_cap=cap if length.enabled else None,
-        pool=pool if curation.experience_pool.enabled else None,
+        pool=pool if experience.enabled else None,
         quarantine=limits if rest.enabled else None,
         scheduling=Scheduling(curation.scheduling),
         groups_per_update=config.training.groups_per_update,

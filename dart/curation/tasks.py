@@ -8,8 +8,10 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 from dart.curation import quarantine
+from dart.curation.pool import Pool
 from dart.curation.priorities import Priorities
 from dart.curation.quarantine import HEALTHY, Health, Limits, Rest
 from dart.curation.quota import GroupPlan, Quota, success
@@ -31,6 +33,7 @@ class TaskRules:
     quota: Quota
     step_cap: StepCap | None = None
     quarantine: Limits | None = None
+    pool: Pool | None = None
     order_seed: int = 0
 
     @property
@@ -138,6 +141,10 @@ class Tasks:
         task.demonstrations[pool_id] = replace(used, uses=used.uses + 1)
         self._health_is(task_id, quarantine.after_demonstration(task.health))
 
+    def pool_changed(self, task_id: str, held: Iterable[DemonstrationSummary]) -> None:
+        """What the pool holds for a task by now."""
+        self[task_id].demonstrations = {one.pool_id: one for one in held}
+
     def decided(self, decision: TaskDecision) -> bool:
         """A decision is in the record: from now on it counts.
 
@@ -169,8 +176,14 @@ class Tasks:
         return None if task_id is None else self._group_of(self[task_id])
 
     def seed_of(self, group: NextGroup, seeds: Sequence[int]) -> int:
-        """The seed a task's next group plays."""
-        return next_seed(group.task_id, self[group.task_id].groups_opened, seeds, self._rules.order_seed)
+        """The seed a task's next group plays: one with a demonstration where the group will need one."""
+        task, rules = self[group.task_id], self._rules
+        if rules.pool is not None:
+            chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
+            known = tuple(task.demonstrations.values())
+            if (seed := rules.pool.seed_for(group.plan, chance, known, task.rewards)) is not None:
+                return seed
+        return next_seed(task.task_id, task.groups_opened, seeds, rules.order_seed)
 
     def why_none(self, now_unix_s: float) -> str:
         """Why no task may have a group."""

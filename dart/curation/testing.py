@@ -3,6 +3,7 @@
 from dart.store.records import (
     RECENT_REWARDS,
     Batch,
+    DemonstrationSummary,
     GroupRecord,
     Refusal,
     Release,
@@ -70,6 +71,9 @@ class LocalRecord:
 
     async def group(self, group_id: int) -> GroupRecord:
         return self.store.group(group_id)
+
+    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
+        return self.store.demonstrations(task_id)
 
     async def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
         return self.store.snapshot(recent_rewards)

@@ -204,6 +204,15 @@ def parse_action(text: str) -> Action:
         raise ActionParseError(f"{name}: {error}", text) from error
 
 
+def is_action(text: str) -> bool:
+    """Whether this text is an action of the grammar."""
+    try:
+        parse_action(text)
+    except ActionParseError:
+        return False
+    return True
+
+
 def format_action(action: Action) -> str:
     """The text of ``action``; `parse_action` reads it back to an equal action."""
     match action:

@@ -22,6 +22,7 @@ from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
 from dart import messages as m
 from dart.config import Config
+from dart.environments.actions import is_action
 from dart.environments.engines import Engines, NoAnswer, Unanswered
 from dart.environments.episode import EpisodeTask, Interrupted, Played, Player, ReplayFailed
 from dart.environments.faults import EnvironmentFault
@@ -30,10 +31,11 @@ from dart.environments.protocol import EpisodeKey
 from dart.environments.waiting import Interruption
 from dart.observe.emit import emit
 from dart.observe.load import LOAD, LoadMeter
+from dart.policy.context import first_of_hint
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.client import write
-from dart.store.parcels import discard, send
+from dart.store.parcels import discard, send, send_guided
 from dart.store.reader import StoreReader
 from dart.store.records import Finish
 from dart.store.room import await_room
@@ -57,7 +59,7 @@ class LeaseLost(Exception):
     """What this environment holds is not its own any more; nothing it does with it would count."""
 
 
-Work = RolloutLease | m.EvaluationTask
+Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class EnvironmentActor(Actor):
@@ -161,10 +163,13 @@ class EnvironmentActor(Actor):
             self.log.warning("lease_lost", task=work.task_id, detail=str(lost))
             return
         self._has_screen = True
-        if isinstance(work, RolloutLease):
-            await self._store_rollout(work, played)
-        else:
-            await self._store_evaluation(work, played)
+        match work:
+            case RolloutLease():
+                await self._store_rollout(work, played)
+            case m.GuidedTask():
+                await self._store_guided(work, played)
+            case m.EvaluationTask():
+                await self._store_evaluation(work, played)
 
     async def _played(self, work: Work, task: EpisodeTask) -> Played:
         if self._retiring.has_come:  # it came when this actor was told to stop: somebody else shall play it
@@ -194,6 +199,15 @@ class EnvironmentActor(Actor):
                 temperature=work.temperature,
                 key=EpisodeKey(),
             )
+        if isinstance(work, m.GuidedTask):
+            return EpisodeTask(
+                task_id=work.task_id,
+                seed=work.seed,
+                step_cap=work.step_cap,
+                temperature=self._config.rollout.temperature,
+                key=EpisodeKey(),
+                hint=self._actions_of(work.pool_id),
+            )
         return EpisodeTask(
             task_id=work.task_id,
             seed=work.seed,
@@ -208,6 +222,12 @@ class EnvironmentActor(Actor):
             return ()
         with StoreReader(Path(self.args["store"])) as reader:
             return reader.parked_steps(lease.rollout_id)
+
+    def _actions_of(self, pool_id: int) -> tuple[str, ...]:
+        """What a demonstration did, as far as a request can carry it."""
+        with StoreReader(Path(self.args["store"])) as reader:
+            answers = [step.answer for step in reader.demonstration(pool_id).steps]
+        return first_of_hint([answer for answer in answers if is_action(answer)])
 
     # ---- what became of it ----
 
@@ -226,8 +246,7 @@ class EnvironmentActor(Actor):
             duration_s=played.duration_s,
         )
         verdict = await self._send(
-            lease,
-            played.steps,
+            lambda: send(self._parcels, lease.rollout_id, lease.fence, played.steps),
             lambda steps: m.FinishRollout(
                 rollout_id=lease.rollout_id, fence=lease.fence, trajectory=trajectory, steps=steps
             ),
@@ -256,17 +275,37 @@ class EnvironmentActor(Actor):
         verdict = await self._write(call, to="curator")
         self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)
 
+    async def _store_guided(self, task: m.GuidedTask, played: Played) -> None:
+        verdict = await self._send(
+            lambda: send_guided(self._parcels, task.pool_id, task.attempt, self.identity.name, played.steps),
+            lambda steps: m.RecordGuided(
+                guide_id=task.pool_id,
+                attempt=task.attempt,
+                instruction=played.instruction,
+                reward=played.reward,
+                steps=steps,
+            ),
+        )
+        self.log.info(
+            "guided_episode_ended",
+            task=task.task_id,
+            demonstration=task.pool_id,
+            attempt=task.attempt,
+            reward=played.reward,
+            steps=len(played.steps),
+            verdict=verdict.value,
+        )
+        self.tell("curator", m.GuidedStored(pool_id=task.pool_id, task_id=task.task_id))
+
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
-        """Keep what was played; no attempt is spent. An evaluation is played again from its start."""
+        """Keep what was played; no attempt is spent. What is no rollout is played again from its start."""
         if not isinstance(work, RolloutLease):
-            told = m.EvaluationFailed(
-                fence=work.fence, kind=FaultKind.SYSTEM, detail=str(interrupted), is_interrupted=True
+            self.tell(
+                "curator", self._unscored(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
             )
-            self.tell("curator", told)
             return
         verdict = await self._send(
-            work,
-            interrupted.steps,
+            lambda: send(self._parcels, work.rollout_id, work.fence, interrupted.steps),
             lambda steps: m.ParkRollout(
                 rollout_id=work.rollout_id,
                 fence=work.fence,
@@ -287,19 +326,28 @@ class EnvironmentActor(Actor):
                 rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
             )
         else:
-            report = m.EvaluationFailed(fence=work.fence, kind=kind, detail=detail)
+            report = self._unscored(work, kind, detail)
         self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
 
+    def _unscored(
+        self,
+        task: m.EvaluationTask | m.GuidedTask,
+        kind: FaultKind,
+        detail: str,
+        *,
+        is_interrupted: bool = False,
+    ) -> m.EvaluationFailed | m.GuidedFailed:
+        """What the curator is told of an episode that is no rollout and has no reward."""
+        if isinstance(task, m.GuidedTask):
+            return m.GuidedFailed(pool_id=task.pool_id, detail=detail, is_interrupted=is_interrupted)
+        return m.EvaluationFailed(fence=task.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
+
     async def _send(
-        self, lease: RolloutLease, steps: tuple[Step, ...], call_with: Callable[[m.Parcel], Any]
+        self, write_steps: Callable[[], m.Parcel], call_with: Callable[[m.Parcel], Any]
     ) -> m.Verdict:
         """A write that brings steps along; they are on the disk until the store has them."""
-        parcel = await await_room(
-            self,
-            "the steps of an episode",
-            lambda: send(self._parcels, lease.rollout_id, lease.fence, steps),
-        )
+        parcel = await await_room(self, "the steps of an episode", write_steps)
         try:
             return await self._write(call_with(parcel))
         finally:

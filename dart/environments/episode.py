@@ -44,6 +44,8 @@ class EpisodeTask:
     key: EpisodeKey
     parked: tuple[Step, ...] = ()
     """Played before it was interrupted, to be replayed first."""
+    hint: tuple[str, ...] = ()
+    """Actions that did this task before, to be shown to the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,7 @@ class Player:
                 instruction=progress.seen.instruction,
                 history=newest_history([step.answer for step in progress.steps]),
                 temperature=progress.task.temperature,
+                hint=progress.task.hint,
                 past=newest_past([self._past(step) for step in progress.steps]),
             )
         )

@@ -37,6 +37,12 @@ def is_held_out(seed: int) -> bool:
     return seed in HELD_OUT_SEEDS or seed in MODEL_CARD_SEEDS
 
 
+def content_follows_from_seed(kind: str) -> bool:
+    """Whether a task of such environments (`environments.kind`) begins differently for each seed. A task of
+    OSWorld is the same for all."""
+    return kind != "osworld"
+
+
 def _seed(seeds: range, name: str, index: int) -> int:
     if not 0 <= index < len(seeds):
         raise IndexError(f"expected an index of a {name} seed between 0 and {len(seeds) - 1}, got: {index}")

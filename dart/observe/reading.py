@@ -121,6 +121,8 @@ class SnapshotReader:
             drops=totals.drops,
             pool_size=sum(not one.dropped for one in pool),
             pool_uses=sum(one.uses for one in pool),
+            pool_without_thought=sum(one.lacks_thought and not one.dropped for one in pool),
+            pool_self_rolled=sum(one.is_self_rolled and not one.dropped for one in pool),
             parkings=parkings,
             parked_now=parked_now,
             events=self.events.of_kind,

@@ -99,6 +99,10 @@ def curation_lines(result: TrainResult) -> list[str]:
         lines.append(f"rollouts dropped: {in_words(snapshot.drops)}")
     if snapshot.pool_uses:
         lines.append(f"demonstrations used: {snapshot.pool_uses}, of {snapshot.pool_size} in the pool")
+    if snapshot.pool_without_thought:
+        lines.append(f"demonstrations without a thought: {snapshot.pool_without_thought}")
+    if snapshot.pool_self_rolled:
+        lines.append(f"demonstrations that the policy played itself: {snapshot.pool_self_rolled}")
     if snapshot.parkings:
         taken_up = snapshot.parkings - snapshot.parked_now
         lines.append(f"episodes parked: {snapshot.parkings}, taken up again or played anew: {taken_up}")
@@ -121,6 +125,8 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "drops": dict(snapshot.drops),
         "staleness": asdict(result.staleness) if result.staleness else None,
         "demonstrations_used": snapshot.pool_uses,
+        "demonstrations_without_thought": snapshot.pool_without_thought,
+        "demonstrations_self_rolled": snapshot.pool_self_rolled,
         "parked": snapshot.parkings,
         "parked_now": snapshot.parked_now,
         "stored": fates.stored,

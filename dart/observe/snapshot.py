@@ -165,6 +165,10 @@ class RunSnapshot:
     """Demonstrations of the experience pool that may be used."""
     pool_uses: int = 0
     """How often a group got one."""
+    pool_without_thought: int = 0
+    """Of those that may be used: actions without the thought that the policy writes."""
+    pool_self_rolled: int = 0
+    """Of those that may be used: played by the policy itself under the actions of another."""
     parkings: int = 0
     """How often an episode was interrupted and kept."""
     parked_now: int = 0

@@ -130,12 +130,25 @@ class PromptCodec:
         return Screen(sha256, load_pixels(png), FRAME)
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        """See `encode_prompt`."""
+        """See `encode_prompt`. There is no way to show this policy a hint."""
         return Prompt(tuple(self.encode_prompt(request.instruction, request.history)))
 
     def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
         """See `encode_answer`."""
         return self.encode_answer(action_text, instruction)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Every token id is less."""
+        return self._vocab_size
+
+    def answer_ids(self, text: str, instruction: str) -> list[int]:
+        """The answer of this policy is its action; see `encode_answer`."""
+        return self.encode_answer(text, instruction)
+
+    def lacks_thought(self, token_ids: Sequence[int]) -> bool:
+        """Never: this policy writes none."""
+        return False
 
     def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
         """See `decode_answer`."""
@@ -262,7 +275,7 @@ def load_pixels(source: bytes | str | Path) -> Pixels:
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
             pixels = np.array(image.convert("RGB"))
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise PixelFrameError(f"expected a PNG screenshot, got {name}: {error}") from error
     if pixels.shape != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX, 3):
         raise PixelFrameError(

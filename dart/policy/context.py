@@ -7,7 +7,7 @@ prompt through it, and training reads the prompt as it was recorded.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dart.types import GenerateRequest, PastStep
 
@@ -17,6 +17,10 @@ comes back with the answer."""
 
 MAX_HISTORY_CHARACTERS = 4_000
 """Characters of past actions in a request, for the same reason."""
+
+
+MAX_HINT_CHARACTERS = 4_000
+"""Characters of the actions of a hint in a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,17 @@ def newest_past(past: Sequence[PastStep]) -> tuple[PastStep, ...]:
     """The newest of them whose answers a request can carry."""
     count = that_fit([len(step.token_ids) for step in past], MAX_PAST_TOKENS)
     return tuple(past[len(past) - count :])
+
+
+def first_of_hint(actions: Sequence[str]) -> tuple[str, ...]:
+    """The first of them that a request can carry."""
+    count = that_fit([len(action) for action in reversed(actions)], MAX_HINT_CHARACTERS)
+    return tuple(actions[:count])
+
+
+def without_hint(request: GenerateRequest) -> GenerateRequest:
+    """What training scores the answer under: what the policy is asked when nobody helps it."""
+    return replace(request, hint=()) if request.hint else request
 
 
 def newest_history(history: Sequence[str]) -> tuple[str, ...]:

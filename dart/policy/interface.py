@@ -56,6 +56,11 @@ class Codec(Protocol):
     ends: tuple[int, ...]
     """An answer ends with the first of these tokens."""
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Every token id is less."""
+        ...
+
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
         """The screenshots the prompt of this request shows, oldest first; the last is that of now."""
         ...
@@ -65,11 +70,21 @@ class Codec(Protocol):
         ...
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        """The prompt with these screens, those of `shown`."""
+        """The prompt with these screens, those of `shown`, and with the hint, where the policy can read one.
+        Raises ActionParseError where the hint holds something else than actions."""
         ...
 
     def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
         """The tokens of an answer with this action, end token included. Raises ActionParseError."""
+        ...
+
+    def answer_ids(self, text: str, instruction: str) -> list[int]:
+        """The tokens of a whole answer as the policy writes it, end token included. Raises ActionParseError
+        where it holds a token that no answer may hold."""
+        ...
+
+    def lacks_thought(self, token_ids: Sequence[int]) -> bool:
+        """Whether an answer has no thought though this policy writes one before its action."""
         ...
 
     def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:

@@ -11,7 +11,7 @@ with no action, with two, or with anything around it is none. Pure.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from dart.environments.actions import (
@@ -62,6 +62,16 @@ infeasible() # the task cannot be done
 """What a policy is told before the instruction, unless the configuration names a file with other words; both
 with `{points}` where it says what points are."""
 
+HINT = """
+
+## Plan
+These actions did this task before, from the same start:
+{actions}
+Do the task with them. Look at the screenshot before each action: things may be in other places. Write every \
+thought as if you had found the way yourself; do not mention this plan.
+"""
+"""What is told after the instruction where the actions of a demonstration are shown."""
+
 POINTS_IN_WORDS: Mapping[Points, str] = MappingProxyType(
     {
         "image": "pixels of the last screenshot",
@@ -77,6 +87,12 @@ NOT_AN_ACTION = "not an action: "
 def told_before(prompt: str, points: Points) -> str:
     """The prompt with what points are in it."""
     return prompt.replace("{points}", POINTS_IN_WORDS[points])
+
+
+def hint_of(actions: Sequence[Action]) -> str:
+    """What a policy is told of a demonstration, its points in the policy's frame; empty without actions."""
+    listed = "\n".join(f"{number}. {format_action(action)}" for number, action in enumerate(actions, 1))
+    return HINT.replace("{actions}", listed) if actions else ""
 
 
 MOST_KEYS = 5
@@ -133,6 +149,11 @@ def write_answer(action: Action, thought: str = "") -> str:
     """The answer that says this action, in pixels of the shown image; without a thought only its action."""
     line = f"Action: {format_action(action)}"
     return f"Thought: {thought}\n{line}" if thought else line
+
+
+def thought_of(answer: str) -> str:
+    """What an answer says before its action; empty where that is nothing."""
+    return _ACTION.split(answer)[0].strip().removeprefix("Thought:").strip()
 
 
 def moved(action: Action, move: Move) -> Action:

@@ -23,7 +23,15 @@ from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_scre
 from dart.policy.frames import POINTS_OF, Frame, ResizeRule, frame_of
 from dart.policy.interface import PixelFrameError, Prompt, Screen
 from dart.policy.reading import Reading
-from dart.policy.uitars import NOT_AN_ACTION, moved, read_answer, told_before, write_answer
+from dart.policy.uitars import (
+    NOT_AN_ACTION,
+    hint_of,
+    moved,
+    read_answer,
+    thought_of,
+    told_before,
+    write_answer,
+)
 from dart.policy.vlm_chat import MARK, ChatTemplate
 from dart.policy.vlm_pictures import Laid, Pictures
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
@@ -96,7 +104,8 @@ class VisionLanguageCodec:
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
         """The prompt with these screens, those of `shown`."""
         turns = conversation(request, self.limits)
-        inserts = [self._told(self._prompt + request.instruction)]
+        hint = hint_of([moved(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
+        inserts = [self._told(self._prompt + request.instruction + hint)]
         inserts += [self._answer_told(turn.token_ids) for turn in turns if isinstance(turn, AnswerTurn)]
         text = self._chat.rendered(turns)
         token_ids = self._beginning_of(text)
@@ -165,6 +174,25 @@ class VisionLanguageCodec:
         """The tokens of an answer with this action of the screen. Raises ActionParseError."""
         action = moved(parse_action(action_text), frame.to_shown)
         return [*self._encode_text(write_answer(action)), self._end_id]
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Every token id is less."""
+        return len(self.tokenizer)
+
+    def answer_ids(self, text: str, instruction: str) -> list[int]:
+        """The tokens of a whole answer as this policy writes it, special tokens such as those of boxes
+        included. Raises ActionParseError where one would end the answer or stand for a picture."""
+        ids = self._answer_told(self._written(text))
+        if forbidden := {*ids} & {*self.ends, *self.never_sampled}:
+            names = ", ".join(sorted(self.tokenizer.convert_ids_to_tokens(sorted(forbidden))))
+            raise ActionParseError(f"expected no special token inside an answer, found {names}", text)
+        return [*ids, self._end_id]
+
+    def lacks_thought(self, token_ids: Sequence[int]) -> bool:
+        """Whether nothing is said before the action."""
+        text = self.tokenizer.decode(self._answer_told(token_ids), skip_special_tokens=False)
+        return not thought_of(str(text))
 
     def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
         """The action of an answer in pixels of the screen; what has none comes out as a text that the strict

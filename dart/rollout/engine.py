@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from dart.policy.context import Screenshot
+from dart.policy.context import Screenshot, without_hint
 from dart.policy.interface import Codec, Screen
 from dart.policy.load import Holding, load
 from dart.policy.reading import Reading
@@ -70,6 +70,10 @@ class TransformersEngine:
         codec = self._policy.codec
         screens = [[self._screens.screen(shown) for shown in codec.shown(request)] for request in requests]
         prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
+        recorded = [
+            codec.prompt(without_hint(request), row) if request.hint else prompt
+            for request, row, prompt in zip(requests, screens, prompts, strict=True)
+        ]
         temperatures = [request.temperature for request in requests]
         answers = self._policy.sample(prompts, screens, temperatures, self._generator)
         return [
@@ -82,7 +86,7 @@ class TransformersEngine:
                 answer=codec.understand(answer.token_ids, request.instruction, row[-1].frame),
                 policy_version=self._version,
             )
-            for request, prompt, row, answer in zip(requests, prompts, screens, answers, strict=True)
+            for request, prompt, row, answer in zip(requests, recorded, screens, answers, strict=True)
         ]
 
 

@@ -37,6 +37,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from actors.process import exit_reason_of
 from dart.config_sections import Rollout
 from dart.errors import DartError
+from dart.policy.context import without_hint
 from dart.policy.interface import Prompt, Screen
 from dart.policy.load import load_codec
 from dart.policy.reading import Reading
@@ -220,14 +221,15 @@ class VllmEngine:
         self._count_image_tokens(asked, sampled)
         spans = sampled.spans()
         is_greedy = request.temperature == 0
+        recorded = self._codec.prompt(without_hint(request), asked.screens) if request.hint else asked.prompt
         return Generation(
-            prompt_ids=asked.prompt.token_ids,
+            prompt_ids=recorded.token_ids,
             token_ids=tuple(sampled.token_ids),
             logprobs=tuple(0.0 if is_greedy else logprob for logprob in sampled.logprobs),
             entropies=tuple(0.0 if is_greedy else entropy for entropy in sampled.entropies),
             answer=self._codec.understand(sampled.token_ids, request.instruction, asked.screens[-1].frame),
             policy_version=oldest(spans),
-            images=asked.prompt.images,
+            images=recorded.images,
             spans=spans if len(spans) > 1 else (),
         )
 

@@ -168,6 +168,16 @@ class StoreActor(Actor):
 
         return self._write(write)
 
+    @receives(m.RecordGuided)
+    def record_guided(self, call: m.RecordGuided, sender: Sender) -> Any:
+        def write(store: Store) -> m.Verdict:
+            verdict = store.record_guided(
+                call.guide_id, call.attempt, call.instruction, call.reward, parcels.opened(call.steps)
+            )
+            return m.Verdict(value=verdict.value)
+
+        return self._write(write)
+
     @receives(m.RecordDecisions)
     def record_decisions(self, call: m.RecordDecisions, sender: Sender) -> Any:
         return self._write(lambda store: m.Number(value=store.record_decisions(call.decisions)))

@@ -9,6 +9,7 @@ from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
 from dart.store.records import (
     Batch,
+    DemonstrationSummary,
     GroupRecord,
     Refusal,
     Release,
@@ -145,6 +146,9 @@ class RecordClient:
 
     async def group(self, group_id: int) -> GroupRecord:
         return self._reader.group(group_id)
+
+    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
+        return self._reader.demonstrations(task_id)
 
     async def snapshot(self, recent_rewards: int) -> Snapshot:
         return self._reader.snapshot(recent_rewards)

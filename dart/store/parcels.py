@@ -15,13 +15,26 @@ from dart.store.errors import StoreConflict
 from dart.store.rows import pack_steps, unpack_steps
 from dart.types import Step
 
+GUIDED = "guided-"
+"""Begins the names of steps that were played under a demonstration's actions."""
+
 NAME = re.compile(r"(?P<rollout>\d+)-(?P<fence>\d+)\.steps")
 
 
 def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.Parcel:
     """Write the steps of what is played under a lease. Raises StoreUnavailable when there is no room."""
+    return _written(folder / f"{rollout_id}-{fence}.steps", steps)
+
+
+def send_guided(
+    folder: Path, guide_id: int, attempt: int, environment: str, steps: tuple[Step, ...]
+) -> m.Parcel:
+    """Write the steps of what is played under a demonstration's actions. Raises StoreUnavailable."""
+    return _written(folder / f"{GUIDED}{guide_id}-{attempt}-{environment}.steps", steps)
+
+
+def _written(path: Path, steps: tuple[Step, ...]) -> m.Parcel:
     content = pack_steps(steps)
-    path = folder / f"{rollout_id}-{fence}.steps"
     write_whole(path, content)
     return m.Parcel(path=str(path), sha256=hashlib.sha256(content).hexdigest())
 
@@ -44,7 +57,8 @@ def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: 
     """Remove the files of senders that were killed; returns how many.
 
     is_held            whether the rollout is still played under this fence: its file may yet be asked for
-    older_than_unix_s  files that were never written to their end are removed when they are older than this
+    older_than_unix_s  files without a lease are removed when they are older than this: those that were never
+                       written to their end, and episodes under a demonstration's actions
     """
     removed = 0
     for path in folder.glob("*"):
@@ -53,7 +67,8 @@ def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: 
             if named is not None:
                 is_left = not is_held(int(named["rollout"]), int(named["fence"]))
             else:
-                is_left = path.name.endswith(".part") and path.stat().st_mtime < older_than_unix_s
+                has_no_lease = path.name.endswith(".part") or path.name.startswith(GUIDED)
+                is_left = has_no_lease and path.stat().st_mtime < older_than_unix_s
             if is_left:
                 path.unlink()
                 removed += 1

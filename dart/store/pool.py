@@ -1,12 +1,13 @@
 """The writer's part about the experience pool: demonstrations, and the groups they were added to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from dart.store.errors import StoreConflict
-from dart.store.records import GroupState
+from dart.store.records import GroupState, Guided
 from dart.store.rows import (
     check_demonstration,
     content_sha256,
@@ -16,12 +17,16 @@ from dart.store.rows import (
 from dart.store.schema import group_demonstrations, pool, pool_steps
 from dart.store.task_books import know_task
 from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, Writer, insert_row
-from dart.types import Demonstration
+from dart.types import Demonstration, Step
+
+SELF_ROLLED = "self-rolled"
+"""Origin of what the policy of the run played under a demonstration's actions."""
 
 SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
 DEMONSTRATION = select(pool).where(pool.c.pool_id == bindparam("key"))
 COUNT_USE = UPDATE_POOL.values(uses=pool.c.uses + 1)
-RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False)
+RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False, lacks_thought=bindparam("lacking"))
+COUNT_ROLL = UPDATE_POOL.values(rolls=bindparam("attempt"))
 INJECTED = select(group_demonstrations).where(
     group_demonstrations.c.group_id == bindparam("group"), group_demonstrations.c.pool_id == bindparam("key")
 )
@@ -40,13 +45,42 @@ class Pool(Writer):
     def _add_demonstration(self, connection: Connection, demonstration: Demonstration) -> bool:
         known = connection.execute(SAME_CONTENT, {"sha256": content_sha256(demonstration)}).first()
         if known is not None:
-            connection.execute(RESTORE_DEMONSTRATION, {"key": known.pool_id})
+            values = {"key": known.pool_id, "lacking": demonstration.lacks_thought}
+            connection.execute(RESTORE_DEMONSTRATION, values)
             return bool(known.dropped)
         know_task(connection, demonstration.task_id)
         row = demonstration_row(demonstration, added_unix_s=self._clock())
         pool_id = insert_row(connection, pool, row)
         connection.execute(insert(pool_steps), demonstration_step_rows(pool_id, demonstration))
         return True
+
+    def record_guided(
+        self, guide_id: int, attempt: int, instruction: str, reward: float, steps: Sequence[Step]
+    ) -> Guided:
+        """Count an episode that the policy played under a demonstration's actions, once per attempt.
+
+        Where it did as well as the demonstration, it is a demonstration of its own from now on.
+        """
+        with self._transaction() as connection:
+            guide = self._demonstration(connection, guide_id)
+            if attempt <= guide.rolls:
+                return Guided.DUPLICATE
+            connection.execute(COUNT_ROLL, {"key": guide_id, "attempt": attempt})
+            if reward < guide.reward:
+                return Guided.FAILED
+            played = Demonstration(
+                pool_id=0,
+                task_id=guide.task_id,
+                seed=guide.seed,
+                origin=SELF_ROLLED,
+                instruction=instruction,
+                reward=reward,
+                steps=tuple(replace(step, entropies=()) for step in steps),
+                guide_id=guide_id,
+            )
+            check_demonstration(played)
+            self._add_demonstration(connection, played)
+            return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:
         """Take a demonstration out of use; groups that have it keep it."""

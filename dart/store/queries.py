@@ -395,6 +395,9 @@ def read_summary(row: Row) -> DemonstrationSummary:
         num_steps=row.num_steps,
         uses=row.uses,
         dropped=bool(row.dropped),
+        lacks_thought=bool(row.lacks_thought),
+        guide_id=row.guide_id,
+        rolls=row.rolls,
     )
 
 

@@ -66,6 +66,17 @@ class Refusal(StrEnum):
     """Another trainer holds a newer lease of the batch; nothing changed."""
 
 
+class Guided(StrEnum):
+    """What became of an episode that was played under the actions of a demonstration."""
+
+    ADDED = "added"
+    """It is a demonstration now."""
+    FAILED = "failed"
+    """Its reward is less than that of the demonstration; the attempt is counted."""
+    DUPLICATE = "duplicate"
+    """This attempt was recorded before."""
+
+
 class Park(StrEnum):
     """What became of an episode that was interrupted at a step boundary."""
 
@@ -252,6 +263,17 @@ class DemonstrationSummary:
     """How many groups it was added to."""
     dropped: bool
     """Taken out of use; groups that have it keep it."""
+    lacks_thought: bool = False
+    """See `Demonstration.lacks_thought`."""
+    guide_id: int | None = None
+    """See `Demonstration.guide_id`."""
+    rolls: int = 0
+    """How many episodes the policy played under its actions."""
+
+    @property
+    def is_self_rolled(self) -> bool:
+        """Whether the policy of this run played it."""
+        return self.guide_id is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

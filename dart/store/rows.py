@@ -157,16 +157,26 @@ def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> V
         "uses": 0,
         "dropped": False,
         "added_unix_s": added_unix_s,
+        "lacks_thought": demonstration.lacks_thought,
+        "guide_id": demonstration.guide_id,
     }
     return row | {"checksum": checksum(row, DEMONSTRATION_COLUMNS, demonstration_step_rows(0, demonstration))}
 
 
 def content_sha256(demonstration: Demonstration) -> str:
-    """What makes two demonstrations the same: task, seed and what was seen and answered at each step."""
+    """What makes two demonstrations the same: task, seed and what was seen and answered at each step. What the
+    policy answered itself has its log-probs, so it is another one than its guide."""
     steps = [
         (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
     ]
-    content = (demonstration.task_id, demonstration.seed, demonstration.instruction, steps)
+    content: tuple[Any, ...] = (
+        demonstration.task_id,
+        demonstration.seed,
+        demonstration.instruction,
+        steps,
+    )
+    if demonstration.guide_id is not None:
+        content = (*content, demonstration.guide_id)
     return hashlib.sha256(msgpack.packb(content)).hexdigest()
 
 
@@ -190,6 +200,8 @@ def read_demonstration(row: Row, steps: Iterable[Row]) -> Demonstration:
         instruction=row.instruction,
         reward=row.reward,
         steps=tuple(read_step(step) for step in steps),
+        lacks_thought=bool(row.lacks_thought),
+        guide_id=row.guide_id,
     )
 
 
@@ -299,7 +311,8 @@ def check_step(name: str, step: Step, *, imported: bool = False) -> None:
     if imported and not step.logprobs and not step.entropies:
         return
     check_figures(name, "logprobs", step.logprobs, len(step.token_ids))
-    check_figures(name, "entropies", step.entropies, len(step.token_ids))
+    if not imported or step.entropies:
+        check_figures(name, "entropies", step.entropies, len(step.token_ids))
 
 
 def check_figures(name: str, field: str, figures: Sequence[float], tokens: int) -> None:

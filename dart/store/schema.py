@@ -151,6 +151,17 @@ pool = Table(
     Column(
         "checksum", LargeBinary, comment="of what never changes, steps included; null before there were any"
     ),
+    Column(
+        "lacks_thought",
+        Boolean,
+        nullable=False,
+        server_default="0",
+        comment="some answer is an action without the thought that the policy writes",
+    ),
+    Column("guide_id", Integer, comment="demonstration whose actions the policy saw while it played this"),
+    Column(
+        "rolls", Integer, nullable=False, server_default="0", comment="episodes played under it as a guide"
+    ),
     sqlite_autoincrement=True,
     comment="demonstrations of the experience pool",
 )

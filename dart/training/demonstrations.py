@@ -1,14 +1,19 @@
 """Demonstrations on disk, made into members of the experience pool with the policy's own codec.
 
-A folder holds what `dart.environments.demonstrations` writes, or anybody else in that format::
+A folder holds what `dart.environments.demonstrations` writes, or anybody else in that format
+(`dart.training.demonstration_format` holds it to its bounds)::
 
     demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, if it was
                                not an oracle, origin: who played it
     screenshots/<sha256>.png   what was seen
     a step                     {"screenshot_sha256": "…", "action": "click(start_box='(80,112)')"}
+    or                         {"screenshot_sha256": "…", "answer": "Thought: …\\nAction: …"}
+    or                         {"screenshot_sha256": "…", "token_ids": […], "logprobs": […]}
 
-Token ids are made once, here, exactly as the policy's engine makes them; log-probs and entropies stay empty:
-the policy did not sample these answers. Screenshots are copied into the run, which needs the folder no more.
+An `action` is in pixels of the screenshot; the policy's codec makes an answer of it that has no thought. An
+`answer` is text as this policy writes it, `token_ids` are its tokens; only with these the log-probs of the
+policy that sampled them may be given. Entropies stay empty. Token ids are made once, here, exactly as the
+policy's engine makes them. Screenshots are copied into the run, which needs the folder no more.
 
 A leaf: it loads the policy's processor. A launcher fills the pool from a process of its own
 (`dart.training.experience_pool`), `python -m dart.training.demonstrations`.
@@ -17,29 +22,34 @@ A leaf: it loads the policy's processor. A launcher fills the pool from a proces
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Protocol
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Protocol
 
 from dart.config_sections import Context
-from dart.environments.actions import ActionParseError
-from dart.environments.seeds import is_held_out
-from dart.errors import DartError, DiskError, UnavailableError
+from dart.environments.actions import ActionParseError, parse_action
+from dart.errors import DartError, DiskError
 from dart.policy.context import newest_history, newest_past
 from dart.policy.interface import Codec, PixelFrameError, Screen
 from dart.policy.load import load_codec
 from dart.policy.reading import Reading, reading_of
 from dart.store.blobs import BlobStore
 from dart.store.store import Store
+from dart.training.demonstration_format import (
+    FILE,
+    BadDemonstrations,
+    Episode,
+    PlayedStep,
+    episode_of,
+    numbered_lines,
+    read_screenshot,
+    screenshot_path,
+)
 from dart.types import Demonstration, GenerateRequest, PastStep, Step
 
-FILE = "demonstrations.jsonl"
-
-
-class BadDemonstrations(UnavailableError):
-    """A folder of demonstrations that cannot be imported; nothing of it was."""
+SCREENS_HELD = 16
+"""Decoded screenshots of an episode in memory at a time; more than a prompt usually shows."""
 
 
 class Pool(Protocol):
@@ -47,20 +57,6 @@ class Pool(Protocol):
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
         """Add what the pool does not hold yet; returns how many that were."""
-
-
-class _PlayedStep(BaseModel):
-    screenshot_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    action: str
-
-
-class _Episode(BaseModel):
-    task_id: Annotated[str, Field(min_length=1)]
-    seed: Annotated[int, Field(ge=0)]
-    origin: Annotated[str, Field(min_length=1)] = "oracle"
-    instruction: str
-    reward: Annotated[float, Field(gt=0, le=1)]
-    steps: Annotated[list[_PlayedStep], Field(min_length=1)]
 
 
 def import_demonstrations(
@@ -86,49 +82,27 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
     """Every success in `folder`, its screenshots checked. Raises BadDemonstrations."""
     path = folder / FILE
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return tuple(_demonstrations(path, folder, codec))
     except OSError as error:
         raise BadDemonstrations(
             f"{path} cannot be read: {error.strerror}; name a folder that "
             "'python -m dart.environments.demonstrations --out FOLDER' wrote"
         ) from error
-    return tuple(_numbered(path, lines, lambda line: _demonstration(line, folder, codec)))
 
 
-def screenshot_path(folder: Path, sha256: str) -> Path:
-    """Where a screenshot of the folder lies."""
-    return folder / "screenshots" / f"{sha256}.png"
-
-
-def _numbered(
-    path: Path, lines: Sequence[str], read: Callable[[str], Demonstration]
-) -> Iterator[Demonstration]:
-    """What each line that is not blank holds; what is wrong with one names it."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+def _demonstrations(path: Path, folder: Path, codec: Codec) -> Iterator[Demonstration]:
+    """What each line holds; what is wrong with one names it."""
+    for number, line in numbered_lines(path):
         try:
-            yield read(line)
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "the line"
-            wrong = f"{where}: {problem['msg']}"
+            yield _demonstration(episode_of(line), folder, codec)
         except (ActionParseError, PixelFrameError, BadDemonstrations) as error:
-            wrong = str(error)
-        else:
-            continue
-        raise BadDemonstrations(
-            f"{path}, line {number}: {wrong}; mend or delete that line, nothing was added"
-        )
+            raise BadDemonstrations(
+                f"{path}, line {number}: {error}; correct or delete that line, nothing was added"
+            ) from error
 
 
-def _demonstration(line: str, folder: Path, codec: Codec) -> Demonstration:
-    episode = _Episode.model_validate_json(line)
-    if is_held_out(episode.seed):
-        raise BadDemonstrations(
-            f"seed {episode.seed} of {episode.task_id} is kept for evaluation; training must not see it"
-        )
-    screens = [_screen(folder, step.screenshot_sha256, codec) for step in episode.steps]
+def _demonstration(episode: Episode, folder: Path, codec: Codec) -> Demonstration:
+    steps = tuple(_steps(episode, folder, codec))
     return Demonstration(
         pool_id=0,
         task_id=episode.task_id,
@@ -136,16 +110,18 @@ def _demonstration(line: str, folder: Path, codec: Codec) -> Demonstration:
         origin=episode.origin,
         instruction=episode.instruction,
         reward=episode.reward,
-        steps=tuple(_steps(episode, screens, folder, codec)),
+        steps=steps,
+        lacks_thought=any(codec.lacks_thought(step.token_ids) for step in steps),
     )
 
 
-def _steps(episode: _Episode, screens: Sequence[Screen], folder: Path, codec: Codec) -> Iterator[Step]:
+def _steps(episode: Episode, folder: Path, codec: Codec) -> Iterator[Step]:
     """What the engine would have been asked, and the answer in its tokens."""
-    by_name = {screen.sha256: screen for screen in screens}
+    screen_of = lru_cache(SCREENS_HELD)(lambda sha256: _screen(folder, sha256, codec))
     history: list[str] = []
     past: list[PastStep] = []
-    for played, screen in zip(episode.steps, screens, strict=True):
+    for played in episode.steps:
+        screen = screen_of(played.screenshot_sha256)
         path = str(screenshot_path(folder, screen.sha256))
         request = GenerateRequest(
             screenshot_path=path,
@@ -155,8 +131,8 @@ def _steps(episode: _Episode, screens: Sequence[Screen], folder: Path, codec: Co
             temperature=1.0,
             past=newest_past(past),
         )
-        prompt = codec.prompt(request, [by_name[shown.sha256] for shown in codec.shown(request)])
-        token_ids = tuple(codec.say(played.action, episode.instruction, screen.frame))
+        prompt = codec.prompt(request, [screen_of(shown.sha256) for shown in codec.shown(request)])
+        token_ids = _answer_ids(played, episode.instruction, screen, codec)
         history.append(codec.understand(token_ids, episode.instruction, screen.frame))
         past.append(PastStep(screenshot_path=path, screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(
@@ -164,7 +140,7 @@ def _steps(episode: _Episode, screens: Sequence[Screen], folder: Path, codec: Co
             prompt_ids=prompt.token_ids,
             images=prompt.images,
             token_ids=token_ids,
-            logprobs=(),
+            logprobs=tuple(played.logprobs or ()),
             entropies=(),
             answer=history[-1],
             policy_version=0,
@@ -174,12 +150,26 @@ def _steps(episode: _Episode, screens: Sequence[Screen], folder: Path, codec: Co
         )
 
 
+def _answer_ids(played: PlayedStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
+    """The tokens of an answer, which must be an action. Raises ActionParseError, BadDemonstrations."""
+    if played.action is not None:
+        return tuple(codec.say(played.action, instruction, screen.frame))
+    if played.answer is not None:
+        token_ids = tuple(codec.answer_ids(played.answer, instruction))
+    else:
+        token_ids = tuple(played.token_ids or ())
+        if strange := [token for token in token_ids if token >= codec.vocabulary_size]:
+            raise BadDemonstrations(
+                f"token id {min(strange)} is outside this policy's vocabulary of {codec.vocabulary_size}: "
+                "give the answer as text"
+            )
+    parse_action(codec.understand(token_ids, instruction, screen.frame))
+    return token_ids
+
+
 def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
     path = screenshot_path(folder, sha256)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadDemonstrations(f"screenshot {path} cannot be read: {error.strerror}") from error
+    content = read_screenshot(path)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise BadDemonstrations(f"screenshot {path} is not what its name says: its sha256 is {found}")

@@ -20,7 +20,8 @@ from dart.policy.load import Holding, load
 from dart.policy.policy import Policy, Scorer
 from dart.policy.reading import Reading, reading_of
 from dart.training.batch import within
-from dart.training.demonstrations import read_demonstrations, screenshot_path
+from dart.training.demonstration_format import screenshot_path
+from dart.training.demonstrations import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
 from dart.types import Step
 

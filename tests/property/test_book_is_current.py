@@ -43,7 +43,13 @@ def rules(chance: Random) -> Settings:
         over_provision=chance.choice([0.0, 1.5]),
         scheduling=chance.choice([Scheduling.ROLLOUT, Scheduling.ROLLOUT, Scheduling.BATCH]),
         step_cap=StepCap(largest=10, slack=1, probe_share=0.3) if chance.random() < 0.7 else None,
-        pool=Pool(max_uses=3) if chance.random() < 0.7 else None,
+        pool=Pool(
+            max_uses=3,
+            matches_seeds=chance.random() < 0.5,
+            guided_attempts=chance.choice([0, 2]),
+        )
+        if chance.random() < 0.7
+        else None,
         quarantine=Limits(fruitless_groups=3, failed_attempts=3, lost_environments=2, rest_s=30.0)
         if chance.random() < 0.5
         else None,
@@ -70,7 +76,7 @@ class Run:
         self.now_unix_s += self.chance.choice([0.0, 0.5, 3.0])
         self.serving = self.chance.choice([self.serving, self.record.version or 0])
         self.desk.serving(self.serving)
-        self.chance.choice([self.play, self.play, self.play, self.train, self.look_after])()
+        self.chance.choice([self.play, self.play, self.play, self.train, self.guided, self.look_after])()
 
     def play(self) -> None:
         environment = self.chance.choice(ENVIRONMENTS)
@@ -102,6 +108,14 @@ class Run:
             self.record.commit_update(batch.batch_id, batch.fence, (self.record.version or 0) + 1)
             if self.chance.random() < 0.8:
                 at_once(self.desk.committed(self.record.version or 0))
+
+    def guided(self) -> None:
+        """Somebody plays under the actions of a demonstration, and does it or does not."""
+        guide = self.desk.curator.next_guide(())
+        if guide is not None:
+            succeeded = self.chance.random() < 0.5
+            self.record.record_guided(guide.pool_id, guide.rolls + 1, succeeded=succeeded)
+            at_once(self.desk.pool_changed(guide.task_id))
 
     def look_after(self) -> None:
         at_once(self.desk.take_back_overdue())

@@ -89,6 +89,8 @@ class Both:
                 )
             case "commit":
                 return self.committed(a % 2 + 1, fence, c % 3 + 1)
+            case "guided":
+                return self.guided(a % 3 + 1, b % 3 + 1, succeeded=bool(c % 2))
             case "add demonstration":
                 return self.demonstration_added(TASKS[a % 2])
             case _:
@@ -168,6 +170,15 @@ class Both:
         self.memory.add_demonstration(task_id, self.demonstrations, num_steps=1)
         return None, None
 
+    def guided(self, guide_id: int, attempt: int, *, succeeded: bool) -> tuple[Any, Any]:
+        known = {one.pool_id for one in self.store.demonstrations()}
+        if guide_id not in known:
+            return None, None
+        # Each success has a seed of its own only by its guide; a second one has other tokens by its attempt.
+        steps = [step_at(10 * guide_id + attempt)]
+        verdict = self.store.record_guided(guide_id, attempt, "click", float(succeeded), steps)
+        return verdict, self.memory.record_guided(guide_id, attempt, succeeded=succeeded)
+
     def demonstration_dropped(self, pool_id: int) -> tuple[Any, Any]:
         answer = answer_of(lambda: self.store.drop_demonstration(pool_id))
         if answer is None:
@@ -186,6 +197,7 @@ SELDOM = (
     "forget",
     "commit",
     "add demonstration",
+    "guided",
     "other",
 )
 OPERATIONS = st.lists(

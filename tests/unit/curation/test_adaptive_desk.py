@@ -206,6 +206,53 @@ def test_a_demonstration_that_somebody_dropped_meanwhile_is_not_used() -> None:
     assert world.record.drops == {"no_spread": 4}
 
 
+def guiding(pool: Pool) -> tuple[World, int]:
+    world = World(replace(SETTINGS, pool=pool))
+    pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    return world, pool_id
+
+
+def guide_of(world: World) -> int | None:
+    found = world.desk.curator.next_guide(())
+    return None if found is None else found.pool_id
+
+
+def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_the_policy_did_it() -> None:
+    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=3))
+    assert guide_of(world) is None
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) == pool_id
+    assert world.desk.curator.next_guide({pool_id}) is None  # somebody plays it
+    world.record.record_guided(pool_id, 1, succeeded=False)
+    at_once(world.desk.pool_changed("click-test"))
+    assert guide_of(world) == pool_id
+    world.record.record_guided(pool_id, 2, succeeded=True)
+    at_once(world.desk.pool_changed("click-test"))
+    assert guide_of(world) is None
+    own = pool_id + 1
+    assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).injected == (own,)
+
+
+def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no_more() -> None:
+    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=2))
+    for attempt in (1, 2):
+        world.plays(0.0, 0.0, 0.0, 0.0)
+        assert guide_of(world) == pool_id
+        world.record.record_guided(pool_id, attempt, succeeded=False)
+        at_once(world.desk.pool_changed("click-test"))
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) is None
+
+
+def test_where_screens_follow_from_seeds_failing_groups_are_opened_where_a_demonstration_can_join() -> None:
+    world, pool_id = guiding(Pool(max_uses=2, matches_seeds=True))
+    groups = [world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)) for _ in range(2)]
+    assert [(group.seed, group.injected) for group in groups] == [(3, (pool_id,))] * 2
+    seeds = {world.plays(0.0, 0.0, 0.0, 0.0).seed for _ in range(9)}  # it is used up
+    assert len(seeds) > 3
+
+
 # ---- quarantine ----
 
 

@@ -17,8 +17,8 @@ from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.records import Evaluation, Phase
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import FaultKind, RolloutLease
+from dart.store.testing import step_at, trajectory_for
+from dart.types import Demonstration, FaultKind, RolloutLease
 
 TASK = "modelled/0"
 ENV, ENGINE = "env-000", "rollout-0"
@@ -388,3 +388,75 @@ def test_work_is_not_held_while_the_record_takes_no_writes(system: System) -> No
     system.bench.kill("store")
     assert isinstance(held(system, True), m.Paused)
     assert held(system, None).is_held is False
+
+
+# ---- episodes under the actions of a demonstration ----
+
+
+POOL = {"experience_pool": {"enabled": True, "self_rolled": True, "self_rolled_attempts": 2}}
+
+
+def with_a_failed_group(bench: Bench, folder: Path) -> System:
+    """A system whose one task has a demonstration and a group in which everything failed."""
+    curation = {"lease_s": LEASE_S, "poll_s": POLL_S, "max_attempts": 3, "rollouts_per_group": 2}
+    with Store(folder / "store.db") as store:
+        steps = (step_at(0),)
+        demonstration = Demonstration(
+            pool_id=0, task_id=TASK, seed=3, origin="oracle", instruction="do", reward=1.0, steps=steps
+        )
+        store.add_demonstrations([demonstration])
+    system = System(bench, folder, curation=curation | POOL)
+    for _ in range(2):
+        lease = system.lease()
+        with Store(system.path) as store:
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, 0.0))
+        bench.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
+        bench.settle()
+    return system
+
+
+def test_after_a_group_that_failed_one_environment_plays_under_the_demonstration(
+    bench: Bench, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    task = system.work()
+    assert isinstance(task, m.GuidedTask)
+    assert (task.pool_id, task.task_id, task.seed, task.attempt) == (1, TASK, 3, 1)
+    bench.start(Beats, "env-001")
+    assert isinstance(system.work("env-001"), RolloutLease)
+
+
+def test_what_the_policy_did_is_known_at_once_and_a_failure_is_tried_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    for attempt, reward in ((1, 0.0), (2, 1.0)):
+        assert system.work().attempt == attempt
+        with Store(system.path) as store:
+            store.record_guided(1, attempt, "do", reward, (step_at(attempt),))
+        bench.tell("curator", m.GuidedStored(pool_id=1, task_id=TASK))
+        bench.settle()
+    assert isinstance(system.work(), RolloutLease)
+    held = bench.actor("curator")._desk.curator.tasks[TASK].demonstrations
+    assert [one.guide_id for one in held.values()] == [None, 1]
+
+
+def test_an_environment_that_is_gone_or_late_leaves_its_episode_to_the_next_one(
+    bench: Bench, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    bench.start(Beats, "env-001")
+    assert system.work() == system.work()  # it asks again: its answer was lost
+    bench.advance(LEASE_S + 5)
+    assert isinstance(system.work("env-001"), m.GuidedTask)
+
+
+def test_a_demonstration_under_which_no_episode_can_be_played_is_left_alone(
+    bench: Bench, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    for _ in range(3):
+        assert isinstance(system.work(), m.GuidedTask)
+        bench.tell("curator", m.GuidedFailed(pool_id=1, detail="the environment broke"))
+        bench.settle()
+    assert isinstance(system.work(), RolloutLease)

@@ -35,7 +35,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
             DynamicQuota(group=GroupPlan(rollouts=8, step_cap=10), minimum=2, threshold=0.6),
         ),
         ("trajectory_length.enabled=true", "step_cap", StepCap(largest=10, slack=1, probe_share=0.1)),
-        ("experience_pool.enabled=true", "pool", Pool(max_uses=16)),
+        ("experience_pool.enabled=true", "pool", Pool(max_uses=16, matches_seeds=True)),
         ("quarantine.enabled=false", "quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
@@ -44,3 +44,16 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
 )
 def test_a_switch_puts_its_rule_in(override: str, rule: str, value: object) -> None:
     assert getattr(settings_with(override), rule) == value
+
+
+def test_a_task_of_osworld_begins_alike_for_every_seed_and_its_demonstrations_join_any_group() -> None:
+    config = load_config(None, ["curation.experience_pool.enabled=true"])
+    environments = config.environments.model_copy(update={"kind": "osworld"})
+    pool = settings_of(config.model_copy(update={"environments": environments})).pool
+    assert pool is not None
+    assert not pool.matches_seeds
+
+
+def test_self_rolled_demonstrations_are_tried_as_often_as_is_said() -> None:
+    on = ("experience_pool.enabled=true", "experience_pool.self_rolled=true")
+    assert settings_with(*on).pool == Pool(max_uses=16, matches_seeds=True, guided_attempts=4)

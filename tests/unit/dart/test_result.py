@@ -45,6 +45,15 @@ def test_nothing_is_said_of_what_did_not_happen() -> None:
     assert curation_lines(replace(RESULT, snapshot=quiet, staleness=None)) == []
 
 
+def test_the_end_of_a_run_says_which_demonstrations_had_no_thought_and_which_the_policy_played() -> None:
+    pool = replace(SNAPSHOT, pool_without_thought=9, pool_self_rolled=3)
+
+    assert curation_lines(replace(RESULT, snapshot=pool))[3:5] == [
+        "demonstrations without a thought: 9",
+        "demonstrations that the policy played itself: 3",
+    ]
+
+
 def test_the_books_say_whether_the_data_is_sound() -> None:
     damaged = replace(RESULT, violations=("rollout 3: is trained twice", "blob x: is missing"))
 

@@ -22,7 +22,7 @@ from dart.store import parcels
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.types import FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
+from dart.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 
 TASK, SEED = "modelled/0", 3
 NUM_STEPS = 4
@@ -77,6 +77,8 @@ class Curator(Actor):
     @receives(m.RolloutStored)
     @receives(m.RolloutFailed)
     @receives(m.RolloutParked)
+    @receives(m.GuidedStored)
+    @receives(m.GuidedFailed)
     @receives(m.EvaluationFailed)
     def hear(self, call: Any, sender: Sender) -> None:
         self.told.append(call)
@@ -290,6 +292,48 @@ def test_a_result_that_the_record_does_not_take_yet_is_reported_again(system: Sy
     told = system.until_told(m.EvaluationEnded)
     system.let(3.0)
     assert [one for one in system.curator.told if isinstance(one, m.EvaluationEnded)] == [told, told]
+
+
+def guided(system: System, reward: float = 1.0) -> m.GuidedTask:
+    """An episode under the actions of a demonstration that has this reward."""
+    demonstration = Demonstration(
+        pool_id=0,
+        task_id=TASK,
+        seed=SEED,
+        origin="oracle",
+        instruction="do it",
+        reward=reward,
+        steps=(recorded(0), recorded(1)),
+        lacks_thought=True,
+    )
+    system.store.add_demonstrations([demonstration])
+    return m.GuidedTask(pool_id=1, task_id=TASK, seed=SEED, step_cap=10, attempt=1)
+
+
+def test_an_episode_under_a_demonstrations_actions_becomes_a_demonstration_of_its_own(system: System) -> None:
+    system.give(guided(system))
+    system.start()
+    told = system.until_told(m.GuidedStored)
+    guide, own = system.reader.demonstrations(TASK)
+    assert (told.pool_id, guide.rolls, own.guide_id, own.seed) == (1, 1, 1, SEED)
+    steps = system.reader.demonstration(own.pool_id).steps
+    assert [step.token_ids for step in steps] == [(number, 2) for number in range(1, NUM_STEPS + 1)]
+    assert all(step.logprobs == generation(1).logprobs for step in steps)
+    asked = [call.request for call in system.engine().asked]
+    assert {request.hint for request in asked} == {(recorded(0).answer, recorded(1).answer)}
+    assert system.reader.conservation().issued == 0
+
+
+def test_an_episode_under_a_demonstrations_actions_that_gets_no_answer_is_told_as_failed(
+    system: System,
+) -> None:
+    system.engine().refuses = "the prompt is too long"
+    system.give(guided(system))
+    system.start()
+    failed = system.until_told(m.GuidedFailed)
+    assert (failed.pool_id, failed.is_interrupted) == (1, False)
+    assert "the prompt is too long" in failed.detail
+    assert [one.rolls for one in system.reader.demonstrations(TASK)] == [0]
 
 
 def test_an_evaluation_that_is_interrupted_is_no_failure_of_it(system: System) -> None:

@@ -107,6 +107,26 @@ def test_sampling_and_scoring_agree_whoever_shares_the_batch(
         assert not together.mask[row, length:].any()
 
 
+def test_an_answer_under_a_hint_is_recorded_with_the_prompt_of_one_who_got_none(
+    engine: TransformersEngine, policy: Policy, tmp_path: Path
+) -> None:
+    plain = request(tmp_path, 2)
+    hinted = dataclasses.replace(plain, hint=("click(start_box='(40,60)')", "finished()"))
+    (made,) = engine.generate([hinted])
+    step = recorded(hinted, made)
+    screens = screens_of([plain], policy.codec)
+    shown = [screens[one.sha256] for one in policy.codec.shown(plain)]
+    assert made.prompt_ids == policy.codec.prompt(plain, shown).token_ids
+    policy.check(step, screens)
+    seen = dataclasses.replace(step, prompt_ids=policy.codec.prompt(hinted, shown).token_ids)
+    assert len(seen.prompt_ids) > len(step.prompt_ids)
+    with torch.no_grad():
+        as_sampled = policy.score([seen], screens, 1.0).logprobs[0].tolist()
+        as_trained = policy.score([step], screens, 1.0).logprobs[0].tolist()
+    assert step.logprobs == pytest.approx(as_sampled, abs=MOST_DIFFERENCE_NATS)
+    assert step.logprobs != pytest.approx(as_trained, abs=MOST_DIFFERENCE_NATS)
+
+
 def test_each_request_has_its_own_temperature_and_the_seed_decides(tiny_qwen: Path, tmp_path: Path) -> None:
     asked = [request(tmp_path, 1, temperature=0.0), request(tmp_path, 1), request(tmp_path, 1)]
     first, again, other = (

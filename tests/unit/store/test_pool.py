@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from dart.store.errors import StoreConflict
+from dart.store.records import Guided
 from dart.store.store import Store
 from dart.store.testing import step_at, trajectory_for
-from dart.types import Demonstration
+from dart.types import Demonstration, Step
 
 
 def demonstration(seed: int = 7, task_id: str = "click-test") -> Demonstration:
@@ -44,6 +45,13 @@ def test_behaviour_log_probs_are_kept_where_they_are_known(record: Store) -> Non
     sampled = replace(demonstration(), steps=(step_at(3),))
     record.add_demonstrations([sampled])
     assert record.demonstration(1).steps == sampled.steps
+
+
+def test_log_probs_that_an_importer_knew_are_kept_without_entropies(record: Store) -> None:
+    sampled = replace(demonstration(), steps=(replace(step_at(3), entropies=()),))
+    record.add_demonstrations([sampled])
+    assert record.demonstration(1).steps == sampled.steps
+    assert record.integrity(0) == ()
 
 
 def test_the_same_content_is_added_once_whoever_played_it(record: Store) -> None:
@@ -118,8 +126,8 @@ def test_a_dropped_demonstration_is_used_no_more(record: Store) -> None:
         (replace(demonstration(), reward=0.0), r"reward must be in \(0, 1\], got 0.0"),
         (replace(demonstration(), steps=()), "it has no steps"),
         (
-            replace(demonstration(), steps=(replace(step_at(0), entropies=()),)),
-            "step 0: 0 entropies for 3 tokens",
+            replace(demonstration(), steps=(replace(step_at(0), logprobs=()),)),
+            "step 0: 0 logprobs for 3 tokens",
         ),
     ],
 )
@@ -133,3 +141,45 @@ def test_what_is_no_success_is_refused(record: Store, broken: Demonstration, why
 def test_an_unknown_demonstration_is_named(record: Store, call: Callable[[Store, int], object]) -> None:
     with pytest.raises(StoreConflict, match="has no demonstration 5"):
         call(record, 5)
+
+
+# ---- self-rolled ----
+
+
+def own_steps() -> tuple[Step, ...]:
+    return tuple(step_at(3, number) for number in range(2))
+
+
+def test_what_the_policy_did_under_a_guide_is_a_demonstration_with_its_own_log_probs(record: Store) -> None:
+    record.add_demonstrations([replace(demonstration(), lacks_thought=True)])
+    assert record.record_guided(1, 1, "click the button", 1.0, own_steps()) is Guided.ADDED
+    guide, own = record.demonstrations()
+    assert (guide.lacks_thought, guide.guide_id, guide.rolls) == (True, None, 1)
+    assert (own.task_id, own.seed, own.origin) == (guide.task_id, guide.seed, "self-rolled")
+    assert (own.lacks_thought, own.guide_id, own.is_self_rolled, own.rolls) == (False, 1, True, 0)
+    kept = record.demonstration(own.pool_id).steps
+    assert [step.logprobs for step in kept] == [step.logprobs for step in own_steps()]
+    assert not any(step.entropies for step in kept)  # those under a hint compare with no others
+    assert record.integrity(0) == ()
+
+
+def test_the_policys_own_words_are_another_demonstration_also_where_they_are_those_of_its_guide(
+    record: Store,
+) -> None:
+    record.add_demonstrations([demonstration()])
+    steps = tuple(step_at(0, number) for number in range(3))
+    assert record.record_guided(1, 1, demonstration().instruction, 1.0, steps) is Guided.ADDED
+    assert [one.guide_id for one in record.demonstrations()] == [None, 1]
+
+
+def test_a_guided_episode_that_did_worse_is_counted_and_an_attempt_counts_once(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    assert record.record_guided(1, 1, "click the button", 0.5, own_steps()) is Guided.FAILED
+    assert record.record_guided(1, 1, "click the button", 1.0, own_steps()) is Guided.DUPLICATE
+    assert [one.rolls for one in record.demonstrations()] == [1]
+
+
+def test_importing_again_says_whether_thoughts_are_missing(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    record.add_demonstrations([replace(demonstration(), lacks_thought=True)])
+    assert [one.lacks_thought for one in record.demonstrations()] == [True]

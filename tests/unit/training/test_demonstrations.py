@@ -3,6 +3,9 @@
 import hashlib
 import io
 import json
+import os
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,13 @@ from PIL import Image
 from dart.policy.checkpoint import load_codec, save_policy
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
+from dart.policy.reading import Reading
 from dart.policy.tokenizer import train_tokenizer
+from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader
-from dart.training.demonstrations import BadDemonstrations, import_demonstrations, main, read_demonstrations
+from dart.training import demonstration_format
+from dart.training.demonstration_format import BadDemonstrations
+from dart.training.demonstrations import import_demonstrations, main, read_demonstrations
 from dart.types import Demonstration
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
@@ -131,6 +138,171 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number_and_nothing_is_added(
     ):
         import_demonstrations(pool, write({}, change), policy, tmp_path / "blobs")
     assert pool.held == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sed": 3}, r"sed: unknown key; did you mean seed\?"),
+        (
+            {"steps": [{**STEP, "log_probs": [-0.1]}]},
+            r"steps\.0\.log_probs: unknown key; did you mean logprobs\?",
+        ),
+        ({"steps": [{**STEP, "thought": "I see it."}]}, r"steps\.0\.thought: unknown key; .*in answer"),
+        ({"seed": 1_000_000_000}, r"seed 1000000000 of .* is no training seed: 0 to 999999"),
+        ({"seed": 2**63}, r"seed .*is no training seed"),
+        ({"seed": 10**300}, r"seed .*is no training seed"),
+        ({"seed": -1}, r"seed: "),
+        ({"instruction": "word " * 10_000}, r"instruction: .*at most 32000 characters"),
+        ({"task_id": "t" * 300}, r"task_id: .*at most 200 characters"),
+        ({"task_id": "a\0b"}, r"task_id: "),
+        ({"origin": "\x1b[31m"}, r"origin: "),
+        (
+            {"steps": [{**STEP, "action": f"type(content='{'a' * 40_000}')"}]},
+            r"steps\.0\.action: .*at most 32000",
+        ),
+        ({"steps": [STEP] * 1_001}, r"steps: .*at most 1000 items"),
+        (
+            {"steps": [{**STEP, "answer": "finished()"}]},
+            r"steps\.0: .*exactly one of action, answer and token_ids",
+        ),
+        ({"steps": [{"screenshot_sha256": STEP["screenshot_sha256"]}]}, r"steps\.0: .*exactly one of"),
+        ({"steps": [{**STEP, "logprobs": [-0.1]}]}, r"steps\.0: .*logprobs belong to token_ids"),
+    ],
+)
+def test_what_no_line_may_hold_is_refused_with_its_key(
+    write: Write, policy: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadDemonstrations, match=rf"(?s)line 1: {said}.*nothing was added"):
+        read_demonstrations(write(change), load_codec(policy))
+
+
+def sampled(policy: Path, **changes: Any) -> dict[str, Any]:
+    """One step as another run of this policy recorded it."""
+    token_ids = load_codec(policy).encode_answer("click(start_box='(80,112)')", INSTRUCTION)
+    step = {"token_ids": token_ids, "logprobs": [-0.5] * len(token_ids)} | changes
+    return {"steps": [{"screenshot_sha256": STEP["screenshot_sha256"], **step}]}
+
+
+def test_token_ids_and_log_probs_come_in_as_they_were_sampled(write: Write, policy: Path) -> None:
+    codec = load_codec(policy)
+    change = sampled(policy)
+    (found,) = read_demonstrations(write(change), codec)
+    (step,) = found.steps
+    assert list(step.token_ids) == change["steps"][0]["token_ids"]
+    assert step.logprobs == (-0.5,) * len(step.token_ids)
+    assert step.entropies == ()
+    assert step.answer == codec.decode_answer(step.token_ids, INSTRUCTION)
+
+
+def test_a_raw_answer_of_the_small_policy_is_its_action(write: Write, policy: Path) -> None:
+    change = {"steps": [{**STEP, "action": None, "answer": "click(start_box='(80,112)')"}]}
+    (found,) = read_demonstrations(write(change), load_codec(policy))
+    assert found.steps[0].token_ids == tuple(
+        load_codec(policy).encode_answer("click(start_box='(80,112)')", INSTRUCTION)
+    )
+    assert not found.lacks_thought  # it has none to say
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"logprobs": [-0.5]}, "log-probs for"),
+        ({"logprobs": None, "token_ids": [10**7]}, r"token id 10000000 .*vocabulary"),
+        ({"logprobs": None, "token_ids": [10**30]}, "token_ids"),
+        ({"logprobs": None, "token_ids": [-1]}, "token_ids"),
+        ({"logprobs": None, "token_ids": [5, 6, 7]}, "expected one of the actions"),
+        ({"logprobs": None, "token_ids": [5] * 20_000}, "at most 16384 items"),
+        ({"logprobs": [0.5, 0.5, 0.5, 0.5]}, r"logprobs\.0: .*less than or equal to 0"),
+    ],
+)
+def test_tokens_that_this_policy_cannot_have_said_are_refused(
+    write: Write, policy: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadDemonstrations, match=rf"(?s)line 1: .*{said}"):
+        read_demonstrations(write(sampled(policy, **change)), load_codec(policy))
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(write: Write, policy: Path) -> None:
+    folder = write({})
+    with (folder / "demonstrations.jsonl").open("ab") as lines:
+        lines.write(b"\xff\xfe{}\n")
+    with pytest.raises(BadDemonstrations, match=r"line 2: .*UTF-8"):
+        read_demonstrations(folder, load_codec(policy))
+
+
+def test_a_line_longer_than_any_episode_is_refused_unread(
+    write: Write, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demonstration_format, "MOST_LINE_BYTES", 2_000)
+    folder = write({}, {"instruction": "word " * 1_000})
+    with pytest.raises(BadDemonstrations, match=r"line 2: it has more than 2000 bytes"):
+        read_demonstrations(folder, load_codec(policy))
+
+
+def bomb(width_px: int, height_px: int) -> bytes:
+    """A PNG whose header says so many pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width_px, height_px, 1, 0, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def test_a_screenshot_that_would_fill_the_memory_is_refused_by_its_header(write: Write, policy: Path) -> None:
+    with pytest.raises(BadDemonstrations, match=r"line 1: screenshot .* 50000x50000 pixels, more than"):
+        read_demonstrations(write({}, screenshot=bomb(50_000, 50_000)), load_codec(policy))
+
+
+def test_a_screenshot_of_too_many_bytes_is_refused(
+    write: Write, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demonstration_format, "MOST_SCREENSHOT_BYTES", 100)
+    with pytest.raises(BadDemonstrations, match=r"line 1: screenshot .* has more than 100 bytes"):
+        read_demonstrations(write({}), load_codec(policy))
+
+
+def test_what_is_no_plain_file_is_not_waited_for(write: Write, policy: Path) -> None:
+    folder = write({})
+    (path,) = (folder / "screenshots").iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BadDemonstrations, match=r"line 1: screenshot .* is no plain file"):
+        read_demonstrations(folder, load_codec(policy))
+
+
+# ---- a policy that thinks ----
+
+
+THOUGHT = "Thought: I see the button.\nAction: click(start_box='(84,112)')"
+
+
+@pytest.fixture(scope="module")
+def thinking(tiny_qwen: Path) -> VisionLanguageCodec:
+    return load_vlm_codec(tiny_qwen, Reading())
+
+
+def test_a_raw_answer_keeps_its_thought_and_an_action_has_none(
+    write: Write, thinking: VisionLanguageCodec
+) -> None:
+    said = {"steps": [{**STEP, "action": None, "answer": THOUGHT}]}
+    acted = {"steps": [STEP]}
+    whole, bare = read_demonstrations(write(said, acted), thinking)
+    assert (whole.lacks_thought, bare.lacks_thought) == (False, True)
+    text = thinking.tokenizer.decode(whole.steps[0].token_ids)
+    assert text == f"{THOUGHT}{thinking.tokenizer.decode(thinking.ends[-1:])}"
+    assert whole.steps[0].token_ids[-1] in thinking.ends
+
+
+@pytest.mark.parametrize("special", ["<|im_end|>", "<|image_pad|>"])
+def test_no_end_and_no_picture_hides_in_a_raw_answer(
+    write: Write, thinking: VisionLanguageCodec, special: str
+) -> None:
+    hidden = {"steps": [{**STEP, "action": None, "answer": f"Thought: {special}\nAction: wait()"}]}
+    with pytest.raises(BadDemonstrations, match=r"line 2: .*special token"):
+        read_demonstrations(write({}, hidden), thinking)
 
 
 def test_a_line_that_is_no_json_is_named(write: Write, policy: Path) -> None:

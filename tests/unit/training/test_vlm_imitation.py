@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from dart.policy.load import Holding
 from dart.policy.reading import Reading
 from dart.rollout.engine import TransformersEngine
-from dart.training.demonstrations import screenshot_path
+from dart.training.demonstration_format import screenshot_path
 from dart.training.imitation import ImitationConfig, imitate_folder
 from dart.types import GenerateRequest
 

@@ -1,0 +1,175 @@
+"""The file format of demonstrations: what a line may hold, and how much of it. Needs no policy.
+
+Demonstrations come from elsewhere, so every size is bounded before anything is decoded, and a key that is not
+known is refused: what it holds would be lost without a word.
+"""
+
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dart.config_layers import did_you_mean, near
+from dart.environments.png import png_size
+from dart.environments.seeds import TRAINING_SEEDS, is_held_out
+from dart.errors import UnavailableError
+
+FILE = "demonstrations.jsonl"
+
+MOST_LINE_BYTES = 64 * 2**20
+MOST_SCREENSHOT_BYTES = 64 * 2**20
+MOST_SCREENSHOT_PX = 64_000_000
+"""An 8K screen has 33 million."""
+
+Text = Annotated[str, Field(max_length=32_000)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+LogProb = Annotated[float, Field(le=0, allow_inf_nan=False)]
+
+MAX_EPISODES = 100_000
+MAX_STEPS = 1_000
+MAX_ANSWER_TOKENS = 16_384
+
+
+class BadDemonstrations(UnavailableError):
+    """A folder of demonstrations that cannot be imported; nothing of it was."""
+
+
+class PlayedStep(BaseModel):
+    """What was seen and what was answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    screenshot_sha256: Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+    action: Text | None = None
+    """The action alone, in pixels of the screenshot."""
+    answer: Text | None = None
+    """The whole answer as the policy writes it."""
+    token_ids: Annotated[list[TokenId], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
+    """The whole answer in tokens of this policy, end token included."""
+    logprobs: Annotated[list[LogProb], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
+    """Of each token, in the distribution it was sampled from."""
+    target: Annotated[list[float], Field(max_length=4)] | None = None
+    """What an oracle aimed at; nothing here reads it."""
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> Self:
+        if sum(given is not None for given in (self.action, self.answer, self.token_ids)) != 1:
+            raise ValueError("a step has exactly one of action, answer and token_ids")
+        if self.logprobs is None:
+            return self
+        if self.token_ids is None:
+            raise ValueError("logprobs belong to token_ids: give the answer's tokens, or leave logprobs out")
+        if len(self.logprobs) != len(self.token_ids):
+            raise ValueError(f"{len(self.logprobs)} log-probs for {len(self.token_ids)} token_ids")
+        return self
+
+
+class Episode(BaseModel):
+    """One line of the file: a success."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task_id: Name
+    seed: Annotated[int, Field(ge=0)]
+    origin: Name = "oracle"
+    instruction: Text
+    reward: Annotated[float, Field(gt=0, le=1)]
+    steps: Annotated[list[PlayedStep], Field(min_length=1, max_length=MAX_STEPS)]
+
+
+def episode_of(line: bytes) -> Episode:
+    """The episode of a line. Raises BadDemonstrations with what is wrong with it."""
+    try:
+        line.decode("utf-8")
+        episode = Episode.model_validate_json(line)
+    except UnicodeDecodeError as error:
+        raise BadDemonstrations(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
+    except ValidationError as error:
+        raise BadDemonstrations(_in_words(error)) from error
+    if is_held_out(episode.seed):
+        raise BadDemonstrations(
+            f"seed {episode.seed} of {episode.task_id} is kept for evaluation; training must not see it"
+        )
+    if episode.seed not in TRAINING_SEEDS:
+        raise BadDemonstrations(
+            f"seed {_short(episode.seed)} of {episode.task_id} is no training seed: "
+            f"{TRAINING_SEEDS.start} to {TRAINING_SEEDS.stop - 1}"
+        )
+    return episode
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Every line that is not blank, with its number. Raises BadDemonstrations, OSError."""
+    with os.fdopen(_open_plain(path, str(path)), "rb") as file:
+        number = 0
+        while line := file.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MOST_LINE_BYTES:
+                raise BadDemonstrations(
+                    f"{path}, line {number}: it has more than {MOST_LINE_BYTES} bytes; "
+                    "split or delete that episode, nothing was added"
+                )
+            if number > MAX_EPISODES:
+                raise BadDemonstrations(f"{path} has more than {MAX_EPISODES} lines; split it into folders")
+            if line.strip():
+                yield number, line
+
+
+def screenshot_path(folder: Path, sha256: str) -> Path:
+    """Where a screenshot of the folder lies."""
+    return folder / "screenshots" / f"{sha256}.png"
+
+
+def read_screenshot(path: Path) -> bytes:
+    """The bytes of a screenshot of bearable size. Raises BadDemonstrations."""
+    try:
+        with os.fdopen(_open_plain(path, f"screenshot {path}"), "rb") as file:
+            content = file.read(MOST_SCREENSHOT_BYTES + 1)
+    except OSError as error:
+        raise BadDemonstrations(f"screenshot {path} cannot be read: {error.strerror}") from error
+    if len(content) > MOST_SCREENSHOT_BYTES:
+        raise BadDemonstrations(f"screenshot {path} has more than {MOST_SCREENSHOT_BYTES} bytes")
+    try:
+        width_px, height_px = png_size(content)
+    except ValueError as error:
+        raise BadDemonstrations(f"expected a PNG screenshot in {path}: {error}") from error
+    if width_px * height_px > MOST_SCREENSHOT_PX:
+        raise BadDemonstrations(
+            f"screenshot {path} has {width_px}x{height_px} pixels, more than {MOST_SCREENSHOT_PX} in all"
+        )
+    return content
+
+
+def _open_plain(path: Path, name: str) -> int:
+    """A descriptor of a plain file; a pipe would be waited for, a device never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadDemonstrations(f"{name} is no plain file")
+    return descriptor
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first problem: where it is, and what."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "the line"
+    if problem["type"] != "extra_forbidden":
+        return f"{where[:200]}: {problem['msg'].removeprefix('Value error, ')}"
+    return f"{where[:200]}: unknown key{_remedy(str(problem['loc'][-1]), is_of_step=len(problem['loc']) > 1)}"
+
+
+def _remedy(key: str, *, is_of_step: bool) -> str:
+    model: type[BaseModel] = PlayedStep if is_of_step else Episode
+    known = list(model.model_fields)
+    if key == "thought":
+        return "; a thought stands in answer, before its action, as the policy writes it"
+    return did_you_mean(near(key, known)) or f"; known are {', '.join(known)}"
+
+
+def _short(number: int) -> str:
+    return str(number) if number < 10**18 else f"with {math.floor(math.log10(number)) + 1} digits"
