@@ -30,6 +30,9 @@ CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
 
 SAID_CHARACTERS = 200
 
+SMALL_POLICY = "gui_policy"
+"""Model type of the laptop job's policy."""
+
 Check = Callable[[Config], Iterator[str]]
 """Finds what is missing: one message with its remedy for each thing."""
 
@@ -145,6 +148,22 @@ def missing_policy(config: Config) -> Iterator[str]:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
 
 
+def policy_without_hints(config: Config) -> Iterator[str]:
+    """A policy that no hint can be shown, where demonstrations are to be played under one."""
+    pool = config.curation.experience_pool
+    if not (pool.enabled and pool.self_rolled):
+        return
+    try:
+        described = json.loads((config.training.policy / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # `missing_policy` says what is wrong with it
+    if isinstance(described, dict) and described.get("model_type") == SMALL_POLICY:
+        yield (
+            f"the policy in {config.training.policy} cannot be shown the actions of a demonstration: "
+            "set curation.experience_pool.self_rolled = false, or name a vision-language checkpoint"
+        )
+
+
 def damage_of(folder: Path) -> str | None:
     """What is wrong with a checkpoint's files, as far as can be seen without loading the model."""
     from safetensors import SafetensorError, safe_open
@@ -163,7 +182,13 @@ def damage_of(folder: Path) -> str | None:
 
 def require_installation(
     config: Config,
-    checks: Iterable[Check] = (missing_packages, missing_browser, missing_policy, missing_trackers),
+    checks: Iterable[Check] = (
+        missing_packages,
+        missing_browser,
+        missing_policy,
+        policy_without_hints,
+        missing_trackers,
+    ),
 ) -> None:
     """See that everything a run needs from outside is there.
 

@@ -164,8 +164,8 @@ def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> V
 
 
 def content_sha256(demonstration: Demonstration) -> str:
-    """What makes two demonstrations the same: task, seed and what was seen and answered at each step. What the
-    policy answered itself has its log-probs, so it is another one than its guide."""
+    """What makes two demonstrations the same: task, seed and what was seen and answered at each step. What
+    the policy answered itself has its log-probs, so it is another one than its guide."""
     steps = [
         (step.screenshot_sha256, step.prompt_ids, step.token_ids, step.answer) for step in demonstration.steps
     ]

@@ -2,7 +2,7 @@
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
-tokenised again. Steps of demonstrations have no behaviour log-probs.
+tokenised again. Steps of demonstrations have behaviour log-probs only where somebody knew them.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from torch import Tensor
 from dart.training.advantage import members, step_advantages
 from dart.training.entropy import entropy_threshold, is_kept
 from dart.training.refusal import MalformedStep
-from dart.types import Group, Step
+from dart.types import Demonstration, Group, Step
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ class StepSample:
 
     step: Step
     advantage: float
+    is_injected: bool = False
+    """It is of a demonstration of the experience pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None)
             steps += len(is_in_loss)
             low_entropy += is_in_loss.count(False)
             kept += [
-                StepSample(step=step, advantage=advantage)
+                StepSample(step=step, advantage=advantage, is_injected=isinstance(member, Demonstration))
                 for step, is_in in zip(member.steps, is_in_loss, strict=True)
                 if is_in and step.token_ids
             ]

@@ -353,7 +353,12 @@ class Learner:
             self._refuse_non_finite("loss", float(terms.loss.detach()))
         (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
         if mismatch is not None:
-            mismatch.add(batch, torch.tensor([i.sample.step.policy_version < self.version for i in chunk]))
+            samples = [item.sample for item in chunk]
+            mismatch.add(
+                batch,
+                is_stale=torch.tensor([sample.step.policy_version < self.version for sample in samples]),
+                is_injected=torch.tensor([sample.is_injected for sample in samples]),
+            )
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
         return {name: float(value.detach()) for name, value in values.items()}

@@ -25,9 +25,10 @@ class MismatchTally:
         self._tokens = {False: 0, True: 0}
         self._truncated = 0
 
-    def add(self, batch: TokenBatch, is_stale: Tensor) -> None:
-        """Count a micro-batch; `is_stale` (samples,) says which were sampled by an older version."""
-        known = batch.mask & batch.has_behaviour.unsqueeze(-1)
+    def add(self, batch: TokenBatch, is_stale: Tensor, is_injected: Tensor) -> None:
+        """Count a micro-batch; (samples,) each: which were sampled by an older version, and which are of
+        demonstrations. These are left out: other policies, or this one with a hint, sampled them."""
+        known = batch.mask & (batch.has_behaviour & ~is_injected).unsqueeze(-1)
         difference = (batch.old - batch.behaviour).detach()
         for stale in (False, True):
             chosen = known & (is_stale.unsqueeze(-1) == stale)

@@ -16,6 +16,7 @@ from dart.preflight import (
     missing_browser,
     missing_packages,
     missing_policy,
+    policy_without_hints,
     require_installation,
 )
 from dart.training.checkpoint import CheckpointState, write_checkpoint
@@ -102,6 +103,25 @@ def test_a_folder_with_a_whole_checkpoint_is_not_missing(tmp_path: Path) -> None
     config = config_with(f"training.policy={written_checkpoint(tmp_path)}")
 
     assert list(missing_policy(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("model_type", "is_self_rolled", "is_refused"),
+    [("gui_policy", True, True), ("gui_policy", False, False), ("qwen2_5_vl", True, False)],
+)
+def test_a_policy_that_can_be_shown_no_hint_is_refused_where_demonstrations_are_to_be_self_rolled(
+    tmp_path: Path, model_type: str, is_self_rolled: bool, is_refused: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    pool = "curation.experience_pool"
+    config = config_with(
+        f"training.policy={tmp_path}",
+        f"{pool}.enabled=true",
+        f"{pool}.self_rolled={str(is_self_rolled).lower()}",
+    )
+    said = list(policy_without_hints(config))
+    assert bool(said) is is_refused
+    assert all("curation.experience_pool.self_rolled = false" in message for message in said)
 
 
 def test_a_truncated_checkpoint_is_called_damaged(tmp_path: Path) -> None:

@@ -432,6 +432,34 @@ def test_a_demonstration_makes_its_answer_likelier_with_weight_1(
     assert after[0] > before[0]
 
 
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
+    base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    failed = dataclasses.replace(
+        group, trajectories=tuple(dataclasses.replace(one, reward=0.0) for one in group.trajectories)
+    )
+    # Under the hint each token was e^0.5 times as likely; the prompt that is recorded has no hint.
+    seen = steps_of([group])[0]
+    sampled = dataclasses.replace(seen, logprobs=tuple(p + 0.5 for p in seen.logprobs), entropies=())
+    own = Demonstration(
+        pool_id=2,
+        task_id=group.task_id,
+        seed=group.seed,
+        origin="self-rolled",
+        instruction="Click the button.",
+        reward=1.0,
+        steps=(sampled,),
+        guide_id=1,
+    )
+    learner = Learner(base, LearnerConfig(lr=1e-4, kl_beta=0.0, minibatches=minibatches))
+    report = learner.update([dataclasses.replace(failed, injected=(own,))], blobs.root)
+    assert (report.injected, report.without_behaviour, report.samples) == (1, 0, 5)
+    assert report.tis_weight == pytest.approx((4 + math.exp(-0.5)) / 5, abs=1e-3)
+    assert report.mismatch_engine == pytest.approx(0.0, abs=1e-4)  # a fault of no engine
+
+
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_the_difference_to_the_engine_and_the_age_of_steps_are_reported_apart(
     base: Path, blobs: BlobStore, group_of: Callable[..., Group], minibatches: int
