@@ -56,7 +56,7 @@ from actors.process import EXIT_IGNORED
 from actors.worker import Worker
 
 ASK_DEADLINE_S = 5.0
-"""OTP's default for a call."""
+"""OTP's default for a call. A message whose answer takes longer says so: `answer_within_s`."""
 
 LIVENESS_CHECK_S = 0.05
 """How often a waiting ask looks whether it is too late, and whether the board still shows the asked actor."""
@@ -165,6 +165,8 @@ class Identity:
     """How often it proves on the board that it runs."""
     probe_every_s: float = 0.0
     """How often it is asked whether it can take work; 0 for never."""
+    prints_reports: bool = False
+    """Whether a supervisor also prints why a child ended."""
 
 
 def identity_of(boot: Mapping[str, Any]) -> Identity:
@@ -177,6 +179,7 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
         incarnation=boot["incarnation"],
         run_dir=Path(boot["run_dir"]),
         mail_dir=Path(boot["mail_dir"]),
+        prints_reports=bool(boot.get("prints_reports", False)),
         **optional,
     )
 
@@ -231,7 +234,7 @@ class Actor:
         self.identity = identity
         self.args = args
         self.clock = clock
-        self.log = structlog.get_logger().bind(actor=identity.name, incarnation=identity.incarnation)
+        self.log = structlog.get_logger(actor=identity.name, incarnation=identity.incarnation)
         self.board = board
         self.runtime = runtime
         self.__mail = mail
@@ -261,6 +264,7 @@ class Actor:
         self.__is_probing = False
         self.__is_stopping = False
         self.__is_finishing = False
+        self.__is_to_stop = False
         self.__is_drained = True
         self.__open_handlers = 0
         self.__has_logged_full = False
@@ -296,14 +300,17 @@ class Actor:
             return False
         return True
 
-    def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
+    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
         """Send and await the answer.
 
+        deadline_s   left out: the message's own `answer_within_s`, or ASK_DEADLINE_S when it has none
         Ends always: with the answer, ActorDied, AskTimeout, Refused or MailboxFull. An error nobody looks at
         is dropped: who does not want the answer has nothing to lose by it.
         Raises, here and at once, ActorError for a deadline that is none, MessageTooLarge and TypeError for
         what cannot be sent: these are mistakes of the one who asks.
         """
+        if deadline_s is None:
+            deadline_s = getattr(content, "answer_within_s", ASK_DEADLINE_S)
         self.__check_seconds("ask(deadline_s)", deadline_s)
         completion: Completion[Any] = Completion()
         envelope = self.__envelope(Kind.ASK, to, content, deadline_s=deadline_s)
@@ -403,9 +410,17 @@ class Actor:
         """End the link, on both sides."""
         self.__bonds.unlink(name)
 
-    def stop(self) -> None:
-        """End normally, as if told to."""
-        self.__begin_stop()
+    def stop(self, *, finish: bool = False) -> None:
+        """End normally, as if told to, once the handler that calls this has returned.
+
+        Its answer is sent first. A handler that awaits something after this call is not waited for, unless
+        `finish`: then mail that is there is handled and all handlers come to their answers before (see Stop).
+        """
+        if self.__is_started:
+            self.__is_finishing, self.__is_to_stop = finish, not finish
+            self.runtime.wake_at(self.clock.monotonic_s())
+        else:
+            self.__begin_stop()
 
     def ignore(self) -> None:
         """Say in `on_start` that there is nothing for this actor to do (OTP's `ignore`).
@@ -480,7 +495,8 @@ class Actor:
             self.__worker.deliver()
         self.__run_due_timers()
         self.__pulse.idle()
-        if self.__is_finishing and self.__is_drained and not self.__open_handlers:
+        is_finished = self.__is_finishing and self.__is_drained and not self.__open_handlers
+        if self.__is_to_stop or is_finished:
             self.__begin_stop()
         if self.__timers:
             self.runtime.wake_at(self.__timers[0][0])
@@ -546,6 +562,8 @@ class Actor:
     def __drain_mail(self) -> None:
         self.__is_drained = False
         for _ in range(MAIL_PER_TURN):
+            if self.__is_to_stop and not self.__is_stopping:
+                break
             envelope = self.__next_envelope()
             if envelope is None:
                 self.__is_drained = True
@@ -573,7 +591,7 @@ class Actor:
         return self.__mail.receive()
 
     def __hold(self, envelope: Envelope) -> None:
-        if len(self.__held) < HELD_MESSAGES:
+        if len(self.__held) < HELD_MESSAGES or isinstance(envelope.message, _ALWAYS_TAKEN):
             self.__held.append(envelope)
         else:
             self.__turn_away(

@@ -113,6 +113,7 @@ _FORMATS = (
     ("unsent", "q"),
     ("uses", "q"),
     ("last_error", "120s"),
+    ("own_exit", "q"),
 )
 _LAYOUT: dict[str, _Field] = {}
 _cursor = 0
@@ -207,9 +208,8 @@ class Board:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("r+b")
-        self.memory = mmap.mmap(self._file.fileno(), 0)
-        self.whole = memoryview(self.memory).cast("q")
-        self._floats = memoryview(self.memory).cast("d")
+        self.memory: mmap.mmap | bytearray
+        self._map(mmap.mmap(self._file.fileno(), 0))
         self._slots: dict[str, int] = {}
         self.now_ns: Callable[[], int] = time.monotonic_ns
         """The clock of every `_ns` field; tests put their own."""
@@ -224,9 +224,40 @@ class Board:
         return cls(path)
 
     def close(self) -> None:
+        if not self._file.closed:
+            self._unmap()
+
+    def detach(self) -> None:
+        """Keep what the board says now in this process's own memory, and let go of the file."""
+        if not self._file.closed:
+            last = bytearray(SLOT_BYTES * SLOTS)
+            for begins_at in range(0, len(last), SLOT_BYTES):
+                row = self.memory[begins_at : begins_at + SLOT_BYTES]
+                if not row[0]:
+                    break  # to read what was never written takes room, and a full disk has none: SIGBUS
+                last[begins_at : begins_at + SLOT_BYTES] = row
+            self._unmap()
+            self._map(last)
+
+    def note_own_exit(self, slot: int, code: int) -> None:
+        """The runtime's word, right before it ends its process: this exit code is its own and no other's."""
+        self.set(slot, own_exit=code + 1)
+
+    def own_exit(self, slot: int) -> int | None:
+        """The exit code with which an actor's runtime ended its process; None when it did not."""
+        noted = int(self.get(slot, "own_exit"))
+        return noted - 1 if noted else None
+
+    def _map(self, memory: mmap.mmap | bytearray) -> None:
+        self.memory = memory
+        self.whole = memoryview(memory).cast("q")
+        self._floats = memoryview(memory).cast("d")
+
+    def _unmap(self) -> None:
         self.whole.release()
         self._floats.release()
-        self.memory.close()
+        if isinstance(self.memory, mmap.mmap):
+            self.memory.close()
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
@@ -237,7 +268,7 @@ class Board:
             return self.whole[begins_at // WORD_BYTES]
         if layout.kind == "d":
             return self._floats[begins_at // WORD_BYTES]
-        return _text(self.memory[begins_at : begins_at + layout.bytes])
+        return _text(bytes(self.memory[begins_at : begins_at + layout.bytes]))
 
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; a string too long for its place is cut."""
@@ -280,7 +311,10 @@ class Board:
 
     def _look_for(self, name: str) -> int | None:
         """As bytes: read as text, row by row, it would be most of what starting 400 children costs."""
-        wanted = name.encode().ljust(64, b"\0")
+        try:
+            wanted = name.encode().ljust(64, b"\0")
+        except UnicodeEncodeError:  # half a letter is in no name: `claim` refuses it
+            return None
         for slot in range(SLOTS):
             begins_at = slot * SLOT_BYTES + _LAYOUT["name"].offset
             bearer = self.memory[begins_at : begins_at + 64]
@@ -299,7 +333,11 @@ class Board:
         A slot's incarnation goes on from bearer to bearer, so that no two processes share an address.
         Raises ActorError when the name is too long or the board is full.
         """
-        if len(name.encode()) > 64:
+        try:
+            size_bytes = len(name.encode())
+        except UnicodeEncodeError as error:
+            raise ActorError(f"actor name {name!r} cannot be written as UTF-8: {error.reason}") from None
+        if size_bytes > 64:
             raise ActorError(f"actor name {name!r} is longer than 64 bytes")
         with _exclusive(self._file.fileno()):
             self._slots.clear()
@@ -391,10 +429,11 @@ def rows_of(path: Path) -> list[Vitals]:
 
 def _is_possible(raw: Any) -> bool:
     """Whether a row can have been written: the file may be damaged."""
-    numbers = raw.pid, raw.incarnation, raw.restarts, raw.route
+    numbers = raw.pid, raw.restarts, raw.route
     times = raw.started_unix_s, raw.retry_unix_s
     return (
         0 <= raw.state < len(_STATES)
+        and raw.incarnation >= 0  # that of a client is drawn from 62 bits
         and all(0 <= number < MOST for number in numbers)
         and all(abs(unix_s) < MOST or unix_s == math.inf for unix_s in times)
     )

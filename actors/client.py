@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from actors.actor import ASK_DEADLINE_S, Actor, Identity
+from actors.actor import Actor, Identity
 from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
 from actors.completion import Completion
@@ -69,6 +69,7 @@ class Client:
     board      of the system; the client claims a row named `name` on it
     mail_dir   where the system's mail goes, key what it is signed with
     actor      what takes the client's mail while it serves, with `args` as they are: nothing is packed here
+    mail       of a sender that sent under this name and `incarnation` before; closed with the client
     Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
     """
 
@@ -81,14 +82,16 @@ class Client:
         name: str = LAUNCHER,
         actor: type[Actor] = Actor,
         args: Mapping[str, Any] | None = None,
+        mail: Mail | None = None,
+        incarnation: int | None = None,
     ) -> None:
         self._board = board
         self._thread = threading.get_ident()
         self._slot = board.claim(name, "")
         # Random, so that an answer to an earlier client of this name never finds this one.
-        incarnation = secrets.randbits(62)
+        incarnation = secrets.randbits(62) if incarnation is None else incarnation
         board.set_state(self._slot, ActorState.RUNNING, incarnation=incarnation)
-        self._mail = Mail(board, mail_dir, key)
+        self._mail = mail or Mail(board, mail_dir, key)
         self._loop = _Loop()
         identity = Identity(
             name=name,
@@ -104,12 +107,12 @@ class Client:
         self._actor.log = _silent_log()
         self._actor.boot(self._mail.bind(self._slot, incarnation))
 
-    def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Any:
+    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Any:
         """Send, wait, and return the answer. Raises ActorDied, AskTimeout, Refused or MailboxFull."""
         self._check_thread()
         return self.result(self._actor.ask(to, content, deadline_s=deadline_s))
 
-    def begin_ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
+    def begin_ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
         """Send and do not wait yet, so that several can be asked at once; then `result` for each."""
         self._check_thread()
         return self._actor.ask(to, content, deadline_s=deadline_s)
@@ -143,11 +146,12 @@ class Client:
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise ActorError(
-                "a client (and ActorSystem.ask) belongs to the thread that first used it; "
+                "a client belongs to the thread that made it; "
                 "give every thread a Client of its own, under its own name"
             )
 
 
 def _silent_log() -> Any:
     """What an actor would log is the caller's to know, from what it gets back."""
-    return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    return structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=silent)

@@ -19,6 +19,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgpack
 import msgspec
 from msgspec import Struct
 
@@ -218,11 +219,28 @@ def _header(body: memoryview) -> _Frame:
         raise MalformedMessage(f"body has {len(body)} bytes, mail carries at most {MAX_MESSAGE_BYTES}")
     try:
         header = _decode_frame(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        header = _header_alone(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
     if header.version != PROTOCOL_VERSION:
         raise MalformedMessage(f"body is version {header.version}, not {PROTOCOL_VERSION}")
     return header
+
+
+def _header_alone(body: memoryview) -> _Frame:
+    """The header of a frame whose message is nested too deep to be passed over: who asked is told so."""
+    fields = len(_Frame.__struct_fields__)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(body)
+    try:
+        if unpacker.read_array_header() < fields:
+            raise MalformedMessage("body is no envelope: it has too few fields")
+        header = [unpacker.unpack() for _ in range(fields - 1)]
+        payload = msgspec.Raw(body[unpacker.tell() :])
+        return msgspec.convert([*header, payload], _Frame)
+    except (ValueError, msgpack.UnpackException, msgspec.MsgspecError) as error:
+        raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
 
 
 def _opened(header: _Frame) -> Any:

@@ -97,7 +97,13 @@ class Watcher:
         is_elsewhere = bool(self._board.get(watch.slot, "route"))
         if pid == 0 or is_elsewhere:
             self._after(ELSEWHERE_LOOK_S if is_elsewhere else LOOK_S, lambda: self._look(ref))
-        elif not self._open(ref, watch, pid):
+            return
+        try:
+            is_open = self._open(ref, watch, pid)
+        except OSError:  # no descriptor is to be had now: until there is one, the board says who lives
+            self._after(ELSEWHERE_LOOK_S, lambda: self._look(ref))
+            return
+        if not is_open:
             self._gone(ref)
 
     def _lives(self, watch: _Watch) -> bool:
@@ -110,7 +116,12 @@ class Watcher:
         except ProcessLookupError:
             return False
         ticks = self._board.get(watch.slot, "pid_start_ticks")
-        if ticks and start_ticks(pid) != ticks:
+        try:
+            is_other = bool(ticks) and start_ticks(pid) != ticks
+        except OSError:
+            os.close(fd)
+            raise
+        if is_other:
             os.close(fd)  # the number belongs to another process by now
             return False
         watch.fd = fd

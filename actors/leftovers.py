@@ -7,7 +7,6 @@ system begins. A pid alone is never believed; it may be somebody else's by now.
 
 import json
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from actors.board import rows_of
 from actors.errors import SystemStartFailed
-from actors.process import is_alive, start_ticks
+from actors.process import has_ended, is_running, start_ticks
 
 REAP_DEADLINE_S = 5.0
 
@@ -59,7 +58,7 @@ def launcher_of(path: Path) -> int | None:
 def still_running(processes: Path, board: Path) -> tuple[Leftover, ...]:
     """Who of the system in a run directory runs now; nobody is touched."""
     recorded = (*_recorded(processes), *_on(board))
-    return tuple(Leftover(name, pid) for name, (pid, ticks) in recorded if _is_the_same(pid, ticks))
+    return tuple(Leftover(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
 
 
 def reap(processes: Path, board: Path) -> tuple[Leftover, ...]:
@@ -76,7 +75,7 @@ def reap(processes: Path, board: Path) -> tuple[Leftover, ...]:
 def _not_gone_by_itself(recorded: list[_Recorded]) -> list[_Recorded]:
     """Those that still run when a killed system would be gone."""
     give_up = time.monotonic() + DYING_S
-    while (left := [process for process in recorded if _is_the_same(*process[1])]) and (
+    while (left := [process for process in recorded if is_running(*process[1])]) and (
         time.monotonic() < give_up
     ):
         time.sleep(0.005)
@@ -98,11 +97,6 @@ def _on(path: Path) -> Iterator[_Recorded]:
             yield row.name, (row.pid, row.pid_start_ticks)
 
 
-def _is_the_same(pid: int, ticks: int) -> bool:
-    """Whether that very process runs; one that is dead and not yet collected does not."""
-    return ticks > 0 and start_ticks(pid) == ticks and is_alive(pid)
-
-
 def _kill(name: str, pid: int, ticks: int) -> bool:
     """False when it ended by itself meanwhile."""
     try:
@@ -110,10 +104,10 @@ def _kill(name: str, pid: int, ticks: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if not _is_the_same(pid, ticks):
+        if not is_running(pid, ticks):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-        if not select.select([fd], [], [], REAP_DEADLINE_S)[0]:
+        if not has_ended(fd, REAP_DEADLINE_S):
             raise SystemStartFailed(
                 f"{name!r} (process {pid}) of an earlier system did not end within {REAP_DEADLINE_S:g} s "
                 "of SIGKILL; it hangs in the kernel"

@@ -18,6 +18,9 @@ from actors.errors import LinkedActorEnded
 NOPROC = "noproc"
 """OTP's word for: nobody bore the name."""
 
+RETRY_S = 0.25
+"""How often an actor whose mailbox is full is told again that it is linked, or is not any more."""
+
 NORMAL = "normal"
 SHUTDOWN = "shutdown"
 
@@ -93,6 +96,8 @@ class Bonds:
         self._monitors: dict[int, int] = {}
         """The watch behind each reference; 0 where there was nobody to watch."""
         self._links: dict[tuple[int, int], _Link] = {}
+        self._unsaid: dict[tuple[int, int], tuple[str, Linked | Unlinked]] = {}
+        """The last word to an actor that it could not be told yet: a link holds both ways or not at all."""
 
     def monitor(self, name: str) -> int:
         ref = next(self._refs)
@@ -115,13 +120,13 @@ class Bonds:
             self._owner.after(0.0, lambda: self._exit(name, 0, NOPROC))
         elif (slot, incarnation) not in self._links:
             self._tie(slot, name, incarnation)
-            self._owner.tell(name, Linked(), incarnation=incarnation)
+            self._say(name, slot, incarnation, Linked())
 
     def unlink(self, name: str) -> None:
         for (slot, incarnation), link in list(self._links.items()):
             if link.name == name:
                 self._untie(slot, incarnation)
-                self._owner.tell(name, Unlinked(), incarnation=incarnation)
+                self._say(name, slot, incarnation, Unlinked())
 
     def linked_by(self, name: str, incarnation: int) -> None:
         """Another actor linked itself to this one."""
@@ -137,6 +142,25 @@ class Bonds:
             self._untie(slot, incarnation)
 
     # ---- inside ----
+
+    def _say(self, name: str, slot: int, incarnation: int, word: Linked | Unlinked) -> None:
+        is_waiting = (slot, incarnation) in self._unsaid
+        self._unsaid[slot, incarnation] = (name, word)
+        if not is_waiting:
+            self._say_now(slot, incarnation)
+
+    def _say_now(self, slot: int, incarnation: int) -> None:
+        """Once it ended there is nobody to tell, and the link is over by itself."""
+        name, word = self._unsaid[slot, incarnation]
+        is_said = self._owner.tell(name, word, incarnation=incarnation)
+        if is_said or not self._lives(slot, incarnation):
+            del self._unsaid[slot, incarnation]
+        else:
+            self._owner.after(RETRY_S, lambda: self._say_now(slot, incarnation))
+
+    def _lives(self, slot: int, incarnation: int) -> bool:
+        board = self._owner.board
+        return board.state(slot) in LIVING and board.get(slot, "incarnation") == incarnation
 
     def _bearer(self, name: str) -> tuple[int | None, int]:
         board = self._owner.board

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from actors.process import can_open
 from actors.timerfd import Alarm
 
 QUEUE_MESSAGES = 1000
@@ -43,6 +44,9 @@ BACKLOG = 4096
 RETRY_S = 0.001
 RETRY_MAX_S = 0.05
 """How often a receiver is looked for that has not bound its inbox yet; doubled from the first to the last."""
+
+SPARE_DESCRIPTORS = 8
+"""So many are left for the rest of the process; mail waits for more, in outboxes and in the backlog."""
 
 _PEER = struct.Struct("3i")
 _TRUSTED_UIDS = frozenset({0, os.geteuid()})
@@ -113,6 +117,7 @@ class Post:
         self._slots: dict[int, int] = {}
         self._unconnected: set[int] = set()
         self._retry: Alarm | None = None
+        self._is_out_of_descriptors = False
         self._retry_s = RETRY_S
         self.lost = 0
         """Frames that were kept for a receiver which ended before it could take them."""
@@ -128,6 +133,7 @@ class Post:
         else:
             self._listener = socket.socket(fileno=listener_fd)
         self._epoll.register(self._listener, select.EPOLLIN)
+        self._alarm()  # opened now: it is needed when no descriptor is to be had
         return self._epoll.fileno()
 
     def put(self, slot: int, incarnation: int, frame: bytes) -> bool:
@@ -223,6 +229,9 @@ class Post:
     def _accept(self) -> None:
         assert self._listener is not None
         while True:
+            if not self._has_room():
+                self._rest()
+                return
             try:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
@@ -235,6 +244,16 @@ class Post:
             self._connections[connection.fileno()] = connection
             self._epoll.register(connection, select.EPOLLIN)
             self._ready.append(connection)
+
+    def _has_room(self) -> bool:
+        return can_open(SPARE_DESCRIPTORS, self._epoll.fileno())
+
+    def _rest(self) -> None:
+        """No descriptor is to be had: not to look at the listener for a while is not to spin."""
+        assert self._listener is not None
+        self._is_out_of_descriptors = True
+        self._epoll.modify(self._listener, 0)
+        self._ring(RETRY_MAX_S)
 
     def _hang_up(self, connection: socket.socket) -> None:
         del self._connections[connection.fileno()]
@@ -258,11 +277,11 @@ class Post:
         if not self._connect(slot, outbox):
             self._unconnected.add(slot)
             self._retry_s = RETRY_S
-            self._ring()
+            self._ring(self._retry_s)
         return outbox
 
     def _connect(self, slot: int, outbox: Outbox) -> bool:
-        if not outbox.connect():
+        if not self._has_room() or not outbox.connect():
             return False
         assert outbox.socket is not None
         self._slots[outbox.socket.fileno()] = slot
@@ -286,9 +305,12 @@ class Post:
             outbox.socket = None
 
     def _connect_again(self) -> None:
-        """Receivers that were not there yet: they are now, they never will be, or later."""
-        assert self._retry is not None
-        self._retry.acknowledge()
+        """Receivers that were not there yet are now, never will be, or will be later; so is a descriptor."""
+        self._alarm().acknowledge()
+        if self._is_out_of_descriptors and self._listener is not None:
+            self._is_out_of_descriptors = False
+            self._epoll.modify(self._listener, select.EPOLLIN)
+            self._accept()
         for slot in list(self._unconnected):
             outbox = self._outboxes[slot]
             if not self._is_current(slot, outbox.incarnation):
@@ -297,13 +319,16 @@ class Post:
                 self._unconnected.discard(slot)
         if self._unconnected:
             self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
-            self._ring()
+            self._ring(self._retry_s)
 
-    def _ring(self) -> None:
+    def _ring(self, after_s: float) -> None:
+        self._alarm().set_no_later_than(time.monotonic() + after_s)
+
+    def _alarm(self) -> Alarm:
         if self._retry is None:
             self._retry = Alarm()
             self._epoll.register(self._retry.fd, select.EPOLLIN)
-        self._retry.set_no_later_than(time.monotonic() + self._retry_s)
+        return self._retry
 
 
 def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:

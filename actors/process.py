@@ -4,7 +4,9 @@ import ctypes
 import gc
 import os
 import resource
+import select
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,13 +65,44 @@ def exit_reason_of(returncode: int | None) -> ExitReason:
     return ExitReason(code=returncode)
 
 
-def send_signal(pid: int, signum: int) -> bool:
-    """Signal a process; False when it is already gone."""
-    try:
-        os.kill(pid, signum)
-    except ProcessLookupError:
+def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
+    """Whether the process behind a pidfd ended, waiting for that at most `timeout_s`."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+def kill_the_same(pid: int, ticks: int) -> bool:
+    """SIGKILL the process of this pid and start time and no other; False when it is gone. Does not wait."""
+    if ticks <= 0:
         return False
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:  # it is gone, or no descriptor is to be had and nothing can be said of it for sure
+        return False
+    try:
+        if not is_running(pid, ticks):
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
     return True
+
+
+def fill_standard_streams() -> None:
+    """Put /dev/null where standard input, output or error is closed.
+
+    A file that is opened later would get that number, and what is printed would be written into it.
+    """
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+        if getattr(sys, name) is None and fd > 0:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
 
 
 def start_ticks(pid: int) -> int:
@@ -92,6 +125,11 @@ def is_alive(pid: int) -> bool:
     return state not in (b"Z", b"X")
 
 
+def is_running(pid: int, ticks: int) -> bool:
+    """Whether the process of this pid and start time runs; one that only waits to be collected does not."""
+    return ticks > 0 and start_ticks(pid) == ticks and is_alive(pid)
+
+
 def allow_many_files() -> None:
     """Raise this process's limit of open files, and its children's, as far as anybody may.
 
@@ -101,6 +139,20 @@ def allow_many_files() -> None:
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def can_open(count: int, like_fd: int) -> bool:
+    """Whether this process can have `count` more descriptors now; found out by copies of an open one."""
+    copies = []
+    try:
+        for _ in range(count):
+            copies.append(os.dup(like_fd))
+    except OSError:
+        return False
+    finally:
+        for fd in copies:
+            os.close(fd)
+    return True
 
 
 def leave_to_the_parent(except_fd: int) -> None:

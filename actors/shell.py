@@ -8,11 +8,12 @@ ends the process with a code its supervisor understands.
 import contextlib
 import faulthandler
 import importlib
+import io
 import os
 import select
 import signal
+import sys
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,11 +28,15 @@ from actors.actor import Actor, Identity, identity_of
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
+from actors.last_words import REASON_CHARACTERS, crash_report, flush_standard_streams, say_on_console
 from actors.mail import Mail
 from actors.post import listen
-from actors.process import EXIT_CRASHED, leave_to_the_parent, start_ticks
+from actors.process import EXIT_CRASHED, can_open, leave_to_the_parent, start_ticks
 from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
+
+SPARE_DESCRIPTORS = 16
+"""A supervisor that cannot open so many more files starts nobody: it would not survive with none left."""
 
 CRASHES_KEPT = 5
 """Incarnations of a name whose crash files stay, where their numbers are consecutive."""
@@ -75,8 +80,8 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:
         try:
             self._receive(message)
-        except BaseException:
-            self._crash()
+        except BaseException as error:
+            self._crash(error)
         return ThespianWatch([self._epoll.fileno()])
 
     # ---- Runtime ----
@@ -94,9 +99,14 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._alarm.set_no_later_than(monotonic_s)
 
     def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
+        if not can_open(SPARE_DESCRIPTORS, self._epoll.fileno()):
+            raise ChildNotStarted(
+                f"its supervisor can open no {SPARE_DESCRIPTORS} more files, which a child needs; "
+                "raise ulimit -n, or put children below a supervisor of their own"
+            )
         with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:
             # Whoever is forked inherits it: mail finds its place before the child has run a line.
-            plain = msgpack.packb({**boot, "inbox_fd": inbox.fileno()})
+            plain = _packed({**boot, "inbox_fd": inbox.fileno()})
             with newborn(plain, _live):
                 return self._fork(boot["name"])
 
@@ -106,12 +116,19 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         started = getattr(self._myRef, "_child_procs", [])[-1:]
         if not started or started[0].childAddr != address:
             raise ChildNotStarted(f"no process could be forked for {name!r}; see ulimit -u and free memory")
-        return ChildProcess(started[0].childProc)
+        try:
+            return ChildProcess(started[0].childProc)
+        except OSError:
+            started[0].childProc.kill()  # it runs, and nobody could watch it
+            raise
 
     def pidfd(self, pid: int) -> int:
         return os.pidfd_open(pid)
 
     def exit(self, code: int) -> None:
+        if self._actor is not None:
+            self._actor.board.note_own_exit(self._actor.identity.slot, code)
+        flush_standard_streams()
         os._exit(code)
 
     def abandon(self) -> None:
@@ -142,8 +159,8 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         try:
             while True:
                 self._serve(beat_s)
-        except BaseException:
-            self._crash()
+        except BaseException as error:
+            self._crash(error)
 
     def _serve(self, timeout_s: float) -> None:
         """One turn of the actor once there is something to do; a beat when there is nothing for so long."""
@@ -162,8 +179,8 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         """Make the actor that the boot map names, and let it start."""
         try:
             self._boot(boot, identity)
-        except BaseException:
-            self._crash()
+        except BaseException as error:
+            self._crash(error)
 
     def _boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
         self._identity = identity
@@ -182,17 +199,21 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._actor = actor
         actor.boot(inbox_fd)
 
-    def _crash(self) -> None:
-        text = traceback.format_exc()
+    def _crash(self, error: BaseException) -> None:
+        text = crash_report(error)
+        self.abandon()  # there may be no other descriptor left to write with
         if self._identity is not None:
             leave_last_words(self._identity, text)
             if self._actor is not None:
                 self._actor.log.error("actor_crashed", traceback=text)
+            if self._identity.prints_reports and self._identity.parent == LAUNCHER:  # who has no supervisor
+                say_on_console(f"[{self._identity.name}] crashed:\n{text}")
+        flush_standard_streams()
         os._exit(EXIT_CRASHED)
 
 
 def leave_last_words(identity: Identity, text: str) -> None:
-    """Say why this incarnation ends, for its supervisor; what is said last counts."""
+    """Say why this incarnation ends, for its supervisor; the last line counts."""
     plain = text.encode(errors="backslashreplace")  # an error may quote half a letter
     with contextlib.suppress(OSError):  # on a full disk the process ends all the same
         _crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
@@ -204,11 +225,18 @@ def leave_last_words(identity: Identity, text: str) -> None:
 
 def last_words(run_dir: Path, name: str, incarnation: int) -> str:
     """The last line of what a crashed incarnation left behind; an empty string when none can be read."""
+    text = last_report(run_dir, name, incarnation, 4 * REASON_CHARACTERS)
+    return (text.strip().splitlines() or [""])[-1][-REASON_CHARACTERS:]
+
+
+def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) -> str:
+    """The end of what a crashed incarnation left behind; an empty string when nothing can be read."""
     try:
-        text = _crash_file(run_dir, name, incarnation, "txt").read_text(errors="replace")
+        with _crash_file(run_dir, name, incarnation, "txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
+            return file.read(limit_bytes).decode(errors="replace")
     except OSError:
         return ""
-    return (text.strip().splitlines() or [""])[-1]
 
 
 def _crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
@@ -229,6 +257,13 @@ def actor_class(path: str) -> type[Actor]:
     return found
 
 
+def _packed(boot: Mapping[str, Any]) -> bytes:
+    try:
+        return bytes(msgpack.packb(boot))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ChildNotStarted(f"the args of {boot['name']!r} cannot be packed: {error}") from error
+
+
 def _live(plain: bytes) -> None:
     """In a process just forked: who forks nobody lives and dies in here, the others go on to Thespian."""
     boot = msgpack.unpackb(plain)
@@ -236,8 +271,9 @@ def _live(plain: bytes) -> None:
     try:
         _prepare(identity)
         wanted = actor_class(boot["actor"])
-    except BaseException:
-        leave_last_words(identity, traceback.format_exc())
+    except BaseException as error:
+        leave_last_words(identity, crash_report(error))
+        flush_standard_streams()
         os._exit(EXIT_CRASHED)
     if not wanted.forks:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -249,8 +285,10 @@ def _live(plain: bytes) -> None:
 
 
 def _prepare(identity: Identity) -> None:
-    """From here on, whatever happens is written down."""
+    """From here on, whatever happens is written down, and what is printed comes out line by line."""
     _default_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
     with contextlib.suppress(OSError):  # on a full disk it lives without
         _forget_crash(identity)

@@ -10,9 +10,9 @@ import contextlib
 import errno
 import os
 import secrets
-import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,16 +23,19 @@ import msgpack
 import structlog
 
 from actors import leftovers, thespian_base
-from actors.actor import ASK_DEADLINE_S, Stop
-from actors.board import LAUNCHER, LIVING, ActorState, Board, Vitals
+from actors.actor import Stop
+from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
-from actors.errors import ActorDied, MailboxFull, NotReady, SystemStartFailed
+from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.mail import Mail
-from actors.process import send_signal
+from actors.process import fill_standard_streams, has_ended, kill_the_same
 from actors.shell import Shell, last_words
 
 ADMIN_EXIT_DEADLINE_S = 5.0
+
+LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{SLOTS}.{2**63}")
+"""The path of a unix socket has at most 107 bytes, and its name in the directory is a slot and a number."""
 
 PORT_DEADLINE_S = 2.0
 """For an earlier system on the port to be gone; killed, it dies in milliseconds."""
@@ -60,10 +63,13 @@ class ActorSystem:
     PR_SET_PDEATHSIG follows the thread that forked. Make it in a thread that lasts as long as the tree is to.
 
     run_dir           the board, the key, logs and crash files of this system and no other
-    mail_dir          where the sockets of the mailboxes are; a short path
+    mail_dir          where the sockets of the mailboxes are; a path of at most LONGEST_MAIL_DIR_BYTES
     start_deadline_s  for the root's own process
     port              of Thespian's admin, on 127.0.0.1; None takes a free one
-    Raises SystemStartFailed when the directory or the port is in use, or the root does not come up.
+    prints_reports    whether supervisors also print to the standard error why a child ended
+    Both directories may be relative: they are looked up once, here. `tell` and `ask` are for one thread, the
+    first that uses one of them. Raises SystemStartFailed when the directory or the port is in use, the path
+    of `mail_dir` is too long, or the root does not come up.
     """
 
     def __init__(
@@ -74,9 +80,14 @@ class ActorSystem:
         *,
         start_deadline_s: float = 60.0,
         port: int | None = None,
+        prints_reports: bool = True,
     ) -> None:
+        fill_standard_streams()
+        run_dir, mail_dir = run_dir.absolute(), mail_dir.absolute()
+        _refuse_long(mail_dir)
         self.run_dir = run_dir
         self.root = root
+        self._prints_reports = prints_reports
         for folder in (run_dir, mail_dir):
             _make_private(folder)
         self._processes_file = run_dir / "processes.json"
@@ -84,7 +95,10 @@ class ActorSystem:
         self.reaped = leftovers.reap(self._processes_file, run_dir / "board")
         """Processes that an earlier system in this directory left behind; they were killed."""
         for leftover in self.reaped:
-            structlog.get_logger().warning("leftover_killed", name=leftover.name, pid=leftover.pid)
+            with contextlib.suppress(
+                TypeError
+            ):  # structlog cannot print where the standard output was closed
+                structlog.get_logger().warning("leftover_killed", name=leftover.name, pid=leftover.pid)
         self.port = _usable_port(port)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(exist_ok=True)
@@ -99,15 +113,19 @@ class ActorSystem:
         self._mail_dir = mail_dir
         self._key = key
         self._client: Client | None = None
+        self._thread = 0
+        """The one that may `tell` and `ask`; 0 as long as nobody did."""
+        self._is_killed = False
+        self._failure = ""
         self._slot = self.board.claim(root.name, LAUNCHER)
         self.board.set_state(self._slot, ActorState.STARTING, incarnation=1, started_unix_s=time.time())
         self._pidfd = -1
+        self._admin_pidfd = -1
         self._thespian: Any = None
         try:
             self._start(mail_dir, start_deadline_s)
         except BaseException:
             self.kill()
-            self.board.close()
             raise
 
     def __enter__(self) -> "ActorSystem":
@@ -117,44 +135,46 @@ class ActorSystem:
         self.kill()
 
     def tell(self, to: str, content: Any) -> bool:
-        """Send a message into the tree; False when its receiver is not there."""
-        envelope = Envelope(
-            kind=Kind.TELL,
-            id=0,
-            to=to,
-            to_incarnation=0,
-            sender=LAUNCHER,
-            sender_incarnation=self._incarnation,
-            deadline_unix_ms=0,
-            message=content,
-        )
-        try:
-            self._mail.send(envelope)
-            self._mail.flush(TELL_DEADLINE_S)
-        except (ActorDied, MailboxFull):
-            return False
-        return True
+        """Send a message into the tree; False when its receiver is not there, or the system has ended.
 
-    def ask(self, to: str, content: Any, deadline_s: float = ASK_DEADLINE_S) -> Any:
-        """Ask an actor of the tree and wait for its answer, at most `deadline_s`.
-
-        The launcher gets an inbox and a row on the board with its first ask. Only the thread that asked first
-        may ask. Raises ActorDied, AskTimeout, Refused or MailboxFull, and ActorError in another thread.
+        It arrives before what this launcher sends to the same actor afterwards. Raises ActorError in another
+        thread than the one that used `tell` or `ask` first.
         """
+        self._check_thread("tell")
+        return self._send(self._mail, self._incarnation, to, content)
+
+    def ask(self, to: str, content: Any, deadline_s: float | None = None) -> Any:
+        """Ask an actor of the tree and wait for its answer, at most `deadline_s` (see `Actor.ask`).
+
+        The launcher gets an inbox and a row on the board with its first ask. Raises ActorDied (also when the
+        system has ended), AskTimeout, Refused or MailboxFull, and ActorError in another thread than the one
+        that used `tell` or `ask` first.
+        """
+        self._check_thread("ask")
+        if self._is_killed:
+            raise ActorDied(f"{to!r} cannot be asked: {self._why_over()}")
         if self._client is None:
-            self._client = Client(self.board, self._mail_dir, self._key)
+            # One mail for asks and tells: what is sent first arrives first.
+            self._client = Client(
+                self.board, self._mail_dir, self._key, mail=self._mail, incarnation=self._incarnation
+            )
         return self._client.ask(to, content, deadline_s=deadline_s)
 
     def stop(self) -> None:
-        """Ask the tree to end by itself, children first. Returns at once; see `wait`."""
-        self.tell(self.root.name, Stop())
+        """Ask the tree to end by itself, children first. Returns at once; see `wait`. For any thread."""
+        if self._thread in (0, threading.get_ident()):
+            self._send(self._mail, self._incarnation, self.root.name, Stop())
+            return
+        mail = Mail(self.board, self._mail_dir, self._key)
+        self._send(mail, secrets.randbits(62), self.root.name, Stop())
+        mail.close()
 
     def wait(self, timeout_s: float) -> bool:
         """True once the root process has ended, and with it all below."""
-        has_ended = bool(select.select([self._pidfd], [], [], timeout_s)[0])
-        if has_ended:
+        is_over = self._pidfd < 0 or has_ended(self._pidfd, timeout_s)
+        if is_over and not self._is_killed:
             self._mark_ended()
-        return has_ended
+        return is_over
 
     def vitals(self, name: str) -> Vitals:
         """What the board says of an actor now. Raises ActorDied when nobody ever bore the name."""
@@ -184,15 +204,30 @@ class ActorSystem:
         """Why the root ended, as it left it on the board; empty when it ended normally."""
         return str(self.board.get(self._slot, "last_reason")) or last_words(self.run_dir, self.root.name, 1)
 
+    def failure(self) -> str:
+        """Why the system ended by itself and not as it should.
+
+        Empty while it runs, when it was told to end or killed by its launcher, and when its work is done.
+        """
+        if self._is_killed or not self.wait(0.0):
+            return self._failure
+        if self.board.own_exit(self._slot) == 0:
+            return ""
+        return self.verdict() or f"the root actor {self.root.name!r} was killed"
+
     def kill(self) -> None:
-        """End every process of the tree now. The kernel cascades the admin's death downwards."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            admin_pid = int(self._admin_pid_file.read_text())
-            send_signal(admin_pid, signal.SIGKILL)
-            _reap(admin_pid)
+        """End every process of the tree now. The kernel cascades the admin's death downwards.
+
+        What the board says then can still be read; nothing else of the system can be used any more.
+        """
+        if self._is_killed:
+            return
+        self._failure = self.failure() if self._pidfd >= 0 else ""
+        self._is_killed = True
+        self._kill_admin()
         self._admin_pid_file.unlink(missing_ok=True)
         if self._pidfd >= 0:
-            self.wait(ADMIN_EXIT_DEADLINE_S)
+            has_ended(self._pidfd, ADMIN_EXIT_DEADLINE_S)
             os.close(self._pidfd)
             self._pidfd = -1
         self._let_go_of_thespian()
@@ -202,6 +237,55 @@ class ActorSystem:
         self._mark_ended()
         self._mail.close()
         self._processes_file.unlink(missing_ok=True)
+        self.board.detach()
+
+    def _send(self, mail: Mail, incarnation: int, to: str, content: Any) -> bool:
+        if self._is_killed:
+            return False
+        envelope = Envelope(
+            kind=Kind.TELL,
+            id=0,
+            to=to,
+            to_incarnation=0,
+            sender=LAUNCHER,
+            sender_incarnation=incarnation,
+            deadline_unix_ms=0,
+            message=content,
+        )
+        try:
+            mail.send(envelope)
+            mail.flush(TELL_DEADLINE_S)
+        except (ActorDied, MailboxFull):
+            return False
+        return True
+
+    def _check_thread(self, what: str) -> None:
+        thread = threading.get_ident()
+        self._thread = self._thread or thread
+        if thread != self._thread:
+            raise ActorError(
+                f"ActorSystem.{what} belongs to the thread that first used tell or ask; "
+                "give every other thread an actors.client.Client of its own, under its own name"
+            )
+
+    def _why_over(self) -> str:
+        return f"the system has ended ({self.verdict() or 'it was told to'})"
+
+    def _kill_admin(self) -> None:
+        """By its descriptor: whatever became of the directory and of the file with its pid."""
+        fd, self._admin_pidfd = self._admin_pidfd, -1
+        if fd < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        if has_ended(fd, ADMIN_EXIT_DEADLINE_S):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, fd, os.WEXITED)
+        os.close(fd)
+
+    def _hold_admin(self) -> None:
+        with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            self._admin_pidfd = os.pidfd_open(int(self._admin_pid_file.read_text()))
 
     def _is_ready(self, name: str, incarnation: int) -> bool:
         slot = self.board.find(name)
@@ -214,9 +298,11 @@ class ActorSystem:
         return "unknown" if slot is None else str(self.board.state(slot))
 
     def _mark_ended(self) -> None:
-        """Nobody below the root is left to say on the board that it ended."""
+        """Nobody below the root is left to say on the board that it ended, or to end what outlived it."""
         why = f"the system ended: {self.verdict() or 'it was told to'}"
         for row in self.board.rows():
+            if row.route == 0:
+                kill_the_same(row.pid, row.pid_start_ticks)  # one may have cleared its death signal
             if row.name == LAUNCHER or row.state not in _NOT_OVER:
                 continue
             self.board.note_end(row.slot, row.incarnation, why)
@@ -243,6 +329,8 @@ class ActorSystem:
                 f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; see what else the machine does, "
                 "or name another port"
             ) from error
+        finally:
+            self._hold_admin()
         address = self._thespian.createActor(Shell)
         boot = {
             "name": self.root.name,
@@ -253,6 +341,7 @@ class ActorSystem:
             "args": dict(self.root.args),
             "run_dir": str(self.run_dir),
             "mail_dir": str(mail_dir),
+            "prints_reports": self._prints_reports,
         }
         self._thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
         self._await_root(give_up, deadline_s)
@@ -283,6 +372,16 @@ class ActorSystem:
         self.board.set_state(self._slot, ActorState.RUNNING)
 
 
+def _refuse_long(mail_dir: Path) -> None:
+    """The kernel takes no longer path of a socket; every actor would fail to open its mailbox."""
+    size_bytes = len(os.fsencode(mail_dir))
+    if size_bytes > LONGEST_MAIL_DIR_BYTES:
+        raise SystemStartFailed(
+            f"mail_dir has a path of {size_bytes} bytes, and sockets there need one of at most "
+            f"{LONGEST_MAIL_DIR_BYTES}; name a shorter directory, got {str(mail_dir)!r}"
+        )
+
+
 def _make_private(folder: Path) -> None:
     """Nobody else may enter: behind this door lie the key, the board, the logs and every inbox."""
     owner = folder.stat().st_uid
@@ -307,15 +406,4 @@ def _usable_port(port: int | None) -> int:
                         f"port {port} of 127.0.0.1 cannot be used: {error.strerror}; "
                         "end what listens there, or choose another port"
                     ) from error
-        time.sleep(0.005)
-
-
-def _reap(pid: int) -> None:
-    give_up = time.monotonic() + ADMIN_EXIT_DEADLINE_S
-    while time.monotonic() < give_up:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:
-            return
         time.sleep(0.005)

@@ -22,17 +22,17 @@ import os
 import random
 import select
 import signal
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from actors.actor import ASK_DEADLINE_S, Actor, Identity, identity_of
+from actors.actor import Actor, Identity, identity_of
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.completion import Completion
+from actors.last_words import crash_report
 from actors.mail import Mail
 from actors.post import QUEUE_MESSAGES
 from actors.process import EXIT_CRASHED, exit_reason_of
@@ -139,13 +139,14 @@ class ProcessExit(BaseException):
 class BenchRuntime:
     """Remembers what an actor asked of its process."""
 
-    def __init__(self, bench: "Bench") -> None:
+    def __init__(self, bench: "Bench", slot: int) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
         self.wake_s = float("inf")
         self.spawned: list[BenchChild] = []
         self.exit_code: int | None = None
         self.is_running = False
         self._bench = bench
+        self._slot = slot
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
         self.watched[fd] = ready
@@ -164,6 +165,7 @@ class BenchRuntime:
         return self._bench.pidfd(pid)
 
     def exit(self, code: int) -> None:
+        self._bench.board.note_own_exit(self._slot, code)
         self.exit_code = code
         if self.is_running:
             raise ProcessExit
@@ -247,7 +249,7 @@ class Bench:
         """A new incarnation under the name."""
         slot = self.board.claim(name, parent)
         incarnation = int(self.board.get(slot, "incarnation")) + 1
-        self.board.set_state(slot, ActorState.STARTING, incarnation=incarnation, ready=0)
+        self.board.set_state(slot, ActorState.STARTING, incarnation=incarnation, ready=0, own_exit=0)
         boot = {
             "name": name,
             "parent": parent,
@@ -291,8 +293,11 @@ class Bench:
         self._end(self._process(name), -signal.SIGKILL)
 
     def exit(self, name: str, returncode: int) -> None:
-        """Its process ends by itself, now; a negative number is the signal that ended it."""
-        self._end(self._process(name), returncode)
+        """Its process ends by itself, now, as its runtime ends it; a negative number is a signal's."""
+        process = self._process(name)
+        if returncode >= 0:
+            self.board.note_own_exit(process.identity.slot, returncode)
+        self._end(process, returncode)
 
     def hang(self, name: str, *, handler: str = "") -> None:
         """It does nothing any more: stopped without a beat, or, with `handler`, beating but stuck in it."""
@@ -309,7 +314,7 @@ class Bench:
 
     # ---- mail, turns, time ----
 
-    def ask(self, to: str, content: Any, *, deadline_s: float = ASK_DEADLINE_S) -> Completion[Any]:
+    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
         return self._asker.ask(to, content, deadline_s=deadline_s)
 
     def tell(self, to: str, content: Any) -> bool:
@@ -376,7 +381,7 @@ class Bench:
         child: BenchChild | None,
     ) -> _Process:
         identity = identity_of(boot)
-        runtime = BenchRuntime(self)
+        runtime = BenchRuntime(self, identity.slot)
         mail = Mail(self.board, identity.mail_dir, KEY, carrier=MemoryCarrier(self._sockets))
         process = _Process(
             pid=self._next_pid() if child is None else child.pid,
@@ -482,8 +487,8 @@ class Bench:
         except ProcessExit:
             assert process.runtime.exit_code is not None
             self._end(process, process.runtime.exit_code)
-        except BaseException:
-            self._crash(process, traceback.format_exc())
+        except BaseException as error:
+            self._crash(process, crash_report(error))
             if process.child is None:
                 raise
         finally:

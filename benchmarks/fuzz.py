@@ -538,7 +538,7 @@ def fuzz(frames: int, seed: int) -> Report:
         waits, trace = folder / "waits.json", folder / "executed"
         with (
             watched(folder) as watch,
-            ActorSystem(folder, folder / "mail", root_spec(waits)) as system,
+            ActorSystem(folder, folder / "mail", root_spec(waits), prints_reports=False) as system,
         ):
             await_true(waits.exists)
             attacked = Fuzz(system, folder / "mail", trace, seed)

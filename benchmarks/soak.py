@@ -187,7 +187,7 @@ def soak(restarts: int, children: int = CHILDREN) -> Report:
     with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as name:
         folder = Path(name)
         (folder / "mail").mkdir(mode=0o700)
-        with ActorSystem(folder, folder / "mail", root_spec(children)) as system:
+        with ActorSystem(folder, folder / "mail", root_spec(children), prints_reports=False) as system:
             run = Soak(system, folder / "mail", children)
             run.go_on_until(restarts / 5)
             counted_after, before = run.restarts, run.count()

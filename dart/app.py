@@ -210,7 +210,7 @@ def train(
         speaker = MainProcess(attendant.log, tell)
         with (  # the tree ends first: nobody of it waits for those beside it
             Companions(paths, beside(config, attendant), speaker) as companions,
-            ActorSystem(paths.root, directory.mail, root_spec(config, run)) as system,
+            ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
             ControlEndpoint(paths, directory.mail, plant, speaker) as endpoint,
         ):
             reserve(paths.board)

@@ -31,7 +31,9 @@ def main() -> None:
         ),
         worker("trainer", Worker),
     )
-    with supervised(*tree, flags=SupervisorFlags(strategy=Strategy.REST_FOR_ONE)) as system:
+    with supervised(
+        *tree, flags=SupervisorFlags(strategy=Strategy.REST_FOR_ONE), print_reports=False
+    ) as system:
         print("\n".join(tree_lines(system.board)))
 
         os.kill(system.vitals("vm-0").pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         Strategy,
         SupervisorFlags,
     )
-    from supervision.errors import InvalidChildSpec, SupervisionError, TreeNotStarted
+    from supervision.errors import InvalidChildSpec, SupervisionError, TreeGaveUp, TreeNotStarted
     from supervision.messages import (
         ChildCounts,
         Children,
@@ -62,6 +62,7 @@ __all__ = [
     "Supervisor",
     "SupervisorFlags",
     "TerminateChild",
+    "TreeGaveUp",
     "TreeNotStarted",
     "UpdateChild",
     "UpdateFlags",

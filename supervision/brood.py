@@ -5,7 +5,6 @@ rows exchange their names, so that whoever looks up the name finds the new proce
 address until it is done.
 """
 
-import contextlib
 import importlib
 import os
 from collections.abc import Callable
@@ -14,7 +13,9 @@ from dataclasses import dataclass
 from actors.actor import Identity, Runtime
 from actors.board import LIVING, ActorState, Board, second_row
 from actors.clock import Clock
-from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, start_ticks
+from actors.errors import ChildNotStarted
+from actors.last_words import reason_of
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_the_same, start_ticks
 from actors.shell import ChildProcess, last_words
 from supervision import reports
 from supervision.actions import Child, Ended, Status
@@ -27,6 +28,8 @@ BEATS_LATE = 1.3
 
 LATE_BEAT_S = 5.0
 """So late a beat may be on a busy machine, or half of the hang deadline if that is more."""
+
+HANG_REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 """No process now, but the supervisor that bears the name for it will start one."""
@@ -120,8 +123,7 @@ class Brood:
         """Start a process. Raises ActorError or OSError when none can be had, or the board is full."""
         spec = child.spec
         for module in spec.preload:
-            with contextlib.suppress(ImportError):  # the child will say what cannot be imported
-                importlib.import_module(module)
+            _preload(module)
         slot = self._row(second_row(spec.id) if is_spare else spec.id)
         self._board.set_state(
             slot,
@@ -132,6 +134,7 @@ class Brood:
             route=0,
             ready=0,
             uses=0,
+            own_exit=0,
             busy_since_ns=0,
             work_since_ns=0,
             beat_ns=self._board.now_ns(),
@@ -152,6 +155,7 @@ class Brood:
                 "mail_dir": str(self._identity.mail_dir),
                 "beat_s": every_s,
                 "probe_every_s": spec.probe_every_s,
+                "prints_reports": self._identity.prints_reports,
             }
         )
         self._held[spec.id, incarnation] = _Held(process, slot, spec.type, every_s)
@@ -208,9 +212,11 @@ class Brood:
         busy_s = (now_ns - busy_ns) / 1e9 if busy_ns else 0.0
         silent_s = (now_ns - self._board.get(slot, "beat_ns")) / 1e9
         if busy_s > limit_s:
-            return limit_s, f"hung: in {self._board.get(slot, 'handler')} for {busy_s:.1f} s"
+            handler = self._board.get(slot, "handler")
+            what = f"hung: in {handler} for {busy_s:.1f} s (hang_deadline_s={limit_s:g})"
+            return limit_s, f"{what}; {HANG_REMEDY}"
         if silent_s > silence_s:
-            return limit_s, f"hung: no beat for {silent_s:.1f} s"
+            return limit_s, f"hung: no beat for {silent_s:.1f} s (hang_deadline_s={limit_s:g})"
         return min(limit_s - busy_s, silence_s - silent_s), ""
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
@@ -257,12 +263,14 @@ class Brood:
     def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
         reason = exit_reason_of(code)
         words = last_words(self._identity.run_dir, id_, incarnation)
+        # A program may end with any code: it means something here only when the actor's runtime chose it.
+        own_code = code if self._board.own_exit(held.slot) == code else None
         return Ended(
             reason=held.kill_reason or (f"{reason}: {words}" if words else str(reason)),
             normal=reason.is_normal,
-            shutdown=code == EXIT_SHUTDOWN,
+            shutdown=own_code == EXIT_SHUTDOWN,
             by_signal=reason.signal is not None,
-            ignored=code == EXIT_IGNORED,
+            ignored=own_code == EXIT_IGNORED,
         )
 
     def _death(self, id_: str, incarnation: int, held: _Held, code: int) -> Death:
@@ -281,13 +289,31 @@ class Brood:
         )
 
     def _mark_dead_below(self, name: str) -> None:
-        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board."""
+        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board.
+
+        One that has cleared its death signal, as a change of user does, lives on: it is killed here.
+        """
         for row in self._board.rows():
+            if row.parent == name and row.route == 0:
+                kill_the_same(row.pid, row.pid_start_ticks)
             if row.parent == name and row.state in LIVING | _WAITING:
                 self._board.set_state(
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
                 )
                 self._mark_dead_below(row.name)
+
+
+def _preload(module: str) -> None:
+    """Import what children share. Raises ChildNotStarted for whatever the module raises.
+
+    A module that is not there is left to the child, which says so if it needs it.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return
+    except BaseException as error:  # a module may raise anything, SystemExit included
+        raise ChildNotStarted(f"its preload {module!r} cannot be imported: {reason_of(error)}") from error
 
 
 def _word_for(ended: Ended, held: _Held) -> str:

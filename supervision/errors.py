@@ -3,6 +3,7 @@
 SupervisionError
 ├── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
 ├── NameTaken            another supervisor's child bears the name
+├── TreeGaveUp           a tree that ended by itself before its work was done; says why
 └── TreeNotStarted       a tree whose children did not get ready; says which and why
 """
 
@@ -17,6 +18,10 @@ class InvalidChildSpec(SupervisionError):
 
 class NameTaken(SupervisionError):
     """Another supervisor's child bears the name."""
+
+
+class TreeGaveUp(SupervisionError):
+    """The root supervisor ended by itself, and not because its work was done."""
 
 
 class TreeNotStarted(SupervisionError):

@@ -6,10 +6,17 @@ restarting, already_present, already_started, max_children) or a sentence.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from actors.actor import LONGEST_S
 from actors.codec import message, to_plain
 from supervision.child_spec import ChildSpec
+
+ANSWER_ROOM_S = 5.0
+"""An answer may come this much after the deadline it waits for."""
+
+MANAGEMENT_DEADLINE_S = 60.0
+"""For a call that waits for a child whose own deadlines the caller does not know."""
 
 
 @message
@@ -20,6 +27,14 @@ class StartChild:
     spec: Mapping[str, Any]
     """A ChildSpec as plain data; `start_child` makes it."""
 
+    @property
+    def answer_within_s(self) -> float:
+        """The child's start deadline, after which the answer is why it did not start, and some more."""
+        start_s = self.spec.get("start_deadline_s")
+        if not isinstance(start_s, int | float) or not 0 <= start_s <= LONGEST_S:
+            return MANAGEMENT_DEADLINE_S
+        return min(LONGEST_S, start_s + ANSWER_ROOM_S)
+
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +42,8 @@ class TerminateChild:
     """Bring a child down; answered once it is. Its spec stays, unless it is temporary or dynamic."""
 
     id: str
+
+    answer_within_s: ClassVar[float] = MANAGEMENT_DEADLINE_S
 
 
 @message
@@ -36,6 +53,8 @@ class RestartChild:
 
     id: str
 
+    answer_within_s: ClassVar[float] = MANAGEMENT_DEADLINE_S
+
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +62,8 @@ class DeleteChild:
     """Forget the spec of a child that is down."""
 
     id: str
+
+    answer_within_s: ClassVar[float] = MANAGEMENT_DEADLINE_S
 
 
 @message

@@ -14,6 +14,8 @@ from typing import IO
 
 from actors.codec import from_plain
 from actors.errors import MalformedMessage
+from actors.last_words import CONSOLE_BYTES, say_on_console
+from actors.shell import last_report
 
 MAX_FILE_BYTES = 1_000_000
 """Then the file becomes `.1`, replacing an older one."""
@@ -22,6 +24,16 @@ LOG_LINES = 5
 
 _LAST_CONTEXTS = frozenset({"shutdown", "start_error"})
 CHAIN_LINKS = 8
+
+_SHOWN = {
+    "child_terminated": "ended",
+    "start_error": "did not start",
+    "shutdown_error": "did not stop as it should",
+    "shutdown": "made this supervisor give up",
+    "quarantined": "is in quarantine",
+    "outage": "is one of many that fail",
+}
+"""What is printed of a report, by its context; the others tell of what goes as it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +89,16 @@ def append(run_dir: Path, report: SupervisorReport) -> None:
             path.replace(path.with_suffix(".jsonl.1"))
         with path.open("a+b") as file:
             file.write(_end_of_a_torn_line(file) + json.dumps(asdict(report)).encode() + b"\n")
+
+
+def show(run_dir: Path, report: SupervisorReport) -> None:
+    """Print a report of an end that was not wanted to the standard error, with the child's traceback."""
+    what = _SHOWN.get(report.context)
+    if what is not None:
+        child = report.offender
+        crash = last_report(run_dir, child.id, child.incarnation, CONSOLE_BYTES // 2)
+        number = f" (incarnation {child.incarnation})" if child.incarnation else ""
+        say_on_console(f"[{report.supervisor}] {child.id!r}{number} {what}: {report.reason}\n{crash}")
 
 
 def _end_of_a_torn_line(file: IO[bytes]) -> bytes:

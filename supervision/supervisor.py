@@ -17,7 +17,7 @@ from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
 from actors.errors import ActorError
-from actors.process import EXIT_SHUTDOWN, is_alive, start_ticks
+from actors.process import EXIT_SHUTDOWN, is_running, kill_the_same
 from actors.shell import leave_last_words
 from supervision import management, reports
 from supervision.actions import (
@@ -164,7 +164,9 @@ class Supervisor(Actor):
 
         One it cannot kill (it hangs in the kernel itself) is not waited for for ever.
         """
-        is_any_left = any(is_alive(pid) and start_ticks(pid) == ticks for pid, ticks in leftovers)
+        for pid, ticks in leftovers:
+            kill_the_same(pid, ticks)  # one that has cleared its death signal would stay for ever
+        is_any_left = any(is_running(pid, ticks) for pid, ticks in leftovers)
         if is_any_left and self._now_s() < give_up_s:
             self.after(LEFTOVER_LOOK_S, lambda: self._start_once_gone(leftovers, give_up_s))
             return
@@ -419,28 +421,28 @@ class Supervisor(Actor):
         waiting, self._reports = self._reports, []
         for report, child, incarnation, death in waiting:
             self._log_report(report)
-            reports.append(
-                self.identity.run_dir,
-                SupervisorReport(
-                    unix_s=self.clock.unix_s(),
-                    supervisor=self.identity.name,
-                    context=report.context,
-                    reason=report.reason,
-                    offender=Offender(
-                        id=report.offender,
-                        incarnation=incarnation,
-                        pid=death.pid,
-                        restart=child.spec.restart.value if child else "",
-                        shutdown_s=child.spec.shutdown_s if child else 0.0,
-                    ),
-                    exit_code=death.exit_code,
-                    signal=death.signal,
-                    last_words=death.last_words,
-                    log_lines=death.log_lines,
-                    chain=death.chain,
-                    taken_along=report.taken_along,
+            written = SupervisorReport(
+                unix_s=self.clock.unix_s(),
+                supervisor=self.identity.name,
+                context=report.context,
+                reason=report.reason,
+                offender=Offender(
+                    id=report.offender,
+                    incarnation=incarnation,
+                    pid=death.pid,
+                    restart=child.spec.restart.value if child else "",
+                    shutdown_s=child.spec.shutdown_s if child else 0.0,
                 ),
+                exit_code=death.exit_code,
+                signal=death.signal,
+                last_words=death.last_words,
+                log_lines=death.log_lines,
+                chain=death.chain,
+                taken_along=report.taken_along,
             )
+            reports.append(self.identity.run_dir, written)
+            if self.identity.prints_reports:
+                reports.show(self.identity.run_dir, written)
 
     def _log_report(self, report: Report) -> None:
         level = self.log.error if report.context in ("shutdown", "outage") else self.log.warning

@@ -4,9 +4,7 @@ with supervised(worker("counter", Counter)) as system:
     system.ask("counter", Increment(by=2))
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,12 @@ from typing import Any
 from actors.actor import Actor
 from actors.board import ActorState
 from actors.codec import module_name_of
-from actors.errors import ActorDied, NotReady
-from actors.system import ActorSystem, RootSpec
+from actors.errors import ActorDied, ActorError, NotReady
+from actors.process import fill_standard_streams
+from actors.scratch import scratch_folder
+from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
 from supervision.child_spec import ChildSpec, SupervisorFlags
-from supervision.errors import TreeNotStarted
+from supervision.errors import TreeGaveUp, TreeNotStarted
 from supervision.supervisor import supervisor_args
 
 ROOT = "root"
@@ -43,37 +43,64 @@ def supervised(
     flags: SupervisorFlags | None = None,
     run_dir: Path | None = None,
     start_deadline_s: float = 60.0,
+    print_reports: bool = True,
 ) -> Iterator[ActorSystem]:
     """Run children under a root supervisor while the block lasts; no process of theirs outlives it.
 
-    flags     of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
-    run_dir   where logs, reports and crash files stay; a temporary folder, removed at the end, when left out
-    Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s.
+    flags          of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
+    run_dir        where logs, reports and crash files stay; a temporary folder when left out
+    print_reports  whether a supervisor also prints to the standard error why a child ended
+    However the block is left, by an error or Ctrl-C too, children are told to stop and get `shutdown_s`.
+    Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s, and
+    TreeGaveUp at the end of the block when the tree ended by itself meanwhile and not because it was done.
     """
-    folder = Path(tempfile.mkdtemp(prefix="actors-"))  # the path of a socket is at most 107 bytes
-    home = folder if run_dir is None else run_dir
-    home.mkdir(parents=True, exist_ok=True)
-    (folder / "mail").mkdir()
-    root = RootSpec(
-        name=ROOT,
-        actor="supervision.supervisor:Supervisor",
-        args=supervisor_args(flags or SupervisorFlags(), children),
-    )
-    try:
-        with ActorSystem(home, folder / "mail", root, start_deadline_s=start_deadline_s) as system:
+    fill_standard_streams()  # before anything is opened
+    with scratch_folder(LONGEST_MAIL_DIR_BYTES - len("/mail")) as folder:
+        home = folder if run_dir is None else run_dir.absolute()
+        home.mkdir(parents=True, exist_ok=True)
+        (folder / "mail").mkdir()
+        root = RootSpec(
+            name=ROOT,
+            actor="supervision.supervisor:Supervisor",
+            args=supervisor_args(flags or SupervisorFlags(), children),
+        )
+        with ActorSystem(
+            home,
+            folder / "mail",
+            root,
+            start_deadline_s=start_deadline_s,
+            prints_reports=print_reports,
+        ) as system:
             _await_ready(system, start_deadline_s)
-            yield system
-            system.stop()
-            system.wait(min(MAX_STOP_S, 1.0 + sum(child.shutdown_s for child in children)))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            yield from _while_it_runs(system, children)
+
+
+def _while_it_runs(system: ActorSystem, children: Iterable[ChildSpec]) -> Iterator[ActorSystem]:
+    """The block itself: whatever happens in it, the tree is told to stop, and what it gave up for is said."""
+    try:
+        yield system
+    except BaseException as error:
+        _stop(system, children)
+        if failure := system.failure():
+            if isinstance(error, ActorError):
+                raise TreeGaveUp(failure) from error
+            error.add_note(f"the tree had ended: {failure}")
+        raise
+    _stop(system, children)
+    if failure := system.failure():
+        raise TreeGaveUp(failure)
+
+
+def _stop(system: ActorSystem, children: Iterable[ChildSpec]) -> None:
+    system.stop()
+    system.wait(min(MAX_STOP_S, 1.0 + sum(child.shutdown_s for child in children)))
 
 
 def _await_ready(system: ActorSystem, deadline_s: float) -> None:
     try:
         system.await_ready(ROOT, deadline_s=deadline_s)
     except ActorDied as death:
-        raise TreeNotStarted(system.verdict() or str(death)) from None
+        raise TreeNotStarted(system.failure() or str(death)) from None
     except NotReady:
         waiting = [row.name for row in system.board.rows() if row.state is ActorState.STARTING]
         raise TreeNotStarted(f"not ready within {deadline_s:g} s: {waiting}") from None

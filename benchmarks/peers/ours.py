@@ -358,7 +358,7 @@ def run_tree(
             actor="supervision.supervisor:Supervisor",
             args=_tree(children, args | {"hang_deadline_s": hang_deadline_s}),
         )
-        with ActorSystem(folder, folder / "mail", root) as system:
+        with ActorSystem(folder, folder / "mail", root, prints_reports=False) as system:
             if not system.wait(WHOLE_S) or not out.exists():
                 raise RuntimeError(f"no figures within {WHOLE_S} s: {system.verdict()}")
         figures: dict[str, Any] = json.loads(out.read_text())

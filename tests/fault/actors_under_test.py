@@ -235,7 +235,7 @@ def started(*children: ChildSpec, flags: SupervisorFlags | None = None) -> Itera
     root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
     try:
         with sockets_left_to_the_collector():
-            system = ActorSystem(folder, folder / "mail", root)
+            system = ActorSystem(folder, folder / "mail", root, prints_reports=False)
         with system:
             under_test = Running(system, folder / "mail")
             try:

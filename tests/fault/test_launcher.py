@@ -98,7 +98,7 @@ def test_only_the_thread_that_asked_first_may_ask(folder: Path) -> None:
         thread.start()
         thread.join()
     assert said
-    assert "belongs to the thread that first used it" in said[0]
+    assert "belongs to the thread that first used tell or ask" in said[0]
 
 
 LAUNCH = """

@@ -1,10 +1,12 @@
 """What an actor promises, tried on a bench: no processes, a clock moved by hand."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -397,6 +399,7 @@ def test_told_to_stop_it_lets_go_of_what_it_holds_and_ends_normally(bench: Bench
 def test_an_actor_can_end_by_itself(bench: Bench) -> None:
     counter = bench.start(Counter, "counter")
     counter.stop()
+    bench.settle()
     assert bench.runtimes["counter"].exit_code == 0
 
 
@@ -660,3 +663,83 @@ def test_an_ask_that_fails_and_that_nobody_looks_at_harms_nobody(bench: Bench) -
     counter.ask("counter", Unknown())
     bench.advance(10.0)
     assert bench.is_alive("counter")
+
+
+# ---- ending from within ----
+
+
+class Leaving(Counter):
+    """Ends in the handler of Add; says what it took before."""
+
+    finish = False
+
+    @receives(Add)
+    async def leave(self, call: Add, sender: Sender) -> Sum:
+        self.stop(finish=self.finish)
+        if self.finish:
+            await self.sleep(1.0)
+        self.sum += call.number
+        return Sum(number=self.sum)
+
+
+class LeavingLater(Leaving):
+    finish = True
+
+
+@pytest.mark.parametrize("actor", [Leaving, LeavingLater])
+def test_a_handler_that_stops_its_actor_is_answered_first(bench: Bench, actor: type[Counter]) -> None:
+    bench.start(actor, "counter")
+    answer = bench.ask("counter", Add(number=2))
+    bench.advance(2.0)
+    assert answer.result() == Sum(number=2)
+    assert bench.runtimes["counter"].exit_code == 0
+
+
+def test_after_the_handler_that_stops_its_actor_no_mail_is_taken(bench: Bench) -> None:
+    bench.start(Leaving, "counter")
+    first, second = bench.ask("counter", Add(number=1)), bench.ask("counter", Add(number=1))
+    bench.advance(1.0)
+    assert first.result() == Sum(number=1)
+    with pytest.raises(ActorDied):
+        second.result()
+
+
+class LeavingAtOnce(Counter):
+    def on_start(self) -> None:
+        super().on_start()
+        self.stop()
+
+
+def test_an_actor_that_stops_in_on_start_is_never_ready(bench: Bench) -> None:
+    bench.board.claim("counter", "asker")
+    with contextlib.suppress(AssertionError):  # the bench has no actor to give back
+        bench.start(LeavingAtOnce, "counter", parent="asker")
+    assert bench.runtimes["counter"].exit_code == 0
+    assert not bench.row("counter").ready
+
+
+# ---- deadlines that messages bring along ----
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ponder:
+    """Takes longer than most."""
+
+    answer_within_s: ClassVar[float] = 60.0
+
+
+class Pondering(Actor):
+    @receives(Ponder)
+    async def ponder(self, call: Ponder, sender: Sender) -> Sum:
+        await self.sleep(50.0)
+        return Sum(number=42)
+
+
+def test_an_ask_without_a_deadline_has_that_of_its_message(bench: Bench) -> None:
+    bench.start(Pondering, "pondering")
+    patient, hasty = bench.ask("pondering", Ponder()), bench.ask("pondering", Ponder(), deadline_s=1.0)
+    bench.advance(55.0)
+    assert patient.result() == Sum(number=42)
+    with pytest.raises(AskTimeout):
+        hasty.result()

@@ -207,7 +207,6 @@ MALFORMED: dict[str, bytes] = {
     "a name that is a list": msgpack.packb(header(name=["os.system"])),
     "text that is no text": msgpack.packb(header(to=b"\xff")).replace(b"\xc4\x01\xff", b"\xa1\xff"),
     "a list too deep": b"\x91" * 2000 + b"\xc0",
-    "a payload too deep": msgpack.packb(header(name=f"{__name__}.Text"))[:-1] + b"\x91" * 60_000 + b"\xc0",
     "more than mail carries": msgpack.packb(header(to="x" * MAX_MESSAGE_BYTES)),
 }
 
@@ -224,6 +223,7 @@ NOT_UNDERSTOOD: dict[str, bytes] = {
     "a payload that is no map": msgpack.packb(header(name=f"{__name__}.Text", payload=[1])),
     "a missing field": msgpack.packb(header(name=f"{__name__}.Text", payload={})),
     "a field of another type": msgpack.packb(header(name=f"{__name__}.Text", payload={"text": 5})),
+    "a payload too deep": msgpack.packb(header(name=f"{__name__}.Text"))[:-1] + b"\x91" * 60_000 + b"\xc0",
     "text in the payload that is no text": msgpack.packb(
         header(name=f"{__name__}.Text", payload={"text": b"\xff"})
     ).replace(b"\xc4\x01\xff", b"\xa1\xff"),
@@ -278,3 +278,24 @@ CHANGES: list[Callable[[Envelope], Envelope]] = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_edges_of_the_header_come_back(change: Callable[[Envelope], Envelope]) -> None:
     assert decode(encode(change(envelope()), KEY), KEY) == change(envelope())
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deep:
+    value: Any
+
+
+def test_who_asked_is_known_though_what_was_asked_is_nested_too_deep_to_be_passed_over() -> None:
+    value: Any = 0
+    for _ in range(900):
+        value = [value]
+    frame = encode(envelope(Deep(value=value)), KEY)
+
+    def decode_below(levels: int) -> Envelope:
+        return decode(frame, KEY) if levels == 0 else decode_below(levels - 1)
+
+    decoded = decode_below(150)
+    assert (decoded.sender, decoded.id) == (envelope().sender, envelope().id)
+    assert isinstance(decoded.message, Sealed)
+    assert "Deep is not understood" in decoded.message.why

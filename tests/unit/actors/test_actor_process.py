@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.process import exit_reason_of, is_alive, leave_to_the_parent, send_signal
+from actors.process import exit_reason_of, is_alive, leave_to_the_parent
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,6 @@ def test_this_process_is_alive_and_one_that_was_reaped_is_not() -> None:
     assert not is_alive(pid), "a zombie runs no more"
     os.waitpid(pid, 0)
     assert not is_alive(pid)
-    assert not send_signal(pid, signal.SIGTERM)
 
 
 def test_a_child_leaves_sockets_and_the_like_to_its_parent_and_keeps_files_and_pipes(tmp_path: Path) -> None:

@@ -184,4 +184,4 @@ def test_what_an_actor_died_of_stands_on_the_board(bench: Bench) -> None:
     bench.tell("broken", Ping())
     with pytest.raises(ZeroDivisionError):
         bench.settle()
-    assert row(bench, broken).last_error == "second line"
+    assert row(bench, broken).last_error == "ZeroDivisionError: first line second line"

@@ -259,3 +259,34 @@ def test_a_damaged_row_is_left_out_and_the_others_stay(board: Board) -> None:
     board.set(slots[1], started_unix_s=math.nan)
     board.set(slots[2], retry_unix_s=math.inf)  # waits until it is called for
     assert [row.name for row in board.rows()] == ["env-002", "env-003"]
+
+
+def test_what_a_board_said_last_can_be_read_when_its_file_is_let_go(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board")
+    slot = board.claim("a", "root")
+    board.set(slot, pid=7, last_reason="it was enough")
+    board.detach()
+    assert (board.find("a"), board.vitals(slot).last_reason, board.get(slot, "pid")) == (
+        slot,
+        "it was enough",
+        7,
+    )
+    assert [row.name for row in board.rows()] == ["a"]
+    targets = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert board.path not in targets
+    board.close()
+
+
+def test_an_exit_code_is_the_runtimes_own_only_when_it_said_so(tmp_path: Path) -> None:
+    board = Board.create(tmp_path / "board")
+    slot = board.claim("a", "root")
+    assert board.own_exit(slot) is None
+    board.note_own_exit(slot, 0)
+    assert board.own_exit(slot) == 0
+    board.close()
+
+
+def test_a_client_has_a_row_though_its_incarnation_is_drawn_at_random(board: Board) -> None:
+    slot = board.claim("console", "")
+    board.set_state(slot, ActorState.RUNNING, incarnation=2**62 - 1)
+    assert [row.name for row in board.rows()] == ["console"]

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from actors.actor import Identity
 from actors.board import Board
+from actors.errors import ActorError
+from actors.last_words import GROUP_LEVELS, REASON_CHARACTERS, WORDS_CHARACTERS, crash_report, reason_of
 from actors.shell import last_words, leave_last_words
 
 
@@ -45,3 +49,65 @@ def test_there_are_no_words_where_nothing_can_be_read(tmp_path: Path) -> None:
     assert last_words(tmp_path, "a", 3) == ""
     (tmp_path / "crash" / "a.4.txt").write_text("")
     assert last_words(tmp_path, "a", 4) == ""
+
+
+# ---- the reason of an exception ----
+
+
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+def noted() -> ValueError:
+    error = ValueError("the cause")
+    error.add_note("a note of somebody else")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("wrong"), "ValueError: wrong"),
+        (noted(), "ValueError: the cause"),
+        (
+            RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to see more.\n"),
+            "RuntimeError: CUDA error: out of memory Compile with `TORCH_USE_CUDA_DSA` to see more.",
+        ),
+        (
+            ExceptionGroup("several", [ValueError("one"), KeyError("two")]),
+            "ExceptionGroup: several (2 sub-exceptions): ValueError: one; KeyError: 'two'",
+        ),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (ActorError("ours"), "actors.errors.ActorError: ours"),
+        (Unsayable(), f"{__name__}.Unsayable: <its str() failed>"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_the_reason_is_type_and_message_of_the_exception_whatever_else_its_traceback_says(
+    error: BaseException, reason: str, tmp_path: Path
+) -> None:
+    assert reason_of(error) == reason
+    leave_last_words(identity(tmp_path), crash_report(error))
+    assert last_words(tmp_path, "a", 3) == reason
+    assert on_the_board(tmp_path) == reason[:120]
+
+
+def test_groups_in_groups_are_named_only_so_deep() -> None:
+    error: Exception = ValueError("at the bottom")
+    for level in range(500):
+        error = ExceptionGroup(f"level {level}", [error])
+    assert reason_of(error).count("ExceptionGroup") == GROUP_LEVELS + 1
+
+
+def test_an_exception_text_of_megabytes_is_cut_where_it_is_written_and_where_it_is_read(
+    tmp_path: Path,
+) -> None:
+    error = ValueError("x" * 5_000_000)
+    text = crash_report(error)
+    assert len(text) < WORDS_CHARACTERS + 2 * REASON_CHARACTERS
+    assert len(reason_of(error)) == REASON_CHARACTERS
+    leave_last_words(identity(tmp_path), text)
+    assert last_words(tmp_path, "a", 3) == reason_of(error)
+    (tmp_path / "crash" / "a.3.txt").write_text("y" * 5_000_000)
+    assert last_words(tmp_path, "a", 3) == "y" * REASON_CHARACTERS

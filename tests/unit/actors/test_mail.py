@@ -1,6 +1,7 @@
 """Mail over unix sockets: several mailboxes of one run, here in one process."""
 
 import os
+import resource
 import select
 import shutil
 import socket
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from actors import codec
 from actors.board import ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, Envelope, Kind, Sealed, encode, message
-from actors.errors import ActorDied, MailboxFull, MessageTooLarge
+from actors.errors import ActorDied, ActorError, MailboxFull, MessageTooLarge
 from actors.mail import Address, Mail
 from actors.post import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
 
@@ -455,3 +456,64 @@ def test_a_route_over_a_bridge_that_is_not_running_is_closed(post: Post) -> None
     post.set_state("bridge", ActorState.STOPPED)
     with pytest.raises(ActorDied, match="the way to 'far' is closed: 'bridge'"):
         ann.send(note("far", 1))
+
+
+# ---- no descriptor to be had ----
+
+
+class FileLimit:
+    """Of this process: as many files as are open now and a few more, or what it was."""
+
+    def __init__(self) -> None:
+        self._before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def reach(self) -> None:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))  # noqa: PTH208
+        self._fillers = [os.dup(0) for _ in range(highest - lowest_free + 1)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(self._fillers) + 1, self._before[1]))
+
+    def lift(self) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._before)
+        for fd in self._fillers:
+            os.close(fd)
+        self._fillers = []
+
+
+@pytest.fixture
+def file_limit() -> Iterator[FileLimit]:
+    limit = FileLimit()
+    yield limit
+    limit.lift()
+
+
+def test_a_receiver_that_can_open_no_more_files_lives_and_takes_the_mail_later(
+    post: Post, file_limit: FileLimit
+) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob")
+    ann.send(note("bob", 1))
+    file_limit.reach()
+    assert bob.receive() is None
+    assert select.select([post.fds[id(bob)]], [], [], 0)[0] == [], "it does not spin"
+    file_limit.lift()
+    assert numbers(post.take(bob, 1)) == [1]
+
+
+def test_a_sender_that_can_open_no_more_files_lives_and_sends_later(
+    post: Post, file_limit: FileLimit
+) -> None:
+    ann, bob = post.actor("ann"), post.actor("bob")
+    file_limit.reach()
+    ann.send(note("bob", 1))
+    ann.send(note("bob", 2))
+    file_limit.lift()
+    assert numbers(post.take(bob, 2, ann)) == [1, 2]
+
+
+def test_nobody_is_called_by_half_a_letter(post: Post) -> None:
+    ann = post.actor("ann")
+    with pytest.raises(ActorDied, match="no actor is running"):
+        ann.send(note("\ud800"))
+    with pytest.raises(ActorError, match="cannot be written as UTF-8"):
+        post.board.claim("\ud800", "root")

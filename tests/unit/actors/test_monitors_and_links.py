@@ -11,7 +11,7 @@ from actors.board import ActorState
 from actors.codec import message
 from actors.deaths import LOOK_S, REASON_DEADLINE_S
 from actors.errors import ActorDied, ActorError, LinkedActorEnded
-from actors.monitors import Down, Exit, is_abnormal
+from actors.monitors import RETRY_S, Down, Exit, is_abnormal
 from actors.process import EXIT_CRASHED, EXIT_SHUTDOWN
 from actors.testing import Bench
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
@@ -368,3 +368,62 @@ def test_a_peer_that_is_asked_a_thousand_times_costs_one_descriptor(bench: Bench
     bench.kill("other")
     bench.advance(1.0)
     assert [fd for fd in bench.runtimes["one"].watched if fd >= 0] == []
+
+
+# ---- a mailbox that is full when one links to it ----
+
+
+def fill(bench: Bench, name: str) -> None:
+    bench.hang(name)
+    while bench.tell(name, Crash()):
+        pass
+
+
+class Patient(Watchful):
+    """Is not ended by what fills its mailbox."""
+
+    @receives(Crash)
+    def crash(self, call: Crash, sender: Sender) -> None:
+        """Nothing."""
+
+
+def test_a_link_to_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Bench) -> None:
+    near = bench.start(Patient, "near")
+    bench.start(Patient, "far")
+    fill(bench, "far")
+    near.link("far")
+    bench.settle()
+    bench.resume("far")
+    bench.advance(2 * RETRY_S)
+    bench.kill("near")
+    with pytest.raises(LinkedActorEnded, match="'near'"):
+        bench.advance(REASON_DEADLINE_S)
+
+
+def test_an_unlink_from_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Bench) -> None:
+    near = bench.start(Patient, "near")
+    bench.start(Patient, "far")
+    near.link("far")
+    bench.settle()
+    fill(bench, "far")
+    near.unlink("far")
+    bench.settle()
+    bench.resume("far")
+    bench.advance(2 * RETRY_S)
+    bench.kill("near")
+    bench.advance(REASON_DEADLINE_S)
+    assert bench.is_alive("far")
+
+
+def test_whoever_ends_with_a_full_mailbox_is_not_told_for_ever(bench: Bench) -> None:
+    near = bench.start(Patient, "near")
+    bench.start(Patient, "far")
+    fill(bench, "far")
+    near.link("far")
+    near.unlink("far")
+    bench.settle()
+    bench.kill("far")
+    bench.advance(4 * RETRY_S)
+    unsent = bench.row("near").unsent
+    bench.advance(10.0)
+    assert bench.row("near").unsent == unsent

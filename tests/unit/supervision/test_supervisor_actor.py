@@ -1,19 +1,31 @@
 """The supervisor actor on the bench: what it makes of pidfds, the board and its own decisions."""
 
+import math
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from actors.actor import Stop
 from actors.board import ActorState, Vitals
-from actors.process import EXIT_SHUTDOWN, start_ticks
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.shell import last_words
 from actors.testing import Bench, BenchChild
+from supervision import reports, supervisor
 from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, SupervisorFlags
+from supervision.messages import (
+    ANSWER_ROOM_S,
+    MANAGEMENT_DEADLINE_S,
+    StartChild,
+    TerminateChild,
+    start_child,
+)
+from supervision.reports import Offender, SupervisorReport
 from supervision.supervisor import ORPHANS_END_S, Supervisor, supervisor_args
 
 
@@ -110,6 +122,22 @@ def test_a_new_process_is_not_taken_for_ready_because_the_last_one_was(bench: Be
     assert tree.row("a").state is ActorState.STARTING
 
 
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that hang in the kernel itself do not end when they are killed."""
+    monkeypatch.setattr(supervisor, "kill_the_same", lambda pid, ticks: False)
+
+
+def test_a_process_that_outlived_an_earlier_supervisor_is_killed(bench: Bench) -> None:
+    """The kernel does not, where it has cleared its death signal."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leftover:
+        slot = bench.board.claim("a", "sup")
+        bench.board.set(slot, pid=leftover.pid, pid_start_ticks=start_ticks(leftover.pid), incarnation=4)
+        Tree(bench, child("a"))
+        assert leftover.wait() == -signal.SIGKILL
+
+
+@pytest.mark.usefixtures("unkillable")
 def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(bench: Bench) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leftover:
         slot = bench.board.claim("a", "sup")
@@ -129,6 +157,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_waited_for(bench: Ben
     assert Tree(bench, child("a")).processes() == ["a.1"]
 
 
+@pytest.mark.usefixtures("unkillable")
 def test_what_the_kernel_does_not_kill_in_time_is_not_waited_for_for_ever(bench: Bench) -> None:
     slot = bench.board.claim("a", "sup")
     bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1))
@@ -178,3 +207,99 @@ def test_done_it_exits_normally_and_leaves_no_crash_file(bench: Bench, tmp_path:
     assert tree.runtime.exit_code == 0
     assert tree.row("sup").last_reason == "done: significant child 'job' ended: normal"
     assert list((tmp_path / "crash").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [EXIT_SHUTDOWN, EXIT_IGNORED])
+def test_an_exit_code_of_a_users_own_is_a_crash_whatever_it_means_elsewhere(bench: Bench, code: int) -> None:
+    tree = Tree(bench, child("a", Restart.TRANSIENT))
+    tree.get_ready("a")
+    tree.process("a").end(code)
+    bench.settle()
+    assert tree.processes() == ["a.1", "a.2"]
+    assert tree.row("a").last_reason == f"exit code {code}"
+
+
+def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: Bench) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    slot = bench.board.find("a")
+    assert slot is not None
+    now_ns = bench.board.now_ns()
+    bench.board.set(slot, beat_ns=now_ns, busy_since_ns=now_ns, handler="Work")
+    for _ in range(11):
+        bench.advance(1.0)
+        bench.board.set(slot, beat_ns=bench.board.now_ns())
+    tree.process("a").end(-9)
+    bench.settle()
+    why = tree.row("a").last_reason
+    assert why.startswith("killed: hung: in Work for 10.")
+    for word in ("hang_deadline_s=10", "in_thread", "still_working()"):
+        assert word in why
+
+
+BROKEN_MODULES = {
+    "a value error": "raise ValueError('broken at import')",
+    "an end": "raise SystemExit(3)",
+    "a syntax error": "def",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN_MODULES.values(), ids=BROKEN_MODULES)
+def test_a_preload_that_raises_costs_the_child_and_nobody_else(
+    bench: Bench, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_preload.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    spec = replace(child("b"), preload=("broken_preload",))
+    asked = bench.ask("sup", start_child(spec))
+    bench.settle()
+    refused = asked.result()
+    assert not refused.ok
+    assert "its preload 'broken_preload' cannot be imported" in refused.reason
+    assert bench.is_alive("sup")
+    assert tree.processes() == ["a.1"]
+
+
+def test_a_preload_that_is_not_there_is_left_to_the_child(bench: Bench) -> None:
+    tree = Tree(bench, replace(child("a"), preload=("no_such_module",)))
+    assert tree.processes() == ["a.1"]
+
+
+def test_a_call_that_starts_a_child_waits_as_long_as_the_child_may_take() -> None:
+    spec = replace(child("a"), start_deadline_s=100.0)
+    assert start_child(spec).answer_within_s == 100.0 + ANSWER_ROOM_S
+    assert start_child(replace(spec, start_deadline_s=math.inf)).answer_within_s == MANAGEMENT_DEADLINE_S
+    assert StartChild(spec={"start_deadline_s": "soon"}).answer_within_s == MANAGEMENT_DEADLINE_S
+    assert TerminateChild(id="a").answer_within_s == MANAGEMENT_DEADLINE_S
+
+
+def test_a_child_that_starts_slowly_is_waited_for(bench: Bench) -> None:
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    asked = bench.ask("sup", start_child(child("b")))
+    bench.advance(20.0)
+    tree.get_ready("b")
+    assert asked.result().ok
+
+
+def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(reports, "say_on_console", said.append)
+    died = SupervisorReport(
+        unix_s=0.0,
+        supervisor="sup",
+        context="child_terminated",
+        reason="exit code 70: KeyError: 'x'",
+        offender=Offender(id="a", incarnation=2),
+    )
+    (tmp_path / "crash").mkdir()
+    (tmp_path / "crash" / "a.2.txt").write_text("Traceback:\n  here\nKeyError: 'x'\n")
+    reports.show(tmp_path, died)
+    reports.show(tmp_path, replace(died, context="retired"))
+    assert said == [
+        "[sup] 'a' (incarnation 2) ended: exit code 70: KeyError: 'x'\nTraceback:\n  here\nKeyError: 'x'\n"
+    ]

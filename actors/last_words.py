@@ -1,0 +1,94 @@
+"""What a process says before it ends: its reason on one line, its traceback, what it has printed."""
+
+import os
+import select
+import sys
+import threading
+import traceback
+
+REASON_CHARACTERS = 1000
+"""Of a reason; an exception may quote megabytes, and a reason is kept by everybody who hears of it."""
+
+WORDS_CHARACTERS = 64_000
+"""Of a traceback that is kept; what is in the middle is left out."""
+
+SUB_EXCEPTIONS = 3
+GROUP_LEVELS = 3
+"""Of an exception group, so many errors are named, and groups in groups so deep."""
+
+CONSOLE_BYTES = 4096
+"""A pipe that can be written to takes so many at once (PIPE_BUF), so that printing them never blocks."""
+
+FLUSH_DEADLINE_S = 1.0
+"""For a reader of the standard output that is slow; one that is stopped must not keep a process alive."""
+
+
+def reason_of(error: BaseException) -> str:
+    """The type and message of an exception on one line; of a group also the first errors in it."""
+    return _reason(error, GROUP_LEVELS)
+
+
+def crash_report(error: BaseException) -> str:
+    """The traceback, its middle left out where it is too long; its last line is always the reason."""
+    text = _shortened("".join(traceback.format_exception(error)).rstrip("\n"))
+    reason = reason_of(error)
+    is_said = text.rpartition("\n")[2] == reason
+    return f"{text}\n" if is_said else f"{text}\n{reason}\n"
+
+
+def say_on_console(text: str) -> None:
+    """Print to the standard error if that is possible at once; the end of what is too long is kept."""
+    data = text.encode(errors="backslashreplace")
+    if len(data) > CONSOLE_BYTES:
+        data = b"[...] " + data[6 - CONSOLE_BYTES :]
+    poll = select.poll()
+    try:
+        poll.register(2, select.POLLOUT)
+        if any(events & select.POLLOUT for _, events in poll.poll(0)):
+            os.write(2, data)
+    except OSError:
+        return  # it is closed, or full: the report is in its file
+
+
+def flush_standard_streams() -> None:
+    """Let out what was printed, before an `os._exit` that would lose it; for FLUSH_DEADLINE_S at most."""
+    flusher = threading.Thread(target=_flush, daemon=True)
+    try:
+        flusher.start()
+    except RuntimeError:  # no thread is to be had, and what cannot be waited for with a deadline is not
+        return
+    flusher.join(FLUSH_DEADLINE_S)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue  # there is none, its reader is gone, or it is closed
+
+
+def _reason(error: BaseException, levels: int) -> str:
+    words = _message(error)
+    if isinstance(error, BaseExceptionGroup) and levels:
+        within = "; ".join(_reason(each, levels - 1) for each in error.exceptions[:SUB_EXCEPTIONS])
+        words = f"{words}: {within}"
+    kind = type(error)
+    is_plain = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
+    return (f"{name}: {words}" if words else name)[:REASON_CHARACTERS]
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # whatever a class of somebody else's raises there
+        return "<its str() failed>"
+    return " ".join(text[:REASON_CHARACTERS].split())
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= WORDS_CHARACTERS:
+        return text
+    half = WORDS_CHARACTERS // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"

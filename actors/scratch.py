@@ -1,0 +1,52 @@
+"""Temporary folders that outlive their process only until the next one makes its own."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "actors-"
+LOCK = "launcher.lock"
+"""Held by the process whose folder it is; the kernel lets go of it however that process ends."""
+
+SHORT_DIR = Path("/tmp")  # what a folder is made is private to its user
+"""Where folders go whose paths would be too long in the temporary directory."""
+
+
+@contextlib.contextmanager
+def scratch_folder(longest_bytes: int) -> Iterator[Path]:
+    """A fresh folder for the block, with a path of at most `longest_bytes`, where that can be.
+
+    Folders whose processes were killed and could not remove them are removed here.
+    """
+    base = Path(tempfile.gettempdir())
+    if len(os.fsencode(base / f"{PREFIX}12345678")) > longest_bytes:
+        base = SHORT_DIR
+    _sweep(base)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    try:
+        with (folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    for lock_file in base.glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError):  # in use, another user's, or removed meanwhile
+            _remove_unless_held(lock_file)
+
+
+def _remove_unless_held(lock_file: Path) -> None:
+    if lock_file.lstat().st_uid != os.geteuid() or lock_file.is_symlink():
+        return
+    with lock_file.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.read():  # empty: its owner is about to lock it
+            shutil.rmtree(lock_file.parent, ignore_errors=True)

@@ -1,0 +1,329 @@
+"""What a newcomer's first script does, right and wrong: order, output, errors, folders, and its end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, receives
+from actors.codec import message
+from actors.errors import ActorDied, ActorError
+from actors.process import is_alive
+from actors.scratch import LOCK, PREFIX
+from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
+from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
+from supervision.errors import TreeGaveUp
+from supervision.supervisor import supervisor_spec
+from supervision.tree import supervised, worker
+from tests.fault.actors_under_test import (
+    PATIENCE_S,
+    Echo,
+    Misbehave,
+    Who,
+    eventually,
+    sockets_left_to_the_collector,
+)
+from tests.fault.actors_under_test import Worker as Subject
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    number: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    numbers: tuple[int, ...] = ()
+
+
+class Notebook(Actor):
+    """Writes down what it is told, prints when it starts and stops."""
+
+    def on_start(self) -> None:
+        self.numbers: list[int] = []
+        print("notebook starts")
+
+    @receives(Note)
+    def note(self, call: Note, sender: Sender) -> None:
+        self.numbers.append(call.number)
+
+    @receives(Notes)
+    def notes(self, call: Notes, sender: Sender) -> Notes:
+        return Notes(numbers=tuple(self.numbers))
+
+    def on_stop(self) -> None:
+        print("notebook stops", end="")
+        if path := self.args.get("stopped"):
+            Path(path).touch()
+
+
+class Immortal(Subject):
+    """Clears the signal that ends it with its supervisor, as a change of user does."""
+
+    def on_start(self) -> None:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+
+
+def subject(id_: str = "a", **spec: Any) -> ChildSpec:
+    return worker(id_, Subject, backoff=Backoff(max_s=0.0), **spec)
+
+
+ENDURING = SupervisorFlags(max_restarts=1000)
+GIVES_UP = SupervisorFlags(max_restarts=0)
+
+
+@pytest.fixture(autouse=True)
+def _leave_sockets_to_the_collector() -> Iterator[None]:
+    with sockets_left_to_the_collector():
+        yield
+
+
+def pid_of(system: ActorSystem, name: str) -> int:
+    return system.ask(name, Who()).pid  # type: ignore[no-any-return]
+
+
+# ---- the launcher's mail ----
+
+
+def test_an_ask_of_the_launcher_never_overtakes_what_it_told_before() -> None:
+    with supervised(worker("notebook", Notebook)) as system:
+        told: list[int] = []
+        for _ in range(100):
+            for _ in range(3):
+                told.append(len(told))
+                assert system.tell("notebook", Note(number=told[-1]))
+            assert system.ask("notebook", Notes()).numbers == tuple(told)
+
+
+def test_a_tell_of_another_thread_is_refused_where_it_is_said() -> None:
+    said: list[str] = []
+
+    def tell() -> None:
+        try:
+            system.tell("notebook", Note(number=1))
+        except ActorError as error:
+            said.append(str(error))
+
+    with supervised(worker("notebook", Notebook)) as system:
+        system.tell("notebook", Note(number=0))
+        thread = threading.Thread(target=tell)
+        thread.start()
+        thread.join()
+        assert "belongs to the thread that first used tell or ask" in said[0]
+        assert system.ask("notebook", Notes()).numbers == (0,)
+
+
+def test_a_tree_whose_mail_belongs_to_another_thread_is_stopped_all_the_same(tmp_path: Path) -> None:
+    with supervised(worker("notebook", Notebook, {"stopped": str(tmp_path / "stopped")})) as system:
+        thread = threading.Thread(target=lambda: system.ask("notebook", Notes()))
+        thread.start()
+        thread.join()
+    assert (tmp_path / "stopped").exists()
+
+
+def test_after_the_block_everything_says_that_the_system_has_ended() -> None:
+    with supervised(subject()) as system:
+        system.ask("a", Echo())
+    with pytest.raises(ActorDied, match="the system has ended"):
+        system.ask("a", Echo())
+    with pytest.raises(ActorDied, match="the system ended"):
+        system.await_ready("a")
+    assert not system.tell("a", Echo())
+    assert system.wait(0.0)
+    assert system.vitals("a").restarts == 0
+    system.stop()
+    system.kill()
+
+
+def test_a_system_that_has_ended_holds_no_descriptor() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with supervised(subject()) as first:
+        first.ask("a", Echo())
+    before = open_files()
+    with supervised(subject()) as second:
+        second.ask("a", Echo())
+    assert open_files() <= before
+
+
+# ---- how a block ends ----
+
+
+def test_when_the_tree_gives_up_the_block_ends_with_that_error() -> None:
+    def block() -> None:
+        with supervised(subject(), flags=GIVES_UP) as system:
+            system.tell("a", Misbehave(how="raise"))
+            assert system.wait(PATIENCE_S)
+
+    with pytest.raises(TreeGaveUp, match="gave up: child 'a' failed once more"):
+        block()
+
+
+def test_an_ask_that_died_with_the_tree_is_followed_by_why_the_tree_ended() -> None:
+    with (
+        pytest.raises(TreeGaveUp, match="gave up") as gave_up,
+        supervised(subject(), flags=GIVES_UP) as system,
+    ):
+        system.ask("a", Misbehave(how="raise"))
+    assert isinstance(gave_up.value.__cause__, ActorDied)
+
+
+def test_an_error_of_the_blocks_own_is_kept_and_notes_that_the_tree_had_ended() -> None:
+    def block() -> None:
+        with supervised(subject(), flags=GIVES_UP) as system:
+            system.tell("a", Misbehave(how="raise"))
+            system.wait(PATIENCE_S)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as mine:
+        block()
+    assert "the tree had ended: gave up" in mine.value.__notes__[0]
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt()])
+def test_on_stop_runs_however_the_block_is_left(error: BaseException, tmp_path: Path) -> None:
+    notebook = worker("notebook", Notebook, {"stopped": str(tmp_path / "stopped")})
+    with pytest.raises(type(error)), supervised(notebook):
+        raise error
+    assert (tmp_path / "stopped").exists()
+
+
+# ---- where files are ----
+
+
+@pytest.mark.parametrize("fate", ["changed", "deleted"])
+def test_nothing_stays_behind_whatever_becomes_of_the_directory(
+    fate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pids: list[int] = []
+    with contextlib.suppress(KeyError), supervised(subject(), run_dir=Path("run")) as system:
+        pids += [pid_of(system, "a"), system.vitals("root").pid]
+        if fate == "deleted":
+            for file in sorted((tmp_path / "run").rglob("*"), reverse=True):
+                file.rmdir() if file.is_dir() else file.unlink()
+            (tmp_path / "run").rmdir()
+        monkeypatch.chdir("/")
+        raise KeyError("mine")
+    eventually(lambda: not any(map(is_alive, pids)), "every process is gone")
+
+
+def test_a_child_that_cleared_its_death_signal_dies_with_its_supervisor_and_with_the_system() -> None:
+    pool = supervisor_spec("pool", SupervisorFlags(), (worker("a", Immortal),))
+    with supervised(pool, flags=ENDURING) as system:
+        first = pid_of(system, "a")
+        os.kill(system.vitals("pool").pid, signal.SIGKILL)
+        system.await_ready("pool", "a", incarnation=2)
+        assert not is_alive(first)
+        second = pid_of(system, "a")
+        system.kill()
+        eventually(lambda: not is_alive(second), "it is gone with the system")
+
+
+def test_a_long_temporary_directory_is_no_reason_not_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with supervised(subject()) as system:
+        assert system.ask("a", Echo(text="short")) == Echo(text="short")
+
+
+def test_a_mail_directory_with_a_long_path_is_refused_at_once_and_says_so(tmp_path: Path) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args={})
+    with pytest.raises(ActorError, match=f"sockets there need one of at most {LONGEST_MAIL_DIR_BYTES}"):
+        ActorSystem(tmp_path, long, root)
+
+
+# ---- scripts ----
+
+
+def script(body: str, before: str = ":", **streams: Any) -> "subprocess.Popen[str]":
+    """These names imported, then the body, in a process of its own; `before` is said to its shell."""
+    lines = ["from tests.fault.test_first_steps import *", "if __name__ == '__main__':"]
+    code = "\n".join([*lines, *(f"    {line}" for line in body.splitlines())])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = ["sh", "-c", f'{before}; exec "$0" "$@"', sys.executable, "-c", code]
+    return subprocess.Popen(command, env=environment, text=True, **streams)
+
+
+def output_of(body: str) -> tuple[str, str]:
+    process = script(body, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, error = process.communicate(timeout=3 * PATIENCE_S)
+    assert process.returncode == 0, error
+    return out, error
+
+
+def test_what_actors_print_arrives_though_the_output_is_a_pipe() -> None:
+    out, _ = output_of("with supervised(worker('n', Notebook)):\n    pass")
+    assert out.splitlines() == ["notebook starts", "notebook stops"]
+
+
+CRASH = """
+with supervised(subject(), flags=ENDURING{}) as system:
+    system.tell('a', Misbehave(how='raise'))
+    system.await_ready('a', incarnation=2)
+"""
+
+
+def test_a_crash_is_on_the_console_with_its_traceback_unless_told_otherwise() -> None:
+    _, error = output_of(CRASH.format(""))
+    assert "[root] 'a' (incarnation 1) ended: exit code 70: ZeroDivisionError: asked to" in error
+    assert "Traceback (most recent call last)" in error
+    assert output_of(CRASH.format(", print_reports=False"))[1] == ""
+
+
+def test_a_script_whose_standard_streams_are_closed_runs(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    body = f"""
+with supervised(worker('n', Notebook)) as system:
+    Path({str(said)!r}).write_text(repr(system.ask('n', Notes())))
+"""
+    shell = script(body, before="exec 0<&- 1>&- 2>&-")
+    assert shell.wait(3 * PATIENCE_S) == 0
+    assert said.read_text() == "Notes(numbers=())"
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_the_folder_of_a_killed_launcher_is_removed_by_the_next(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    body = "with supervised(subject()) as system:\n    print('runs', flush=True)\n    system.wait(600)"
+    process = script(body, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "runs\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    (left,) = temporary.glob(f"{PREFIX}*/{LOCK}")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    def is_swept() -> bool:
+        with supervised(subject()):
+            return not left.exists()
+
+    eventually(is_swept, "the folder is removed")
