@@ -101,7 +101,7 @@ class ActorSystem:
                 structlog.get_logger().warning("leftover_killed", name=leftover.name, pid=leftover.pid)
         self.port = _usable_port(port)
         for name in ("logs", "crash"):
-            (run_dir / name).mkdir(exist_ok=True)
+            (run_dir / name).mkdir(mode=0o700, exist_ok=True)
         # Of every start: what was recorded before is nothing now.
         key = thespian_base.new_key(run_dir / "key")
         self._admin_pid_file = run_dir / "admin.pid"

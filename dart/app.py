@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,9 +42,9 @@ from dart.observe.result import TrainResult, staleness_of
 from dart.observe.session import Session
 from dart.observe.sizes import sizes_in
 from dart.observe.unplayed import why_nothing_was_played
+from dart.run_record import begin_record, prepare_record, refuse_without_record
 from dart.rundir import RunPaths, claimed, keep_config, reserve
-from dart.store.blobs import BlobStore
-from dart.store.check import check, damaged_log, refuse_damage, told
+from dart.store.check import check, told
 from dart.store.engine import fold_log
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
@@ -183,7 +184,12 @@ def train(
     """
     attendant = attendant or Attendant()
     with (
-        claimed(config.run.dir, resume=resume, config_toml=config.to_toml()) as directory,
+        claimed(
+            config.run.dir,
+            resume=resume,
+            config_toml=config.to_toml(),
+            make_record=refuse_without_record if resume else partial(begin_record, config),
+        ) as directory,
         ExitStack() as until_told,
     ):
         paths = directory.paths
@@ -257,29 +263,13 @@ def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = 
         return result.report
 
 
-def prepare_record(config: Config, paths: RunPaths) -> int:
-    """Create or migrate the database and see that the base policy is version 0; returns the newest version.
-
-    Raises RecordDamaged for data of an earlier part of the run that contradict themselves.
-    """
-    refuse_damage(paths, damaged_log(paths))  # opening the record for writing would drop what it damages
-    with Store(paths.store) as store:
-        if store.latest_version() is None:
-            store.add_version(str(config.training.policy))
-        newest = store.latest_version()
-    assert newest is not None
-    BlobStore(paths.blobs).remove_leftovers()
-    refuse_damage(paths, check(paths, config, fresh_since=newest.version))
-    return newest.version
-
-
 def note_sizes(config: Config, paths: RunPaths) -> None:
     """Record how many environments and engines this part of the run has, where the part before had others."""
     sizes = sizes_in(config)
     with StoreReader(paths.store) as reader:
         newest = reader.newest_event(POOLS_SIZED)
     if newest is None or newest.data != sizes:
-        with Store(paths.store) as store:
+        with Store(paths.store, create=False) as store:
             store.record_event(POOLS_SIZED, "root", sizes)
 
 

@@ -175,7 +175,9 @@ def damage_of(folder: Path) -> str | None:
                 pass
         if (folder / STATE_FILE).exists():  # a training checkpoint names the sha256 of all its files
             load_checkpoint(folder)
-    except (ValueError, OSError, SafetensorError, OtherLayout, CorruptCheckpoint) as error:
+    except CorruptCheckpoint as corrupt:
+        return corrupt.damage
+    except (ValueError, OSError, SafetensorError, OtherLayout) as error:
         return str(error)
     return None
 

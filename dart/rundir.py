@@ -71,6 +71,11 @@ class RunPaths:
         return self.root / "store.db"
 
     @property
+    def record_files(self) -> tuple[Path, ...]:
+        """The record, and what SQLite keeps beside it."""
+        return tuple(self.store.with_name(f"{self.store.name}{suffix}") for suffix in ("", "-wal", "-shm"))
+
+    @property
     def blobs(self) -> Path:
         return self.root / "blobs"
 
@@ -142,19 +147,28 @@ class RunDirectory:
         os.close(self.lock_fd)
 
 
+MakeRecord = Callable[[RunPaths], None]
+
+
 @contextlib.contextmanager
-def claimed(root: Path, *, resume: bool, config_toml: str) -> Iterator[RunDirectory]:
-    """Hold a run directory for as long as the block lasts."""
-    directory = claim(root, resume=resume, config_toml=config_toml)
+def claimed(
+    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
+) -> Iterator[RunDirectory]:
+    """Hold a run directory for as long as the block lasts; see `claim`."""
+    directory = claim(root, resume=resume, config_toml=config_toml, make_record=make_record)
     try:
         yield directory
     finally:
         directory.release()
 
 
-def claim(root: Path, *, resume: bool, config_toml: str) -> RunDirectory:
+def claim(
+    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
+) -> RunDirectory:
     """Create or take up the run directory and hold its lock.
 
+    make_record   makes the record of a new run, or refuses a run without one; called before anything of an
+                  earlier run is changed, and before the configuration says that a new run exists
     raises    RunDirectoryError if it cannot be made, is taken, holds a run that was not to be resumed, or
               holds none that could be; nothing of an earlier run is changed then
     """
@@ -162,7 +176,7 @@ def claim(root: Path, *, resume: bool, config_toml: str) -> RunDirectory:
     if not paths.lock.exists():  # nothing of ours yet: look before anything is made there
         refuse_unfit(paths, resume=resume)
     try:
-        paths.root.mkdir(parents=True, exist_ok=True)
+        make_private(paths.root)
         lock_fd = _lock(paths)
     except OSError as error:
         raise _cannot_make(paths.root, error) from error
@@ -170,11 +184,31 @@ def claim(root: Path, *, resume: bool, config_toml: str) -> RunDirectory:
         refuse_unfit(paths, resume=resume)
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        make_private(*paths.folders)
+        make_record(paths)
         mail = _fill(paths, config_toml)
     except BaseException:
         os.close(lock_fd)
         raise
     return RunDirectory(paths, mail, lock_fd)
+
+
+def make_private(*folders: Path) -> None:
+    """Make folders that only their owner can enter, from their first moment and with any umask.
+
+    Folders above them are made for everybody to pass through. Raises OSError.
+    """
+    for folder in folders:
+        _make_passable(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        folder.chmod(0o700)  # it was there before, or the umask takes rights from its owner
+
+
+def _make_passable(folder: Path) -> None:
+    if not folder.exists():
+        _make_passable(folder.parent)
+        folder.mkdir(mode=0o755, exist_ok=True)
 
 
 def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
@@ -194,7 +228,7 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
             f"run directory {paths.root} holds no run to resume; start one without --resume, "
             "or name the directory of a run with --run-dir"
         )
-    own = {path.name for path in (paths.lock, paths.key, *paths.folders)}
+    own = {path.name for path in (paths.lock, paths.key, *paths.folders, *paths.record_files)}
     foreign = sorted(path.name for path in _content(paths.root) if path.name not in own)
     if foreign and not paths.config.exists():
         raise RunDirectoryError(
@@ -306,9 +340,7 @@ def latest_run(folder: Path) -> Path:
 
 
 def _fill(paths: RunPaths, config_toml: str) -> Path:
-    """Everything a run needs before its first process starts. Returns the mail folder."""
-    for folder in paths.folders:
-        folder.mkdir(exist_ok=True)
+    """Everything else a run needs before its first process starts. Returns the mail folder."""
     _write(paths.key, os.urandom(KEY_BYTES), 0o600)
     mail = _make_mail_dir(paths.root)
     keep_config(paths, config_toml)  # last: its presence says that the run exists

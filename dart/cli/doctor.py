@@ -9,7 +9,7 @@ from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS, AsJson, RunDir
 from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded, to_check
+from dart.cli.record import recorded
 
 if TYPE_CHECKING:
     from dart.observe.checkup import Checked, Patient
@@ -105,7 +105,7 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
     from dart.config import load_config
     from dart.store.check import check
 
-    paths = to_check(run_dir)
+    paths = recorded(run_dir)
     found = check(paths, load_config(paths.config), full=full)
     books = _books(paths)
     if output.is_data:

@@ -190,5 +190,8 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     from dart.store.store import Store
 
     unchanged = paths.config.read_text(encoding="utf-8")
-    with claimed(paths.root, resume=True, config_toml=unchanged) as held, Store(held.paths.store) as store:
+    with (
+        claimed(paths.root, resume=True, config_toml=unchanged) as held,
+        Store(held.paths.store, create=False) as store,
+    ):
         yield store

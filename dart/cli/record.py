@@ -19,21 +19,17 @@ def chosen(run_dir: Path | None) -> Path:
 
 
 def recorded(run_dir: Path | None) -> "RunPaths":
-    """The run a command is about, which has a record to look at; it may be running or have ended."""
-    from dart.rundir import RunPaths
+    """The run a command is about, which has a record to look at; it may be running or have ended.
 
-    paths = RunPaths(chosen(run_dir))
-    _refuse_missing(paths, paths.config, paths.store)
-    return paths
-
-
-def to_check(run_dir: Path | None) -> "RunPaths":
-    """The run whose data are to be checked: of one that has ended, a record that is missing is a finding."""
+    One that has ended without a record is damaged: whoever reads that says so.
+    """
     from dart.rundir import RunPaths, holder
 
     paths = RunPaths(chosen(run_dir))
-    has_lost_its_record = paths.config.exists() and not paths.store.exists() and holder(paths.root) is None
-    return paths if has_lost_its_record else recorded(run_dir)
+    _refuse_missing(paths, paths.config)
+    if holder(paths.root) is not None:
+        _refuse_missing(paths, paths.store)
+    return paths
 
 
 def shown(run_dir: Path | None) -> "RunPaths":

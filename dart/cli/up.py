@@ -264,13 +264,13 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     import subprocess
 
     from dart.preflight import require_installation
-    from dart.rundir import RunPaths
+    from dart.rundir import RunPaths, make_private
     from dart.web.access import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
     _what_it_would_do(paths)
     require_installation(settings)
-    paths.logs.mkdir(parents=True, exist_ok=True)
+    make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log
     told = [_Told(log), _Told(paths.daemon_output)]
     with paths.daemon_output.open("ab") as output:

@@ -32,7 +32,7 @@ from dart.environments.waiting import Interruption
 from dart.observe.emit import emit
 from dart.observe.load import LOAD, LoadMeter
 from dart.policy.context import first_of_hint
-from dart.rundir import RunPaths
+from dart.rundir import RunPaths, make_private
 from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.parcels import discard, send, send_guided
@@ -70,9 +70,8 @@ class EnvironmentActor(Actor):
         paths = RunPaths(self.identity.run_dir)
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
-        scratch.mkdir(parents=True)
         self._parcels = paths.step_files
-        self._parcels.mkdir(exist_ok=True)
+        make_private(paths.scratch, scratch, self._parcels)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )

@@ -284,7 +284,7 @@ def record(patient: Patient) -> Iterator[Checked]:
     """The books of the run and its record against itself."""
     from dart.store.reader import StoreReader
 
-    if patient.paths is None or not patient.paths.store.exists():
+    if patient.paths is None:
         return
     try:
         with StoreReader(patient.paths.store) as store:
@@ -298,7 +298,22 @@ def record(patient: Patient) -> Iterator[Checked]:
         yield _wrong("books", str(books), "rollouts were lost: keep the run directory, and report it")
     yield from (_wrong("record", str(one), one.remedy) for one in damage)
     if not damage:
-        yield _fine("record", "it does not contradict itself; --data also reads screenshots and checkpoints")
+        yield _fine("record", "it does not contradict itself; --data also reads screenshots")
+
+
+def checkpoint(patient: Patient) -> Iterator[Checked]:
+    """The newest checkpoint of the run, from which it would go on."""
+    from dart.store.check import check_checkpoints
+
+    if patient.paths is None:
+        return
+    try:
+        newest, damage = check_checkpoints(patient.paths, full=False)
+    except DartError:
+        return  # of the record, which is told by its own check
+    yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)
+    if newest > 0 and not damage:
+        yield _fine("checkpoint", f"that of the newest version, {newest}, is whole")
 
 
 CHECKS: tuple[Check, ...] = (
@@ -313,4 +328,5 @@ CHECKS: tuple[Check, ...] = (
     ports,
     run_state,
     record,
+    checkpoint,
 )

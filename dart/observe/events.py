@@ -19,6 +19,7 @@ BATCH_REFUSED = "batch_refused"
 EVALUATION_FAILED = "evaluation_failed"
 WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
+CHECKPOINT_RESTORED = "checkpoint_restored"
 COMPANION_IS_UP = "companion_is_up"
 COMPANION_IS_DOWN = "companion_is_down"
 
@@ -141,6 +142,19 @@ KINDS: Mapping[str, EventKind] = {
         "news, and when it changes.",
         subject="the root",
         fields={"environments": "how many of them", "engines": "how many of them"},
+    ),
+    CHECKPOINT_RESTORED: EventKind(
+        level="error",
+        about="At a start the newest checkpoint was damaged, and training goes on from the newest whole one: "
+        "the updates between the two are lost.",
+        subject="the trainer",
+        fields={
+            "version": "the newest version, whose checkpoint is a copy now",
+            "from_version": "the version it is a copy of",
+            "damage": "what was wrong with it",
+            "damaged_folder": "where it lies now, in the run directory; `status` and the page tell of it "
+            "until that folder is removed",
+        },
     ),
     COMPANION_IS_UP: EventKind(
         level="info",

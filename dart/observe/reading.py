@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from dart.errors import DiskError
 from dart.observe import ending
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.companions import read_companions
-from dart.observe.events import EVALUATION_FAILED, STARVED, TOLD, WORK_HELD
+from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, STARVED, TOLD, WORK_HELD
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.observe.tasks import SUCCESS, TaskReport, state, task_reports
@@ -177,12 +177,40 @@ class SnapshotReader:
         told = self.store.newest_event(STARVED)
         if told is not None and told.data["stage"] != Stage.ENDED:
             yield f"since {clock(told.unix_s - float(str(told.data['lasted_s'])))}: {told.data['text']}"
-        if any(row.name == "store" and row.state is ActorState.RUNNING and not row.ready for row in vitals):
-            free_mib = shutil.disk_usage(self.paths.root).free / MIB
+        yield from self._restored_checkpoint()
+        yield from self._full_disk({row.name for row in vitals if _is_waiting(row)})
+
+    def _restored_checkpoint(self) -> Iterator[str]:
+        """Until a person removes the damaged folder."""
+        event = self.store.newest_event(CHECKPOINT_RESTORED)
+        if event is None:
+            return
+        what, folder = event.data, self.paths.root / str(event.data["damaged_folder"])
+        if folder.exists():
+            yield (
+                f"version {what['version']} is a copy of version {what['from_version']}, and what was "
+                f"learned between them is lost: its checkpoint was damaged ({what['damage']}) and lies in "
+                f"{folder}; remove that folder to end this notice"
+            )
+
+    def _full_disk(self, waiting: Set[str]) -> Iterator[str]:
+        """Who of those that write waits until the disk takes it."""
+        free = f"{shutil.disk_usage(self.paths.root).free / MIB:.0f} MiB are free at {self.paths.root}"
+        if "store" in waiting:
             yield (
                 "the store takes no writes now: the disk is full, or another process has locked the record "
-                f"({free_mib:.0f} MiB are free at {self.paths.root}); it goes on by itself when that ends"
+                f"({free}); it goes on by itself when that ends"
             )
+        if "trainer" in waiting:
+            yield (
+                f"the trainer cannot write its checkpoint now: the disk is full ({free}); "
+                "it goes on by itself when there is room"
+            )
+
+
+def _is_waiting(row: Vitals) -> bool:
+    """The store and the trainer are not ready only while the disk refuses what they write."""
+    return row.state is ActorState.RUNNING and not row.ready
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

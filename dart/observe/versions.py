@@ -48,8 +48,8 @@ def read_versions(paths: RunPaths) -> list[VersionRow]:
         VersionRow(
             version=one.version,
             created_unix_s=one.created_unix_s,
-            checkpoint=one.checkpoint,
-            is_kept=Path(one.checkpoint).is_dir(),
+            checkpoint=str(one.folder(paths.root)),
+            is_kept=one.folder(paths.root).is_dir(),
             served_by=tuple(name for name, version in serving.items() if version == one.version),
             metrics=one.metrics,
         )

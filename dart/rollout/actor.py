@@ -360,7 +360,7 @@ class RolloutActor(Actor):
 
     def _make_engine(self, newest: Version) -> Engine:
         """Only the library that is chosen is imported."""
-        folder, version = Path(newest.checkpoint), newest.version
+        folder, version = newest.folder(self.identity.run_dir), newest.version
         seed = zlib.crc32(
             f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
         )

@@ -99,7 +99,8 @@ class WeightSyncActor(Actor):
     def _look_at_record(self) -> None:
         newest = self._reader.latest_version()
         assert newest is not None, "version 0 is recorded before the tree starts"
-        self._aim_at(m.VersionPublished(version=newest.version, folder=newest.checkpoint))
+        folder = newest.folder(self.identity.run_dir)
+        self._aim_at(m.VersionPublished(version=newest.version, folder=str(folder)))
 
     def _aim_at(self, published: m.VersionPublished) -> None:
         """The newest one counts; a version that was waiting is superseded."""

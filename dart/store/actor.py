@@ -218,7 +218,7 @@ class StoreActor(Actor):
 
     def _store(self) -> Store:
         if self._open is None:
-            self._open = Store(self._path)
+            self._open = Store(self._path, create=False)
         return self._open
 
     def _wait_for_the_disk(self, reason: str) -> m.Paused:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from dart.observe.events import BATCH_REFUSED
+from dart.store.engine import sync_log
 from dart.store.episodes import drop_whole
 from dart.store.errors import StoreConflict
 from dart.store.queries import leased_batch, newest_version, read_batch
@@ -131,8 +132,15 @@ class Batches(Writer):
 
         The checkpoint must be complete on disk before. Repeating the same commit is a duplicate, one under an
         earlier lease is fenced and counted; a second one for the batch, or a version that does not follow
-        the newest, is a StoreConflict.
+        the newest, is a StoreConflict. The commit outlives a power failure, as its checkpoint does.
         """
+        outcome = self._commit(batch_id, fence, version, checkpoint, metrics)
+        sync_log(self.path)
+        return outcome
+
+    def _commit(
+        self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
+    ) -> Commit:
         with self._transaction() as connection:
             batch = self._batch(connection, batch_id)
             if fence < batch.fence:

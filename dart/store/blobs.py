@@ -13,6 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from dart.rundir import make_private
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavailable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -26,8 +27,9 @@ class BlobStore:
         if read_only:
             return
         try:
+            make_private(root)
             for first in range(256):
-                (root / f"{first:02x}").mkdir(parents=True, exist_ok=True)
+                (root / f"{first:02x}").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise unavailable(root, error) from error
 

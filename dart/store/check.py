@@ -6,7 +6,7 @@ Runs when a run is taken up, when it ends, and on demand. It reads only.
 import os
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,14 @@ from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavail
 from dart.store.reader import StoreReader
 from dart.store.records import Version
 from dart.store.wal import damage_of_log, log_of
-from dart.training.checkpoint import STATE_FILE, CorruptCheckpoint, list_checkpoints, load_checkpoint
+from dart.training.checkpoint import (
+    STATE_FILE,
+    CorruptCheckpoint,
+    latest_good,
+    list_checkpoints,
+    load_checkpoint,
+    version_of,
+)
 
 T = TypeVar("T")
 
@@ -39,8 +46,8 @@ class RecordDamaged(StoreError, DiskError):
 def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int = 0) -> list[Finding]:
     """Everything about the data of a run that must not be; empty when it is sound.
 
-    full          every screenshot and checkpoint is read; else only what the run still needs, screenshots
-                  beyond a number by sample
+    full          every screenshot and checkpoint is read; else only what the run still needs: the newest
+                  checkpoint, and of very many screenshots a sample
     fresh_since   steps trained too late count in versions after this one; before, the bound may have been
                   another
     Raises StoreUnavailable when the record cannot be read at all.
@@ -54,11 +61,25 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
         nothing: frozenset[str] = frozenset()
         needed = record.screenshots if full else record.screenshots_needed
         named = or_finding(needed, nothing, "the names of screenshots", found)
-        made: tuple[Version, ...] = ()
-        versions = or_finding(record.versions, made, "the versions", found)
     found += damaged_screenshots(paths.blobs, named if full else sample(named))
-    found += damaged_checkpoints(paths, versions, config.training.checkpoints_kept, full)
-    return found
+    none: tuple[int, list[Finding]] = -1, []
+    return found + or_finding(lambda: check_checkpoints(paths, full), none, "the versions", found)[1]
+
+
+def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
+    """The newest version of the record (-1: none), and what is wrong with the checkpoints of the run.
+
+    full   every checkpoint is read; else only the newest, from which the run goes on
+    Raises StoreUnavailable when the record cannot be read.
+    """
+    folders = list_checkpoints(paths.checkpoints)  # before the record is read: a run that goes on makes more
+    with StoreReader(paths.store) as record:
+        versions = record.versions()
+    if not versions:
+        return -1, checkpoints_ahead(paths, -1, folders)
+    newest = versions[-1]
+    damaged = damaged_checkpoints(paths, newest, folders if full else [])
+    return newest.version, damaged + checkpoints_ahead(paths, newest.version, folders)
 
 
 def or_finding(read: Callable[[], T], default: T, which: str, found: list[Finding]) -> T:
@@ -130,34 +151,60 @@ def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
     return found
 
 
-def damaged_checkpoints(
-    paths: RunPaths, versions: tuple[Version, ...], kept: int, full: bool
-) -> list[Finding]:
-    """The newest version must be there to go on from; in full, every checkpoint that is kept.
+def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:
+    """The newest version must be whole to go on from; the other checkpoints of `folders` to fall back on.
 
-    Version 0 is the base policy, which is not the run's own.
+    A run that goes on removes old checkpoints meanwhile.
     """
-    made = [version for version in versions if version.version > 0]
-    folders = list_checkpoints(paths.checkpoints)
-    wanted = [Path(version.checkpoint) for version in made[-min(kept, max(len(folders), 1)) :]]
-    return [
-        Finding(
-            damage,
-            f"checkpoint {folder}",
-            "restore the folder from a copy, or start a new run from an older one (training.policy)",
-        )
-        for folder in (dict.fromkeys([*wanted, *folders]) if full else wanted[-1:])
-        if (damage := checkpoint_damage(folder, full))
+    own = newest.folder(paths.root)
+    damage = damage_of(newest, paths)
+    found = [Finding(damage, f"checkpoint {own}", newest_remedy(paths, newest.version))] if damage else []
+    return found + [
+        Finding(damage, f"checkpoint {folder}", "remove the folder: nothing but a fallback would read it")
+        for folder in folders
+        if folder != own
+        if (damage := checkpoint_damage(folder, version_of(folder))) and folder.exists()
     ]
 
 
-def checkpoint_damage(folder: Path, full: bool) -> str:
-    """What is wrong with a checkpoint, in words; empty when nothing is."""
+def damage_of(version: Version, paths: RunPaths) -> str:
+    """What is wrong with the checkpoint of a version; empty for the base policy, which is not of the run."""
+    return checkpoint_damage(version.folder(paths.root), version.version) if version.version > 0 else ""
+
+
+def newest_remedy(paths: RunPaths, version: int) -> str:
+    """What to do about a newest checkpoint that is damaged."""
+    good, _ = latest_good(paths.checkpoints, up_to=version - 1)
+    if good is None:
+        return "restore the folder from a copy, or start a new run in another directory"
+    return (
+        "restore the folder from a copy, or start the run again: --resume (or `dartrl up`) goes on from the "
+        f"newest whole one, {good.folder.name}, and renames this one aside"
+    )
+
+
+def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> list[Finding]:
+    """Checkpoints that no update after the newest commit can have written: the record is an older one."""
+    ahead = [folder.name for folder in folders if version_of(folder) > newest + 1]
+    if not ahead:
+        return []
+    names = ", ".join(ahead)
+    return [
+        Finding(
+            f"the record ends at version {newest}",
+            f"checkpoint {names}",
+            f"put the newer record back; or, to go on from version {newest}, move {names} out of "
+            f"{paths.checkpoints}",
+        )
+    ]
+
+
+def checkpoint_damage(folder: Path, version: int) -> str:
+    """What is wrong with the checkpoint of a version, in words; empty when nothing is."""
     if not (folder / STATE_FILE).is_file():
         return "is missing, or was not written to its end"
-    if full:
-        try:
-            load_checkpoint(folder)
-        except CorruptCheckpoint as corrupt:
-            return f"{corrupt.file} is corrupt: expected {corrupt.expected}, got {corrupt.got}"
-    return ""
+    try:
+        found = load_checkpoint(folder).state.version
+    except CorruptCheckpoint as corrupt:
+        return corrupt.damage
+    return "" if found == version else f"{STATE_FILE} says version {found}"

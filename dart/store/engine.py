@@ -3,8 +3,9 @@
 synchronous=NORMAL: in WAL mode a commit is a write() into the operating
 system's page cache, which outlives the death of the process by any signal, so
 an acknowledged transaction survives SIGKILL without an fsync per commit. Only
-the death of the machine can cost the last commits since a checkpoint (never
-consistency), and then the engines and browsers that made them are gone too.
+the death of the machine can cost the last commits (never consistency), and
+then the engines and browsers that made them are gone too. The commit of an
+update is synced (`sync_log`): its checkpoint is, and must not be ahead.
 """
 
 import os
@@ -28,16 +29,19 @@ REMEDIES = {
     "SQLITE_LOCKED": "another connection of this process holds it: this is a bug",
     "SQLITE_READONLY": "it is read-only: check the owner and mode of the file and its folder",
     "SQLITE_CANTOPEN": "it cannot be opened: check that the folder exists and may be written",
-    "SQLITE_CORRUPT": "it is damaged: restore a copy, or start a new run directory",
+    "SQLITE_CORRUPT": "it is damaged: put a copy of it back, or start a new run in another directory",
     "SQLITE_ERROR": "its tables are not those of this version of dartrl, or hold what cannot be read: "
-    "`dartrl doctor --data --full` names what it can; restore a copy, or start a new run directory",
-    "SQLITE_NOTADB": "it is no SQLite database: move it away, or choose another run directory",
+    "`dartrl doctor --data --full` names what it can; put a copy of it back, or start a new run in another "
+    "directory",
+    "SQLITE_NOTADB": "it is no SQLite database: put a copy of the record back, or start a new run in another "
+    "directory",
 }
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool, create: bool = True) -> sqlite3.Connection:
     """A bare connection; it may be used from any one thread at a time."""
-    uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    mode = "ro" if read_only else "rwc" if create else "rw"
+    uri = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(
         uri,
         uri=True,
@@ -69,6 +73,18 @@ def fold_log(path: Path) -> None:
 def shown_text(content: bytes) -> str:
     """Text of the record; bytes that are no text, of a damaged row, are shown by their numbers."""
     return content.decode(errors="backslashreplace")
+
+
+def sync_log(path: Path) -> None:
+    """Have everything that was committed on the disk. Raises OSError.
+
+    SQLite holds no lock on the log, so that closing it here lets go of none.
+    """
+    log = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY)
+    try:
+        os.fsync(log)
+    finally:
+        os.close(log)
 
 
 @contextmanager

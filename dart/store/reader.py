@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from dart.store import audit, damage, queries
 from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreConflict, StoreUnavailable
-from dart.store.migrations import check_current
+from dart.store.migrations import check_current, refuse_absent
 from dart.store.queries import first, keys, scalar, scalars, select
 from dart.store.records import (
     NO_EVENTS,
@@ -50,8 +50,7 @@ class StoreReader:
             self._bare = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        if not self.path.is_file():
-            raise StoreUnavailable(f"store {self.path} does not exist: has the run been started?")
+        refuse_absent(self.path)
         with ExitStack() as on_failure:
             connection = connect(self.path, read_only=True)
             on_failure.callback(connection.close)

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 
+from dart.rundir import RunPaths
 from dart.types import RolloutState
 
 STALENESS_BOUND = "staleness_bound"
@@ -210,10 +212,19 @@ class Version:
 
     version: int
     checkpoint: str
-    """Folder of the checkpoint."""
+    """As recorded: the base policy of version 0, of every other version a folder of the run."""
     metrics: Mapping[str, float]
     """The figures of the update that made it; empty for version 0."""
     created_unix_s: float
+
+    def folder(self, run_dir: Path) -> Path:
+        """Where its checkpoint lies, or lay.
+
+        Only the name counts of what was recorded, also of the absolute paths of older records: a run that was
+        moved or copied finds its own checkpoints and never looks into the original.
+        """
+        recorded = Path(self.checkpoint)
+        return RunPaths(run_dir).checkpoints / recorded.name if self.version > 0 else recorded
 
 
 RECENT_REWARDS = 32

@@ -28,7 +28,8 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
     """Do `work`, again and again while the disk is full; its result, or whatever else it raises.
 
     The work must leave nothing half-written when it fails, and may be repeated. Waiting has no limit: a full
-    disk is a person's to mend, and the log names it. When there is room again that is an event of the record.
+    disk is a person's to mend, and the log names it. Meanwhile the actor is not ready, as the board shows to
+    whoever looks from outside. When there is room again that is an event of the record.
     """
     began_s: float | None = None
     while True:
@@ -41,9 +42,11 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
             if began_s is None:
                 began_s = actor.clock.monotonic_s()
                 actor.log.error("waits_for_room", what=what, reason=str(error))
+                actor.set_ready(False)
             await actor.sleep(ROOM_RETRY_S)
             continue
         if began_s is not None:
+            actor.set_ready(True)
             _say_it_goes_on(actor, what, actor.clock.monotonic_s() - began_s)
         return done
 

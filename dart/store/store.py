@@ -33,7 +33,7 @@ THIN_EVENTS = text("""
 
 
 class Store(Episodes, Batches, Pool):
-    """The record of one run, opened for writing. Creates or migrates the database.
+    """The record of one run, opened for writing. Migrates the database; creates it unless told not to.
 
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the
     call was kept) and StoreConflict (the call contradicts the record: nothing changed).

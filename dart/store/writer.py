@@ -14,7 +14,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool
 
 from dart.store.engine import connect, named_errors
-from dart.store.migrations import is_to_migrate, upgrade
+from dart.store.migrations import is_to_migrate, require_record, upgrade
 from dart.store.reader import StoreReader
 from dart.store.rows import EVENT_COLUMNS, checksum
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
@@ -49,16 +49,20 @@ Clock = Callable[[], float]
 
 
 class Writer(StoreReader):
-    """A record opened for writing, created or migrated where needed. Call it from one thread at a time."""
+    """A record opened for writing, migrated where needed. Call it from one thread at a time."""
 
-    def __init__(self, path: Path, clock: Clock = time.time) -> None:
-        self._clock = clock
+    def __init__(self, path: Path, clock: Clock = time.time, *, create: bool = True) -> None:
+        """create   make a record where there is none, as only the start of a new run does; False: refuse"""
+        self._clock, self._create = clock, create
         super().__init__(path)
 
     def _open(self) -> sqlite3.Connection:
         """The connection that is written with; what is read is read on it, too."""
+        if not self._create:
+            require_record(self.path)
         with driver_errors(), ExitStack() as on_failure:
-            self._connection = on_failure.enter_context(open_engine(self.path).connect())
+            engine = open_engine(self.path, create=self._create)
+            self._connection = on_failure.enter_context(engine.connect())
             bare = self._connection.connection.driver_connection
             assert isinstance(bare, sqlite3.Connection)
             with self._connection.begin():
@@ -98,9 +102,10 @@ class Writer(StoreReader):
         return row | {"checksum": checksum(row, EVENT_COLUMNS)}
 
 
-def open_engine(path: Path) -> Engine:
+def open_engine(path: Path, *, create: bool = True) -> Engine:
     """An engine on the database file; every transaction begins with the write lock."""
-    engine = create_engine("sqlite://", creator=partial(connect, path, read_only=False), poolclass=NullPool)
+    creator = partial(connect, path, read_only=False, create=create)
+    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:

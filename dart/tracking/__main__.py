@@ -10,7 +10,7 @@ from dart.control.companions import begin_beside
 from dart.errors import DartError, UnavailableError
 from dart.observe.companions import TRACKING, Companion, beat, say
 from dart.preflight import missing_trackers
-from dart.rundir import RunPaths
+from dart.rundir import RunPaths, make_private
 from dart.store.browsing import RunBrowser
 from dart.tracking.follower import Follower, Position
 from dart.tracking.writers import TensorBoard, WeightsAndBiases, Writer
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     config = load_config(paths.config)
     if missing := list(missing_trackers(config)):
         raise UnavailableError("; ".join(missing))
-    paths.tracking.mkdir(exist_ok=True)
+    make_private(paths.tracking)
     position = Position(paths.tracking / "position.json")
     with ExitStack() as stack:
         store = stack.enter_context(RunBrowser(paths.store))

@@ -6,7 +6,7 @@ Waits for  its own worker thread, which runs the update; the mailbox stays answe
 Refuses    a batch that cannot be trained (`dart.training.refusal`): the groups to blame are dropped
 Dies when  an update overruns its deadline, several batches in a row are not finite in every group, or the
            record refuses its commit: another trainer holds the batch by now
-On restart it goes on from the newest committed version; a checkpoint without a commit is removed,
+On restart it goes on from the newest committed version; a checkpoint without a commit is renamed aside,
            its batch is still leased and is trained again from where it was: no trajectory trains twice
 On stop    an update that is being made is committed first, if it ends in time
 """
@@ -187,7 +187,7 @@ class TrainerActor(Actor):
             batch_id=batch.batch_id,
             fence=batch.fence,
             version=version,
-            checkpoint=str(folder),
+            checkpoint=str(folder.relative_to(self.identity.run_dir)),
             metrics=metrics,
         )
         verdict: m.Verdict = await write(self, call)
@@ -204,8 +204,9 @@ class TrainerActor(Actor):
 
     def _prune(self) -> None:
         """Keep the newest checkpoints, and whatever a rollout actor may still be loading."""
-        from dart.training.checkpoint import prune
+        from dart.training.checkpoint import prune, remove_uncommitted
 
+        remove_uncommitted(self._checkpoints, self._learner.version)
         served = {row.gauge_version for row in self.board.rows() if row.name.startswith("rollout-")}
         prune(self._checkpoints, self._config.training.checkpoints_kept, protect=frozenset(served))
 

@@ -11,10 +11,16 @@ A checkpoint is a folder `v000042` that appears by one rename, complete or not a
 `state.json` is written last and names the sha256 of every other file. A process killed at any
 moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
 write or prune removes.
+
+A checkpoint that training does not go on from is never deleted, it is renamed aside: `v000043.uncommitted`
+was written by an update that is in no record and stays until a version 43 is committed, `v000042.damaged` was
+replaced by a copy of an older one and stays until a person removes it.
 """
 
 import hashlib
+import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -24,30 +30,45 @@ from pathlib import Path
 from typing import Any
 
 from dart.errors import DiskError
+from dart.rundir import make_private
+from dart.store.room import is_no_room
 
 STATE_FILE = "state.json"
 FORMAT = 1
+UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
+"""Why a checkpoint was renamed aside; behind the dot of its name."""
+
 _NAME = re.compile(r"^v(\d{6,})$")
+_UNCOMMITTED_NAME = re.compile(rf"^v(\d{{6,}})\.{UNCOMMITTED}(-\d+)?$")
 
 
 class CorruptCheckpoint(DiskError):
     """A checkpoint folder that is not what was written."""
 
     def __init__(self, folder: Path, file: str, expected: str, got: str) -> None:
-        super().__init__(
-            f"checkpoint {folder}: {file} is corrupt: expected {expected}, got {got}; "
-            "remove the folder and start again with --resume, which goes on from the newest good checkpoint"
-        )
         self.folder, self.file, self.expected, self.got = folder, file, expected, got
+        super().__init__(
+            f"checkpoint {folder}: {self.damage}; a run whose newest checkpoint this is goes on from the "
+            "newest whole one when it is started again with --resume (or `dartrl up`)"
+        )
+
+    @property
+    def damage(self) -> str:
+        """What is wrong, without the folder and the remedy."""
+        return f"{self.file} is corrupt: expected {self.expected}, got {self.got}"
 
 
 class CheckpointNotWritten(DiskError):
     """The disk refused; no folder of that version exists and every older one is untouched."""
 
     def __init__(self, folder: Path, reason: OSError) -> None:
+        remedy = (
+            "free space there; a run that waits for it goes on by itself, one that has ended with --resume"
+            if is_no_room(reason)
+            else f"see to it that files can be written in {folder.parent}, then go on with --resume"
+        )
         super().__init__(
-            f"checkpoint {folder} could not be written: {reason}; older checkpoints are untouched: "
-            "make room on that disk (or let fewer checkpoints be kept) and go on with --resume"
+            f"checkpoint {folder} could not be written: {reason}; older checkpoints are untouched; {remedy}"
         )
         self.folder = folder
 
@@ -89,7 +110,7 @@ def write_checkpoint(parent: Path, state: CheckpointState, write_files: Callable
     if target.exists():
         raise CheckpointExists(f"{target} exists; version {state.version} was published before")
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_private(parent)
         _publish(target, state, write_files)
     except OSError as refused:
         raise CheckpointNotWritten(target, refused) from refused
@@ -131,10 +152,12 @@ def published_hashes(folder: Path) -> Mapping[str, str]:
     return hashes
 
 
-def latest_good(parent: Path) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
-    """The newest checkpoint that verifies, and what was wrong with the newer ones."""
+def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
+    """The newest checkpoint of a version up to one that verifies, and what was wrong with the newer ones."""
     refused: list[CorruptCheckpoint] = []
     for folder in reversed(list_checkpoints(parent)):
+        if version_of(folder) > up_to:
+            continue
         try:
             return load_checkpoint(folder), refused
         except CorruptCheckpoint as corrupt:
@@ -148,6 +171,37 @@ def list_checkpoints(parent: Path) -> list[Path]:
         return []
     named = [(int(match[1]), path) for path in parent.iterdir() if (match := _NAME.match(path.name))]
     return [path for _, path in sorted(named)]
+
+
+def version_of(folder: Path) -> int:
+    """The version in the name of a checkpoint folder."""
+    return int(folder.name[1:])
+
+
+def set_aside(folder: Path, why: str) -> Path:
+    """Rename a checkpoint so that nothing reads it and nothing deletes it; returns where it is."""
+    names = itertools.chain(
+        [f"{folder.name}.{why}"], (f"{folder.name}.{why}-{n}" for n in itertools.count(2))
+    )
+    aside = next(path for name in names if not (path := folder.with_name(name)).exists())
+    folder.rename(aside)
+    return aside
+
+
+def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
+    """Rename checkpoints newer than the newest commit aside; returns where they are."""
+    return [
+        set_aside(folder, UNCOMMITTED)
+        for folder in list_checkpoints(parent)
+        if version_of(folder) > committed
+    ]
+
+
+def remove_uncommitted(parent: Path, committed: int) -> None:
+    """Remove what was renamed aside as uncommitted of versions that are committed by now."""
+    for path in parent.iterdir():
+        if (match := _UNCOMMITTED_NAME.match(path.name)) and int(match[1]) <= committed:
+            shutil.rmtree(path)
 
 
 def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> list[Path]:
@@ -166,7 +220,7 @@ def _publish(target: Path, state: CheckpointState, write_files: Callable[[Path],
     temporary = _hidden(target)
     if temporary.exists():
         shutil.rmtree(temporary)
-    temporary.mkdir()
+    temporary.mkdir(mode=0o700)
     write_files(temporary)
     _write_state(temporary, state)
     _sync_tree(temporary)

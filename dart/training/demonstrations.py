@@ -187,7 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         reading = reading_of(Context.model_validate_json(options.context))
-        with Store(options.store) as store:
+        with Store(options.store, create=False) as store:
             counts = [
                 import_demonstrations(store, folder, options.policy, options.blobs, reading)
                 for folder in options.folders

@@ -1,6 +1,5 @@
 """A learner that goes on exactly where the record says the run is."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -8,13 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dart.config import Config
 from dart.rundir import RunPaths
 from dart.store.records import Version
-from dart.training.checkpoint import (
-    Checkpoint,
-    checkpoint_name,
-    list_checkpoints,
-    load_checkpoint,
-    remove_leftovers,
-)
+from dart.training.checkpoint import Checkpoint, load_checkpoint, remove_leftovers, set_aside_uncommitted
 from dart.types import Group
 
 if TYPE_CHECKING:
@@ -37,11 +30,12 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner
     """The learner of the newest committed version.
 
     A checkpoint newer than that was written by an update that was never committed:
-    it is removed, and its batch, which is still leased, is trained again.
+    it is renamed aside, and its batch, which is still leased, is trained again.
     Raises CorruptCheckpoint when the committed one is not what was written.
     """
-    remove_uncommitted(checkpoints, newest.version)
-    resume = load_checkpoint(Path(newest.checkpoint)) if newest.version > 0 else None
+    remove_leftovers(checkpoints)
+    set_aside_uncommitted(checkpoints, newest.version)
+    resume = load_checkpoint(newest.folder(checkpoints.parent)) if newest.version > 0 else None
     if config.training.ranks > 1:
         from dart.training.ranked import RankedLearner
 
@@ -58,14 +52,6 @@ def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
     from dart.training.learner import Learner
 
     return Learner(config.training.policy, learner_config(config), resume=resume)
-
-
-def remove_uncommitted(checkpoints: Path, committed_version: int) -> None:
-    """Remove checkpoint folders newer than the newest commit, and half-written ones."""
-    remove_leftovers(checkpoints)
-    for folder in list_checkpoints(checkpoints):
-        if folder.name > checkpoint_name(committed_version):
-            shutil.rmtree(folder)
 
 
 def learner_config(config: Config) -> "LearnerConfig":

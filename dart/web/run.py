@@ -115,7 +115,7 @@ class Run:
         if self.config.rollout.engine in ("modelled", "oracle"):
             return {}
         newest = self.store.latest_version()
-        folders = [self.config.training.policy, *([Path(newest.checkpoint)] if newest else [])]
+        folders = [self.config.training.policy, *([newest.folder(self.paths.root)] if newest else [])]
         return next((texts for folder in folders if (texts := token_texts(folder))), {})
 
     def size_of(self, sha256: str) -> tuple[int, int] | None:

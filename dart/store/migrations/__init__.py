@@ -5,9 +5,11 @@ process opens an existing database in milliseconds.
 """
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreTooNew, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -57,8 +59,37 @@ def check_not_newer(found: str | None, path: Path) -> None:
         )
 
 
+def refuse_absent(path: Path) -> None:
+    """Refuse a record that is not there, before SQLite opens it and deletes the log beside an empty one.
+
+    Raises StoreUnavailable.
+    """
+    if not path.is_file():
+        raise StoreUnavailable(
+            f"store {path} does not exist: put a copy of it back, or start a new run elsewhere"
+        )
+    if not path.stat().st_size:
+        raise StoreUnavailable(f"store {path} is empty: put a copy of it back, or start a new run elsewhere")
+
+
+def check_has_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is no record. Raises StoreUnavailable."""
+    if found_version(connection) is None:
+        raise StoreUnavailable(
+            f"store {path} has no schema: put a copy of the record back, or start a new run elsewhere"
+        )
+
+
+def require_record(path: Path) -> None:
+    """Refuse a file that is no record, of whatever version, without changing it. Raises StoreUnavailable."""
+    refuse_absent(path)
+    with named_errors(path), closing(connect(path, read_only=True)) as connection:
+        check_has_schema(connection, path)
+
+
 def check_current(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse to read a database that no writer of this version has opened yet."""
+    check_has_schema(connection, path)
     found = found_version(connection)
     check_not_newer(found, path)
     if found != SCHEMA_VERSION:

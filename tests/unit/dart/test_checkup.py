@@ -16,6 +16,8 @@ from dart.observe import checkup
 from dart.observe.checkup import Checked, Patient, Verdict
 from dart.rundir import RunPaths, claimed
 from dart.store.store import Store
+from dart.store.testing import trajectory_for
+from dart.training.checkpoint import CheckpointState, write_checkpoint
 
 CONFIG: Config = load_config()
 
@@ -97,6 +99,34 @@ def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
         ("books", Verdict.FINE),
         ("record", Verdict.FINE),
     ]
+
+
+def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: RunPaths) -> None:
+    assert list(checkup.checkpoint(patient(paths.root, paths=paths))) == [], "version 0 is not the run's own"
+    with Store(paths.store) as store:
+        group_id = store.open_group("click-test", 7, 1, 10, 0)
+        lease = store.lease_rollout(group_id, "env-000", 60.0)
+        store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease))
+        batch = store.lease_batch([group_id], 60.0)
+        store.commit_update(batch.batch_id, 1, 1, "checkpoints/v000001", {})
+    folder = write_checkpoint(
+        paths.checkpoints,
+        CheckpointState(version=1, learner={}),
+        lambda folder: (folder / "weights").write_bytes(b"12") and None,
+    )
+    (fine,) = checkup.checkpoint(patient(paths.root, paths=paths))
+    (folder / "weights").write_bytes(b"13")
+    (wrong,) = checkup.checkpoint(patient(paths.root, paths=paths))
+    assert (fine.verdict, wrong.verdict) == (Verdict.FINE, Verdict.WRONG)
+    assert wrong.found.startswith(f"checkpoint {folder}: weights is corrupt: expected sha256")
+    assert wrong.remedy == "restore the folder from a copy, or start a new run in another directory"
+
+
+def test_a_run_whose_record_is_gone_is_told(paths: RunPaths) -> None:
+    paths.store.unlink()
+    (found,) = checkup.record(patient(paths.root, paths=paths))
+    assert (found.verdict, found.found) == (Verdict.WRONG, f"store {paths.store} does not exist")
+    assert list(checkup.checkpoint(patient(paths.root, paths=paths))) == []
 
 
 def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPaths) -> None:

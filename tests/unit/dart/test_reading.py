@@ -10,7 +10,7 @@ import pytest
 from actors.board import ActorState, Board
 from dart.config import Config, load_config
 from dart.observe import ending
-from dart.observe.events import EVALUATION_FAILED, STARVED
+from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, STARVED
 from dart.observe.reading import SnapshotReader, engine_rows, final_report
 from dart.observe.report import LeftOut, rate_if_failed
 from dart.observe.snapshot import Phase
@@ -124,6 +124,36 @@ def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
 
     assert told.startswith("the store takes no writes now: the disk is full, or another process")
     assert f"MiB are free at {paths.root}" in told
+
+
+def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    show(board, "trainer", ready=0)
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        snapshot = reader.read()
+    (told,) = snapshot.notices
+    assert told.startswith("the trainer cannot write its checkpoint now: the disk is full (")
+    assert told.endswith(f"MiB are free at {paths.root}); it goes on by itself when there is room")
+    assert not snapshot.is_healthy
+
+
+def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_removed(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    damaged = paths.checkpoints / "v000003.damaged"
+    damaged.mkdir(parents=True)
+    data = {"version": 3, "from_version": 2, "damage": "model.safetensors is corrupt"}
+    store.record_event(
+        CHECKPOINT_RESTORED, "trainer", {**data, "damaged_folder": "checkpoints/v000003.damaged"}
+    )
+    (told,) = notices(paths, board)
+    assert told == (
+        "version 3 is a copy of version 2, and what was learned between them is lost: its checkpoint was "
+        f"damaged (model.safetensors is corrupt) and lies in {damaged}; remove that folder to end this notice"
+    )
+    damaged.rmdir()
+    assert notices(paths, board) == ()
 
 
 def test_a_run_that_was_told_to_end_says_so_while_it_runs(

@@ -78,9 +78,11 @@ def test_a_reader_of_no_record_says_so(tmp_path: Path) -> None:
 
 
 def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
-    (tmp_path / "store.db").touch()
-    with pytest.raises(StoreUnavailable, match="is at schema None"):
-        StoreReader(tmp_path / "store.db")
+    path = tmp_path / "store.db"
+    with open_engine(path).connect() as connection, connection.begin():
+        migrations.upgrade(connection, to="0001")
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0001'.*start or resume the run once"):
+        StoreReader(path)
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -259,6 +259,16 @@ def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) 
     assert store.integrity(0) == ()
 
 
+def test_an_update_is_on_the_disk_before_it_is_acknowledged(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
+    synced: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
+    store.commit_update(batch_id, 1, 1, "checkpoints/1", {})
+    assert synced == [store.path.with_name(f"{store.path.name}-wal")]
+
+
 def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     answers = [store.commit_update(batch_id, 1, 1, "checkpoints/1", {}) for _ in range(2)]

@@ -20,6 +20,7 @@ from dart.policy.reading import Reading
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader
+from dart.store.store import Store
 from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstrations import import_demonstrations, main, read_demonstrations
@@ -344,10 +345,13 @@ def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
     argv = ["import", *map(str, (tmp_path / "store.db", tmp_path / "blobs", policy, folder))]
     monkeypatch.setattr("sys.argv", argv)
     main()
+    Store(tmp_path / "store.db").close()
+    main()
     main()
     (folder / "demonstrations.jsonl").write_text("{}")
     main()
-    first, again, failed = map(json.loads, capsys.readouterr().out.splitlines())
+    without_record, first, again, failed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "store.db does not exist" in without_record["failed"]
     assert (first, again) == ({"added": 2, "known": 0}, {"added": 0, "known": 2})
     assert "line 1: task_id: Field required" in failed["failed"]
     assert failed["disk"] is False

@@ -171,11 +171,19 @@ def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
     monkeypatch.setattr(ModelledLearner, "_write_files", refused)
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
     bench.advance(0.5)
-    assert (curator.committed, len(refusals)) == ([], 1)
+    assert (curator.committed, len(refusals), is_ready(bench)) == ([], 1, False)
     bench.advance(1.0)
-    assert (curator.committed, len(refusals)) == ([], 0)
+    assert (curator.committed, len(refusals), is_ready(bench)) == ([], 0, False)
+    curator.answers = [m.Wait(retry_after_s=60.0, reason="no batch yet")]
     bench.advance(1.0)
-    assert curator.committed == [1]
+    assert (curator.committed, is_ready(bench)) == ([1], True)
+
+
+def is_ready(bench: Bench) -> bool:
+    """As the board shows it."""
+    slot = bench.board.find("trainer")
+    assert slot is not None
+    return bench.board.vitals(slot).ready
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[int]:

@@ -1,0 +1,124 @@
+"""The record of a run when the run starts: made once, when the run begins, and taken up after that.
+
+A run that is resumed never gets a new record. Without its own one, or with one that is older than its
+checkpoints, it is refused before anything in its directory is changed.
+"""
+
+import shutil
+from pathlib import Path
+
+from dart.config import Config
+from dart.errors import RunDirectoryError
+from dart.observe.events import CHECKPOINT_RESTORED
+from dart.rundir import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.check import check, damage_of, damaged_log, refuse_damage
+from dart.store.errors import StoreUnavailable
+from dart.store.migrations import require_record
+from dart.store.records import Version
+from dart.store.store import Store
+from dart.training.checkpoint import (
+    DAMAGED,
+    STATE_FILE,
+    Checkpoint,
+    CheckpointState,
+    latest_good,
+    set_aside,
+    write_checkpoint,
+)
+
+
+def begin_record(config: Config, paths: RunPaths) -> None:
+    """Create the record of a new run, with the base policy as version 0.
+
+    Raises RunDirectoryError where a record of work lies without its configuration.
+    """
+    _remove_interrupted_start(paths)
+    with Store(paths.store) as store:
+        store.add_version(str(config.training.policy))
+
+
+def _remove_interrupted_start(paths: RunPaths) -> None:
+    """Remove the record of a start that was killed before its configuration was written: it holds no work."""
+    if not paths.store.exists():
+        return
+    with Store(paths.store) as store:
+        made, issued = len(store.versions()), store.conservation().issued
+    if made > 1 or issued:
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds a record of {made} versions and no {paths.config.name}: put "
+            "that file back from a copy and go on with --resume, or choose another directory with --run-dir"
+        )
+    for file in paths.record_files:
+        file.unlink(missing_ok=True)
+
+
+def refuse_without_record(paths: RunPaths) -> None:
+    """Refuse to take up a run whose record is absent, empty, or no record.
+
+    Raises StoreUnavailable with what to do; nothing was changed then.
+    """
+    try:
+        require_record(paths.store)
+    except StoreUnavailable as refused:
+        good, _ = latest_good(paths.checkpoints)
+        policy = f" --set training.policy={good.folder}" if good is not None else ""
+        raise StoreUnavailable(
+            f"{refused}; nothing was started or changed. A new run is started with: "
+            f"dartrl train CONFIG --run-dir FOLDER{policy}"
+        ) from refused
+
+
+def prepare_record(config: Config, paths: RunPaths) -> int:
+    """Migrate the record, see that the newest checkpoint is whole, and check the data; the newest version.
+
+    Raises StoreUnavailable where there is no record, RecordDamaged for data that contradict themselves.
+    """
+    refuse_damage(paths, damaged_log(paths))  # opening the record for writing would drop what it damages
+    with Store(paths.store, create=False) as store:
+        newest = store.latest_version()
+        if newest is None:
+            raise StoreUnavailable(f"store {paths.store} names no policy version: put a copy of it back")
+        restore_newest_checkpoint(store, newest, paths)
+    BlobStore(paths.blobs).remove_leftovers()
+    refuse_damage(paths, check(paths, config, fresh_since=newest.version))
+    return newest.version
+
+
+# ---- a newest checkpoint that is damaged ----
+
+
+def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
+    """Where the newest checkpoint is damaged, make it anew as a copy of the newest whole one of the run.
+
+    The updates between the two are lost; an event says so, and a notice for as long as the damaged folder,
+    which is renamed aside, is there. Without a whole one nothing changes: the check of the data refuses.
+    """
+    damage = damage_of(newest, paths)
+    good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
+    if good is None:
+        return
+    aside = _set_aside_damaged(newest.folder(paths.root))
+    _copy_as(good, newest.version)
+    data = {
+        "version": newest.version,
+        "from_version": good.state.version,
+        "damage": damage,
+        "damaged_folder": str(aside.relative_to(paths.root)),
+    }
+    store.record_event(CHECKPOINT_RESTORED, "trainer", data)
+
+
+def _set_aside_damaged(folder: Path) -> Path:
+    """Where the damaged folder is now; an empty one stands for a folder that is gone."""
+    folder.mkdir(exist_ok=True)
+    return set_aside(folder, DAMAGED)
+
+
+def _copy_as(good: Checkpoint, version: int) -> None:
+    """Publish the files of a checkpoint as another version."""
+
+    def copy(folder: Path) -> None:
+        shutil.copytree(good.folder, folder, ignore=lambda *_: [STATE_FILE], dirs_exist_ok=True)
+
+    write_checkpoint(good.folder.parent, CheckpointState(version=version, learner=good.state.learner), copy)
