@@ -274,12 +274,14 @@ def load_pixels(source: bytes | str | Path) -> Pixels:
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
-            pixels = np.array(image.convert("RGB"))
+            width_px, height_px = image.size  # of one of another size nothing is decoded
+            is_frame = (width_px, height_px) == (FRAME_WIDTH_PX, FRAME_HEIGHT_PX)
+            pixels = np.array(image.convert("RGB")) if is_frame else None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise PixelFrameError(f"expected a PNG screenshot, got {name}: {error}") from error
-    if pixels.shape != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX, 3):
+    if pixels is None:
         raise PixelFrameError(
             f"expected a screenshot of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels,"
-            f" got {pixels.shape[1]}x{pixels.shape[0]} ({name}): set the environment's screen to that size"
+            f" got {width_px}x{height_px} ({name}): set the environment's screen to that size"
         )
     return pixels

@@ -19,6 +19,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from dart.environments.actions import ActionParseError, format_action, parse_action
+from dart.environments.png import refuse_huge
 from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
 from dart.policy.frames import POINTS_OF, Frame, ResizeRule, frame_of
 from dart.policy.interface import PixelFrameError, Prompt, Screen
@@ -76,6 +77,7 @@ class VisionLanguageCodec:
         """A screenshot as it is given to the image processor. Raises PixelFrameError."""
         try:
             with Image.open(BytesIO(png)) as image:
+                refuse_huge(*image.size)
                 frame = frame_of(*image.size, self.rule, self.points)
                 screen = Screen(sha256, self._pixels(image.convert("RGB")), frame)
             self.image_tokens(screen)

@@ -32,6 +32,9 @@ EXIT_GRACE_S = 0.3
 
 LAST_WORDS_BYTES = 600
 
+ANSWER_MOST_BYTES = 160 * 2**20
+"""Of one answer; a picture of the largest screen that cannot be compressed has 100 MiB."""
+
 
 class DesktopMachine:
     """One sandbox with one desktop in it."""
@@ -85,10 +88,11 @@ class DesktopMachine:
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(deadline_s):
-                header = await self._process.stdout.readexactly(4)
-                answer = msgpack.unpackb(
-                    await self._process.stdout.readexactly(struct.unpack(">I", header)[0])
-                )
+                (length,) = struct.unpack(">I", await self._process.stdout.readexactly(4))
+                if length > ANSWER_MOST_BYTES:
+                    self.kill()
+                    raise MachineDied(self.name, call, f"it answers with {length} bytes and was killed")
+                answer = msgpack.unpackb(await self._process.stdout.readexactly(length))
         except TimeoutError:
             self.kill()
             raise MachineHung(self.name, call, deadline_s) from None

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from dart.environments.png import refuse_huge
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -24,9 +26,6 @@ OFFICE_REGISTRY = "{http://openoffice.org/2001/registry}"
 
 UNPACKED_MOST_BYTES = 256 * 2**20
 """Of the members of an archive together."""
-
-PICTURE_MOST_PIXELS = 7680 * 4320
-"""As many as the largest screen has."""
 
 QUERY_MOST_STEPS = 50_000
 """Of a thousand instructions of SQLite's each: some seconds."""
@@ -125,9 +124,7 @@ def picture_of(source: Path | bytes) -> "Image":
     from PIL import Image
 
     with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-        width, height = image.size
-        if width * height > PICTURE_MOST_PIXELS:
-            raise ValueError(f"it has {width * height} pixels, more than {PICTURE_MOST_PIXELS}")
+        refuse_huge(*image.size)
         image.load()
         return image.copy()
 

@@ -71,6 +71,12 @@ def test_what_is_no_picture_is_refused(data: bytes) -> None:
         png_size(data)
 
 
+def test_a_picture_larger_than_any_screen_is_refused_by_its_header() -> None:
+    assert png_size(HEADER + struct.pack(">II", 7680, 4320)) == (7680, 4320)
+    with pytest.raises(ValueError, match="169000000 pixels, more than 33177600"):
+        png_size(HEADER + struct.pack(">II", 13000, 13000))
+
+
 @pytest.mark.parametrize(("raw", "reward"), [(1, 1.0), (0.4, 0.4), (-1, 0.0), (3.5, 1.0), (0, 0.0)])
 def test_the_raw_reward_is_clamped_to_the_unit_interval(raw: float, reward: float) -> None:
     assert scoring.clamped_score("miniwob/x", raw) == reward

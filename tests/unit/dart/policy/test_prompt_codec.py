@@ -1,5 +1,6 @@
 """Prompts, answers and screenshots between text, pixels and token ids."""
 
+import warnings
 from io import BytesIO
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dart.environments.actions import ActionParseError, Click, parse_action
 from dart.policy.codec import HISTORY_ANSWERS, PixelFrameError, PromptCodec, load_pixels
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens
+from tests.unit.environments.huge_pictures import huge_png
 
 INSTRUCTION = 'Enter the username "karrie" and the password "AU" into the text fields and press login.'
 CODEC = PromptCodec(train_tokenizer([INSTRUCTION, "Click on Tab #2."] * 4).backend_tokenizer, image_tokens=3)
@@ -113,6 +115,16 @@ def test_bytes_that_are_no_image_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     with pytest.raises(PixelFrameError, match=r"broken\.png"):
         load_pixels(tmp_path / "broken.png")
+
+
+@pytest.mark.parametrize("side", [9_000, 20_000])
+def test_a_screenshot_that_says_two_sizes_is_not_decoded(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was decoded"))
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(PixelFrameError, match=r"got 9000x9000|400000000 pixels"),
+    ):
+        load_pixels(huge_png(side, side, said=(160, 210)))
 
 
 def test_pixels_are_rows_columns_and_colours() -> None:

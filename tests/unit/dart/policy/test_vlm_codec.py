@@ -19,6 +19,7 @@ from dart.policy.reading import Reading
 from dart.policy.uitars import NOT_AN_ACTION
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.types import GenerateRequest, PastStep
+from tests.unit.environments.huge_pictures import huge_png
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +168,15 @@ def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(
     assert np.array_equal(ours["pixel_values"], theirs["pixel_values"])
 
 
-@pytest.mark.parametrize("content", [b"", b"no picture", png()[:80], png(size=(3000, 9))])
-def test_what_is_no_picture_of_a_screen_is_refused(codec: VisionLanguageCodec, content: bytes) -> None:
+HUGE = huge_png(9000, 9000, said=(160, 210))
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", png()[:80], png(size=(3000, 9)), HUGE])
+def test_what_is_no_picture_of_a_screen_is_refused(
+    codec: VisionLanguageCodec, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if content == HUGE:
+        monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(PixelFrameError, match=r"screenshot cafe .* cannot be seen"):
         codec.screen("cafe", content)
 

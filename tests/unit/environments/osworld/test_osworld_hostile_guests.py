@@ -4,9 +4,7 @@ import gzip
 import io
 import json
 import sqlite3
-import struct
 import zipfile
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +26,7 @@ from dart.environments.osworld.judging import JUDGES, judge
 from dart.environments.osworld.reading import Unreadable, xml_in
 from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.task_files import parse_task
+from tests.unit.environments.huge_pictures import huge_png
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server, one_colour
 
 MIB = 2**20
@@ -206,20 +205,9 @@ def test_members_of_archives_are_unpacked_up_to_a_limit(
             read()
 
 
-def huge(width: int, height: int) -> bytes:
-    """A PNG that says it is so large, and has next to no pixels."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * MIB)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in chunks)
-
-
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "bomb.png"
-    path.write_bytes(huge(13000, 13000))
+    path.write_bytes(huge_png(13000, 13000))
     with pytest.raises(Unreadable, match="169000000 pixels"):
         picture(path)
 
@@ -233,7 +221,7 @@ def test_a_picture_in_a_document_of_too_many_pixels_is_not_decoded(tmp_path: Pat
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, huge(13000, 13000) if name.endswith(".png") else content)
+            archive.writestr(name, huge_png(13000, 13000) if name.endswith(".png") else content)
     with pytest.raises(Unreadable, match="169000000 pixels"):
         compare_docx_images(path, path)
 

@@ -1,0 +1,16 @@
+"""PNG files that become far larger than they are."""
+
+import struct
+import zlib
+
+
+def huge_png(width: int, height: int, *, said: tuple[int, int] | None = None) -> bytes:
+    """A PNG of so many pixels, of which it holds few; ``said`` is the size in a header before its own."""
+    sizes = [*([said] if said else []), (width, height)]
+    headers = [_chunk(b"IHDR", struct.pack(">II", *size) + bytes((8, 6, 0, 0, 0))) for size in sizes]
+    pixels = _chunk(b"IDAT", zlib.compress(b"\0" * 2**20))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(headers) + pixels + _chunk(b"IEND", b"")
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
