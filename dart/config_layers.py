@@ -291,11 +291,18 @@ def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "
     return "\n".join(part for part in [head, *tables] if part)
 
 
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
 def literal(value: Any) -> str:
     """One value as TOML writes it."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, str):
-        # A TOML basic string is a JSON string that also escapes DEL.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        # A TOML basic string is a JSON string; what is no letter on a terminal is escaped in it, too.
+        return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -9,7 +9,7 @@ import typer
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import Overrides
-from dart.cli.output import Column, Format, Output, print_list
+from dart.cli.output import Column, Format, Output, print_list, say
 
 config_app = typer.Typer(help="Check, show and compare configurations.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def check(
             raise ConfigError(problems)
         if missing:
             raise UnavailableError("\n".join(dict.fromkeys(missing)))
-    typer.echo(f"{', '.join(map(str, files))}: good")
+    say(f"{', '.join(map(str, files))}: good")
 
 
 @config_app.command()
@@ -69,7 +69,7 @@ def show(
 
     with errors_as_exit_codes():
         resolved = resolve(file, overrides or [])
-        typer.echo(resolved.to_toml() if origin else resolved.config.to_toml(), nl=False)
+        say((resolved.to_toml() if origin else resolved.config.to_toml()).rstrip("\n"))
 
 
 @config_app.command()

@@ -76,7 +76,7 @@ def _check_all(patient: "Patient", output: Format) -> None:
     print_list(checked, columns(), output)
     wrong = sum(one.verdict is Verdict.WRONG for one in checked)
     if not output.is_data:
-        typer.echo(_count(wrong) if wrong else "nothing is wrong")
+        say(_count(wrong) if wrong else "nothing is wrong")
     if wrong:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -115,7 +115,7 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
             say(str(books))
         for finding in found:
             say(f"{finding}\n  what to do: {finding.remedy}")
-        typer.echo(_count(len(found)) if found else "the data is sound")
+        say(_count(len(found)) if found else "the data is sound")
     if found:
         raise typer.Exit(ExitCode.FAILED)
 

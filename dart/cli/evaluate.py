@@ -33,6 +33,7 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     from dart.config import load_config
     from dart.config_layers import literal
     from dart.observe.live import open_view
+    from dart.observe.printing import Printable
     from dart.observe.report import Report, render
     from dart.preflight import require_installation
     from dart.rundir import RunPaths
@@ -48,4 +49,4 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
         found = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))
     for one in found.measured:
         shown = Report({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
-        Console().print(render(shown))
+        Console().print(Printable(render(shown)))

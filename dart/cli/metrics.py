@@ -8,6 +8,7 @@ import typer
 
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import RunDir
+from dart.cli.output import say
 from dart.cli.record import shown
 
 
@@ -55,9 +56,9 @@ def _metrics(run_dir: Path | None, listen: str | None) -> None:
     paths = shown(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         if listen is None:
-            typer.echo(exposition(reader.read()), nl=False)
+            say(exposition(reader.read()).rstrip("\n"))
             return
         with scrape.Server(address_of(listen), paths, reader.read) as server:
-            typer.echo(f"serving /metrics, /livez and /readyz of {paths.root} on {server.url}", err=True)
+            say(f"serving /metrics, /livez and /readyz of {paths.root} on {server.url}", err=True)
             with contextlib.suppress(KeyboardInterrupt):
                 server.serve_forever()

@@ -70,9 +70,9 @@ class Column(Generic[T]):
     """Letters of it that the fitted table shows."""
 
 
-def say(text: str) -> None:
-    """Print lines for a person."""
-    typer.echo(printable(text))
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for a person: nothing in them steers the terminal."""
+    typer.echo(printable(text), err=err)
 
 
 def print_list(

@@ -112,9 +112,9 @@ def _import(folder: Path, run_dir: Path | None) -> None:
         reading = reading_of(config.context)
         added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, reading)
         held = [one for one in store.demonstrations() if not one.dropped]
-    typer.echo(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
+    say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
     for line in about_pool(held, config):
-        typer.echo(line)
+        say(line)
 
 
 def columns() -> "list[Column[DemonstrationSummary]]":
@@ -171,7 +171,7 @@ def _drop(pool_id: int, run_dir: Path | None) -> None:
         check_demonstration(pool_id, store.demonstrations())
         store.drop_demonstration(pool_id)
         left = sum(not one.dropped for one in store.demonstrations())
-    typer.echo(f"demonstration {pool_id} is out of use; {left} are in use")
+    say(f"demonstration {pool_id} is out of use; {left} are in use")
 
 
 @contextmanager

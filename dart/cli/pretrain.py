@@ -7,6 +7,7 @@ import typer
 
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
+from dart.cli.output import say
 
 
 def pretrain(
@@ -44,4 +45,4 @@ def _pretrain(out: Path, seed: int, updates: int | None, demonstrations: Path | 
     chosen = (
         job.PretrainConfig(seed=seed) if updates is None else job.PretrainConfig(seed=seed, updates=updates)
     )
-    job.main_job(chosen, out, demonstrations, typer.echo)
+    job.main_job(chosen, out, demonstrations, say)

@@ -90,7 +90,7 @@ def export(
 
     with errors_as_exit_codes(html):
         write_trajectory(recorded(run_dir), rollout_id, html)
-        typer.echo(f"{html}: {html.stat().st_size} bytes")
+        say(f"{html}: {html.stat().st_size} bytes")
 
 
 def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Format) -> None:

@@ -12,6 +12,7 @@ import typer
 from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import Overrides, RunDir
+from dart.cli.output import say
 from dart.cli.record import chosen
 
 if TYPE_CHECKING:
@@ -188,13 +189,13 @@ def _show_plan(settings: "Config") -> None:
     from dart.preflight import require_installation
     from dart.rundir import RunPaths
 
-    typer.echo(_what_it_would_do(RunPaths(settings.run.dir)))
+    say(_what_it_would_do(RunPaths(settings.run.dir)))
     for line in _tree_lines(settings):
-        typer.echo(line)
+        say(line)
     for line in [*_gpu_lines(settings), *_memory_lines(settings)]:
-        typer.echo(line)
+        say(line)
     require_installation(settings)
-    typer.echo("everything it needs is there")
+    say("everything it needs is there")
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
@@ -288,9 +289,9 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
             ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED,
         )
     state = "is up" if code is None else "has ended already"
-    typer.echo(f"the run in {paths.root} {state}, process {process.pid}; it logs into {log}")
+    say(f"the run in {paths.root} {state}, process {process.pid}; it logs into {log}")
     if is_open_here(settings.web):
-        typer.echo(PAGE_IS_OPEN)
+        say(PAGE_IS_OPEN)
 
 
 class _Told:
@@ -358,7 +359,7 @@ def _down(root: Path, *, now: bool) -> None:
             "`dartrl down --now` does not wait for anybody",
             ExitCode.TEMPORARY,
         )
-    typer.echo(f"the run in {root} has ended")
+    say(f"the run in {root} has ended")
 
 
 def _ended(root: Path, pid: int, *, times: int) -> bool:

@@ -7,6 +7,7 @@ import typer
 
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import RunDir
+from dart.cli.output import say
 from dart.cli.record import chosen
 
 PORT = 8700
@@ -53,11 +54,11 @@ def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: li
     token = None
     if token_file is not None:
         token, is_new = token_of(token_file.expanduser())
-        typer.echo(f"the token is in {token_file}" + (", made just now" if is_new else ""), err=True)
+        say(f"the token is in {token_file}" + (", made just now" if is_new else ""), err=True)
     access = access_for(host, token, [*names, *own_names(host)])
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])
-    typer.echo(f"{place} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
+    say(f"{place} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
     try:
         serve(RunPaths(run_dir.resolve()), access, listener)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dart.observe import curve, report
 from dart.observe.live import in_words
+from dart.observe.printing import Printable, one_line
 from dart.observe.snapshot import RunSnapshot
 from dart.rundir import RunPaths
 
@@ -73,11 +74,11 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
     if text:
         console.print(text, markup=False, highlight=False)
     for measured in result.report.measured:
-        console.print(report.render(measured))
+        console.print(Printable(report.render(measured)))
     for line in [*curation_lines(result), books_line(result)]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
     told = f"{paths.root}: report.json, curve.png, checkpoints/"
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
+    console.print(one_line(told), markup=False, highlight=False, soft_wrap=True)
 
 
 def books_line(result: TrainResult) -> str:

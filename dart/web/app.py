@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from dart.control.client import request as control
 from dart.control.protocol import Outcome
@@ -223,17 +224,12 @@ class Site:
         page = page_of(name, values)
         if self._streams >= STREAMS_MOST:
             raise TemporaryError(f"{STREAMS_MOST} pages follow the run already; close one")
-        return StreamingResponse(
-            self._counted(changes(page, partial(self._html, name, values))), media_type="text/event-stream"
-        )
+        self._streams += 1  # before anything is waited for, or many who ask at once would all be let in
+        events = changes(page, partial(self._html, name, values))
+        return _Stream(events, self._stream_ended)
 
-    async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
-        self._streams += 1
-        try:
-            async for event in events:
-                yield event
-        finally:
-            self._streams -= 1
+    def _stream_ended(self) -> None:
+        self._streams -= 1
 
     # access
 
@@ -260,6 +256,20 @@ class Site:
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(rules.cookie_name(request.headers.get("host")))
         return answer
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; says when it has ended, also when it never began."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 def web_app(paths: RunPaths, access: Access) -> Guard:

@@ -13,6 +13,7 @@ from dart.errors import DiskError, UnavailableError, UsageError
 from dart.rundir import RunPaths
 from dart.web.access import Access, is_loopback
 from dart.web.app import web_app
+from dart.web.connections import BoundedHttp
 
 TOKEN_BYTES = 32
 CONNECTIONS_MOST = 128
@@ -46,7 +47,7 @@ def serve(
         limit_concurrency=CONNECTIONS_MOST,
         h11_max_incomplete_event_size=REQUEST_HEAD_BYTES,
         timeout_graceful_shutdown=END_S,
-        http="h11",
+        http=BoundedHttp,
         ws="none",
         lifespan="on",
     )
