@@ -25,6 +25,7 @@ from typing import Any
 
 from benchmarks import ablation_report as report
 from benchmarks.hard_job import CONFIG, HARD_JOB, REPOSITORY, prepare
+from dart.types import SUCCESS_ABOVE
 
 SWITCHES: Mapping[str, str] = {
     "rollout number": "curation.rollout_number.enabled",
@@ -170,6 +171,7 @@ def _train(command: Sequence[str], log: Path) -> None:
 
 def measured(run_dir: Path, *, is_base: bool) -> dict[str, Any]:
     """The figures of a finished run, from its record. Raises RunFailed when the record is not sound."""
+    from dart.config import load_config
     from dart.observe.reading import scores
     from dart.rundir import RunPaths
     from dart.store.reader import StoreReader
@@ -177,7 +179,7 @@ def measured(run_dir: Path, *, is_base: bool) -> dict[str, Any]:
 
     paths = RunPaths(run_dir)
     with StoreReader(paths.store) as store:
-        found = scores(store, Phase.BEFORE if is_base else Phase.AFTER)
+        found = scores(store, load_config(paths.config), Phase.BEFORE if is_base else Phase.AFTER)
         counts = {task: [score.successes, score.episodes] for task, score in found.items()}
         if is_base:
             return {"before": counts}
@@ -241,7 +243,7 @@ def curve(episodes: Sequence[PlayedEpisode], windows: int = WINDOWS) -> list[dic
     return [
         {
             "actions": (index + 0.5) * total / windows,
-            "success": _average([float(episode.reward > 0.5) for episode in window]),
+            "success": _average([float(episode.reward > SUCCESS_ABOVE) for episode in window]),
             "rollouts": _average([float(episode.rollouts) for episode in window]),
             "length": _average([float(episode.steps) for episode in window]),
         }
@@ -260,7 +262,7 @@ def groups(episodes: Sequence[PlayedEpisode]) -> dict[str, dict[str, float]]:
             "episodes": len(own),
             "least_rollouts": min(episode.rollouts for episode in own),
             "least_step_cap": min(episode.step_cap for episode in own),
-            "success": _average([float(episode.reward > 0.5) for episode in own]),
+            "success": _average([float(episode.reward > SUCCESS_ABOVE) for episode in own]),
         }
         for task, own in sorted(by_task.items())
     }

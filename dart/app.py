@@ -372,7 +372,7 @@ def _conclude(
         return TrainResult(
             snapshot=snapshot,
             report=scores,
-            episodes=tuple(training_episodes(reader.store, session)),
+            episodes=tuple(training_episodes(reader.store, config, session)),
             seed=config.run.seed,
             stopped_by=ending.stopped_by,
             is_drained=ending.is_drained,

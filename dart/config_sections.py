@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dart.config_layers import Layer, merge
+from dart.types import SUCCESS_ABOVE
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -389,6 +390,9 @@ class Curation(Section):
     over_provision: Annotated[float, Field(ge=0)] = 0.0
     """APRIL's alpha: groups in flight or ready are at most this many times groups_per_update; what is not
     done when a batch closes is carried on, never thrown away. 0: only the staleness bound limits them."""
+    success_above: Annotated[float, Field(ge=0, lt=1)] = SUCCESS_ABOVE
+    """A reward above it is a success: for step caps, the experience pool, the rest of tasks, and in every
+    figure."""
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
     """What an idle environment waits for: nothing; the other rollouts of its group; the whole batch. The last
     two are the coupled ways, kept for comparison."""

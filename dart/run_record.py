@@ -70,7 +70,8 @@ def refuse_without_record(paths: RunPaths) -> None:
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
-    """Migrate the record, see that the newest checkpoint is whole, and check the data; the newest version.
+    """Migrate the record, see that the newest checkpoint is whole, check the data and judge it by the run's
+    `curation.success_above`; the newest version.
 
     Raises StoreUnavailable where there is no record, RecordDamaged for data that contradict themselves.
     """
@@ -82,6 +83,8 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         restore_newest_checkpoint(store, newest, paths)
     BlobStore(paths.blobs).remove_leftovers()
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))
+    with Store(paths.store, create=False, success_above=config.curation.success_above) as store:
+        store.recount_successes()
     return newest.version
 
 

@@ -8,6 +8,9 @@ a screenshot is named by its sha256, a checkpoint by its folder.
 from dataclasses import dataclass
 from enum import StrEnum
 
+SUCCESS_ABOVE = 0.5
+"""A reward above it is a success, unless a run says otherwise (curation.success_above)."""
+
 
 class FaultKind(StrEnum):
     """Who is to blame for an attempt that ended without a reward."""

@@ -113,7 +113,7 @@ def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Forma
         Column("s", lambda row: f"{row.duration_s:.1f}", is_number=True, is_wide=True),
     ]
     with Run(recorded(run_dir)) as run:
-        rows = run.store.trajectory_page(wanted(asked, tuple(run.config.tasks.train)), limit)
+        rows = run.store.trajectory_page(wanted(asked, run.config), limit)
     print_list(rows, columns, output, empty="no episode was finished that fits")
 
 

@@ -42,7 +42,7 @@ from dart.store.records import (
     Snapshot,
     TaskDecision,
 )
-from dart.types import FaultKind, RolloutState
+from dart.types import SUCCESS_ABOVE, FaultKind, RolloutState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class Settings:
     groups_per_update: int
     staleness_bound: int
     """K, in policy versions."""
+    success_above: float = SUCCESS_ABOVE
+    """A reward above it is a success."""
     max_attempts: int
     lease_s: float
     batch_lease_s: float = 600.0
@@ -93,6 +95,7 @@ class Settings:
             quarantine=self.quarantine,
             pool=self.pool,
             order_seed=self.order_seed,
+            success_above=self.success_above,
         )
 
 
@@ -181,8 +184,9 @@ class Curator:
         self._want_guide(group)
         if was_played:
             self.tasks.group_is_played(group.task_id, -1)
-        elif max(rewards := groups.rewards(group), default=0.0) <= groups.SPREAD:
-            self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=bool(rewards))
+        elif not groups.has_success(group, self.settings.success_above):
+            any_finished = bool(groups.rewards(group))
+            self.tasks.group_without_success(group.task_id, now_unix_s, any_finished=any_finished)
 
     def batch_leased(self, batch: Batch) -> None:
         """The trainer has a batch, perhaps the same one again."""

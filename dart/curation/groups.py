@@ -43,10 +43,14 @@ def rewards(group: GroupRecord) -> tuple[float, ...]:
     return tuple(r.reward for r in group.rollouts if r.state == RolloutState.STORED and r.reward is not None)
 
 
-def has_only_failed(group: GroupRecord) -> bool:
+def has_success(group: GroupRecord, success_above: float) -> bool:
+    """Whether a finished rollout of it succeeded, by a reward above the threshold."""
+    return any(reward > success_above for reward in rewards(group))
+
+
+def has_only_failed(group: GroupRecord, success_above: float) -> bool:
     """Whether it is complete, something of it was finished and nothing succeeded."""
-    found = rewards(group)
-    return is_complete(group) and bool(found) and max(found) <= SPREAD
+    return is_complete(group) and bool(rewards(group)) and not has_success(group, success_above)
 
 
 def why_untrainable(group: GroupRecord) -> DropReason | None:

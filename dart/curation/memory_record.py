@@ -31,7 +31,7 @@ from dart.store.records import (
     TaskDecision,
     TaskStatistics,
 )
-from dart.types import FaultKind, RolloutLease, RolloutState
+from dart.types import SUCCESS_ABOVE, FaultKind, RolloutLease, RolloutState
 
 T = TypeVar("T")
 
@@ -69,8 +69,8 @@ class MemoryRecord:
     one of them is fenced, and asking for its rows is a conflict.
     """
 
-    def __init__(self, *, forgets: bool = False) -> None:
-        self._forgets = forgets
+    def __init__(self, *, forgets: bool = False, success_above: float = SUCCESS_ABOVE) -> None:
+        self._forgets, self._success_above = forgets, success_above
         self._groups: dict[int, _Group] = {}
         self._live: dict[int, None] = {}
         self._group_of: dict[int, int] = {}
@@ -290,7 +290,7 @@ class MemoryRecord:
         )
         task = self._tasks[self._groups[rollout.row.group_id].row.task_id]
         task.rewards.append(reward)
-        if reward > 0:
+        if reward > self._success_above:
             task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
         return Finish.ACCEPTED
 

@@ -17,6 +17,7 @@ from random import Random
 from dart.curation import groups
 from dart.curation.quota import GroupPlan
 from dart.store.records import DemonstrationSummary, GroupRecord
+from dart.types import SUCCESS_ABOVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +33,14 @@ class Pool:
     """Demonstrations are trained on though they lack the thought that the policy writes."""
     guided_attempts: int = 0
     """Episodes that the policy may play under the actions of one demonstration; 0: it plays none."""
+    success_above: float = SUCCESS_ABOVE
+    """A reward above it is a success."""
 
     def demonstration_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
         """What to add to a group, chosen by chance, the same for the same group; None to add nothing."""
-        if not groups.has_only_failed(group) or group.injected:
+        if not groups.has_only_failed(group, self.success_above) or group.injected:
             return None
         found = [one for one in known if self._is_of(one, group)]
         usable = [one for one in found if self._is_trainable(one, found)]
@@ -49,7 +52,7 @@ class Pool:
     ) -> DemonstrationSummary | None:
         """Whose actions the policy should be shown, because a group of the task failed; None where no
         demonstration is left that it has not done itself or tried often enough."""
-        if not groups.has_only_failed(group):
+        if not groups.has_only_failed(group, self.success_above):
             return None
         found = [one for one in known if self._is_of(one, group)]
         return self._chosen([one for one in found if self.is_guide(one, found)], f"{group.group_id}/guide")
@@ -78,7 +81,7 @@ class Pool:
             return None
         helpful = (one for one in known if self._is_trainable(one, known) or self.is_guide(one, known))
         seeds = sorted({one.seed for one in helpful})
-        failing = sum(reward <= groups.SPREAD for reward in rewards) / len(rewards) if rewards else 1.0
+        failing = sum(reward <= self.success_above for reward in rewards) / len(rewards) if rewards else 1.0
         needs_one = chance.random() < failing**plan.rollouts
         return chance.choice(seeds) if seeds and needs_one else None
 

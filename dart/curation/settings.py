@@ -24,6 +24,7 @@ def settings_of(config: Config) -> Settings:
         matches_seeds=content_follows_from_seed(config.environments.kind),
         without_thought=experience.without_thought,
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
+        success_above=curation.success_above,
     )
     limits = Limits(
         fruitless_groups=rest.fruitless_groups,
@@ -43,6 +44,7 @@ def settings_of(config: Config) -> Settings:
         scheduling=Scheduling(curation.scheduling),
         groups_per_update=config.training.groups_per_update,
         staleness_bound=curation.staleness,
+        success_above=curation.success_above,
         over_provision=curation.over_provision,
         max_attempts=curation.max_attempts,
         lease_s=curation.lease_s,

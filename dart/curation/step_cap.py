@@ -33,8 +33,10 @@ class StepCap:
             return self.largest
         return min(self.largest, longest_success_steps + self.slack)
 
-    def reason(self, longest_success_steps: int) -> str:
+    def reason(self, longest_success_steps: int | None) -> str:
         """Why the cap of a task is what it is, in words."""
+        if longest_success_steps is None:
+            return "no episode counts as a success any more"
         limit = f", at most {self.largest}" if longest_success_steps + self.slack > self.largest else ""
         return f"longest success {longest_success_steps} steps + slack {self.slack}{limit}"
 

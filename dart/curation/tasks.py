@@ -24,6 +24,7 @@ from dart.store.records import (
     TaskDecision,
     TaskStatistics,
 )
+from dart.types import SUCCESS_ABOVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class TaskRules:
     quarantine: Limits | None = None
     pool: Pool | None = None
     order_seed: int = 0
+    success_above: float = SUCCESS_ABOVE
+    """A reward above it is a success."""
 
     @property
     def kept_rewards(self) -> int:
@@ -114,10 +117,11 @@ class Tasks:
         """An episode was stored."""
         task = self[task_id]
         task.rewards.append(reward)
-        if reward > 0 and num_steps is not None:
+        is_success = reward > self._rules.success_above
+        if is_success and num_steps is not None:
             task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
         if (limits := self._rules.quarantine) is not None:
-            task.health = quarantine.after_episode(task.health, limits, succeeded=reward > 0)
+            task.health = quarantine.after_episode(task.health, limits, succeeded=is_success)
         self._to_judge[task_id] = None
 
     def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
@@ -232,7 +236,7 @@ class Tasks:
             reason = f"success {s:.2f} over the last {task.rollouts}"
             yield DecisionKind.ROLLOUTS, str(task.rollouts), str(rollouts), reason
         rule, longest = self._rules.step_cap, task.longest_success_steps
-        if rule is not None and longest is not None and (cap := rule.after(longest)) != task.step_cap:
+        if rule is not None and (cap := rule.after(longest)) != task.step_cap:
             yield DecisionKind.STEP_CAP, str(task.step_cap), str(cap), rule.reason(longest)
         limits = self._rules.quarantine
         if limits is not None and (verdict := quarantine.judge(task.health, limits, now_unix_s)) is not None:

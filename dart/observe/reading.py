@@ -24,7 +24,7 @@ from dart.observe.companions import read_companions
 from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, STARVED, TOLD, WORK_HELD
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
-from dart.observe.tasks import SUCCESS, TaskReport, state, task_reports
+from dart.observe.tasks import TaskReport, state, task_reports
 from dart.observe.words import clock
 from dart.rollout import health
 from dart.rundir import RunPaths
@@ -83,12 +83,12 @@ class SnapshotReader:
         """How the run stands now."""
         session = read_session(self.paths)
         vitals = self._rows()
-        totals = self.store.totals(last=RECENT, success_above=SUCCESS)
+        totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
         metrics = newest.metrics if newest is not None else {}
         reports = task_reports(self.store, self._config)
-        base = scores(self.store, records.Phase.BEFORE)
+        base = scores(self.store, self._config, records.Phase.BEFORE)
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
         self.events = self.store.event_counts(TOLD, self.events)
@@ -258,7 +258,9 @@ def read_snapshot(run_dir: Path) -> RunSnapshot:
         return reader.read()
 
 
-def scores(store: StoreReader, phase: records.Phase, *, is_greedy: bool = False) -> dict[str, Score]:
+def scores(
+    store: StoreReader, config: Config, phase: records.Phase, *, is_greedy: bool = False
+) -> dict[str, Score]:
     """Successes and episodes of one evaluation, by task."""
     episodes: Counter[str] = Counter()
     successes: Counter[str] = Counter()
@@ -266,7 +268,7 @@ def scores(store: StoreReader, phase: records.Phase, *, is_greedy: bool = False)
         if evaluation.is_greedy != is_greedy:
             continue
         episodes[evaluation.task_id] += 1
-        successes[evaluation.task_id] += int(evaluation.reward > SUCCESS)
+        successes[evaluation.task_id] += int(evaluation.reward > config.curation.success_above)
     return {task: Score(successes[task], count) for task, count in sorted(episodes.items())}
 
 
@@ -287,8 +289,8 @@ def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool
 
     before, after = records.Phase.BEFORE, records.Phase.AFTER
     return Report(
-        before=scores(store, before, is_greedy=is_greedy),
-        after=scores(store, after, is_greedy=is_greedy),
+        before=scores(store, config, before, is_greedy=is_greedy),
+        after=scores(store, config, after, is_greedy=is_greedy),
         left_out_before=left_out(store, config, before, is_greedy=is_greedy),
         left_out_after=left_out(store, config, after, is_greedy=is_greedy),
         answers=answers,
@@ -334,13 +336,14 @@ def _failures(store: StoreReader, phase: records.Phase) -> dict[EvaluationEpisod
     }
 
 
-def training_episodes(store: StoreReader, session: "Session") -> "list[Episode]":
+def training_episodes(store: StoreReader, config: Config, session: "Session") -> "list[Episode]":
     """Every training episode with the time since the start of the run, for the learning curve."""
     from dart.observe.curve import Episode
 
     start_unix_s = session.started_unix_s - session.used_before_s
+    success_above = config.curation.success_above
     return [
-        Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > SUCCESS)
+        Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > success_above)
         for task_id, reward, stored_unix_s in store.rewards_over_time()
     ]
 

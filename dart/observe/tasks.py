@@ -17,9 +17,6 @@ from dart.store.records import DecisionKind, DemonstrationSummary, TaskDecision,
 RECENT_PER_TASK = 40
 """Trajectories behind a task's success rate."""
 
-SUCCESS = 0.5
-"""A reward above it counts as success; MiniWoB++ rewards of the tasks here are 0 or 1, some in between."""
-
 DECISIONS_MAX = 1000
 """Newest decisions of a task that are read."""
 
@@ -67,6 +64,7 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
             drops=drops.get(task_id, {}),
             finished=finished.get(task_id, 0),
             now_s=now_s,
+            success_above=config.curation.success_above,
         )
         for task_id in config.tasks.train
     ]
@@ -80,6 +78,7 @@ def _report(
     drops: Mapping[str, int],
     finished: int,
     now_s: float,
+    success_above: float,
 ) -> TaskReport:
     """What holds is what the curator's own rules make of what was decided: a switch may be off by now."""
     rewards = known.recent_rewards if known else ()
@@ -90,7 +89,7 @@ def _report(
         task_id=task_id,
         groups=known.groups_opened if known else 0,
         finished=finished,
-        success_rate=sum(reward > SUCCESS for reward in rewards) / len(rewards) if rewards else None,
+        success_rate=sum(reward > success_above for reward in rewards) / len(rewards) if rewards else None,
         recent=len(rewards),
         rollouts=curated.rollouts,
         step_cap=curated.step_cap,

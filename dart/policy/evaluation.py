@@ -14,6 +14,7 @@ from dart.environments.seeds import model_card_seed
 from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import SampledAnswer, sample
+from dart.types import SUCCESS_ABOVE
 
 DEADLINE_S = 30.0
 
@@ -113,10 +114,10 @@ async def _play(
 
 
 def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
-    """Mean over tasks of the share of episodes with full reward."""
+    """Mean over tasks of the share of episodes that succeeded."""
     return sum(success(task_rewards) for task_rewards in rewards.values()) / len(rewards)
 
 
 def success(rewards: Sequence[float]) -> float:
-    """Share of episodes with full reward."""
-    return sum(reward >= 1.0 for reward in rewards) / len(rewards)
+    """Share of episodes that succeeded."""
+    return sum(reward > SUCCESS_ABOVE for reward in rewards) / len(rewards)

@@ -32,7 +32,9 @@ class StoreActor(Actor):
 
     def on_start(self) -> None:
         self._path = Path(self.args["store"])
-        self._max_attempts: int = self.args["config"]["curation"]["max_attempts"]
+        curation = self.args["config"]["curation"]
+        self._max_attempts: int = curation["max_attempts"]
+        self._success_above: float = curation["success_above"]
         self._open: Store | None = None
         self._pause: Pause | None = None
         self._thinned_unix_s: float | None = None
@@ -218,7 +220,7 @@ class StoreActor(Actor):
 
     def _store(self) -> Store:
         if self._open is None:
-            self._open = Store(self._path, create=False)
+            self._open = Store(self._path, create=False, success_above=self._success_above)
         return self._open
 
     def _wait_for_the_disk(self, reason: str) -> m.Paused:

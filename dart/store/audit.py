@@ -89,6 +89,7 @@ def violations(
         "the parked episodes": parked_without_lease,
         "the experience pool": miscounted_demonstrations,
         "the tasks": miscounted_tasks,
+        "the longest successes": unlikely_longest_successes,
         "the tallies": miscounted_tallies,
         "the decisions": unreadable_decisions,
         "the versions": version_gaps,
@@ -296,11 +297,13 @@ def miscounted_demonstrations(connection: sqlite3.Connection) -> list[Finding]:
 
 GROUPS_OPENED = "SELECT task_id, count(*) FROM groups GROUP BY task_id"
 EPISODES_PLAYED = """
-    SELECT task_id, count(*), sum(num_steps), max(CASE WHEN reward > 0.0 THEN num_steps END)
-    FROM trajectories GROUP BY task_id
+    SELECT task_id, count(*), sum(num_steps) FROM trajectories GROUP BY task_id
 """
-KEPT_STATISTICS = """
-    SELECT task_id, groups_opened, finished, steps_played, longest_success_steps FROM task_statistics
+KEPT_STATISTICS = "SELECT task_id, groups_opened, finished, steps_played FROM task_statistics"
+LONGEST_SUCCESSES = "SELECT task_id, longest_success_steps FROM task_statistics"
+LONGEST_BY_REWARD = """
+    SELECT task_id, reward, max(num_steps) FROM trajectories WHERE reward > 0.0
+    GROUP BY task_id, reward ORDER BY task_id, reward DESC
 """
 
 
@@ -310,16 +313,32 @@ def miscounted_tasks(connection: sqlite3.Connection) -> list[Finding]:
     played_of = {task: tuple(figures) for task, *figures in connection.execute(EPISODES_PLAYED)}
     kept_of = {task: tuple(figures) for task, *figures in connection.execute(KEPT_STATISTICS)}
     counted_of = {
-        task: (groups_of.get(task, 0), *played_of.get(task, (0, 0, None)))
+        task: (groups_of.get(task, 0), *played_of.get(task, (0, 0)))
         for task in sorted({*kept_of, *groups_of, *played_of})
     }
     return [
         Finding(
-            f"kept are (groups, finished, steps, longest success) {kept_of.get(task)}, counted {counted}",
+            f"kept are (groups, finished, steps) {kept_of.get(task)}, counted {counted}",
             f"task {task}",
         )
         for task, counted in counted_of.items()
         if kept_of.get(task) != counted
+    ]
+
+
+def unlikely_longest_successes(connection: sqlite3.Connection) -> list[Finding]:
+    """The longest success of each task is that of some threshold of reward; the record holds no threshold.
+
+    A full reward is a success under each of them.
+    """
+    possible: dict[str, set[int | None]] = {}
+    for task_id, reward, num_steps in connection.execute(LONGEST_BY_REWARD):
+        known = possible.setdefault(task_id, set() if reward >= 1.0 else {None})
+        known.add(max(num_steps, *(steps for steps in known if steps is not None), 0))
+    return [
+        Finding(f"kept is a longest success of {kept} steps, no episode of it is one", f"task {task_id}")
+        for task_id, kept in connection.execute(LONGEST_SUCCESSES)
+        if kept not in possible.get(task_id, {None})
     ]
 
 

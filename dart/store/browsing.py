@@ -22,7 +22,7 @@ from dart.store.queries import (
 from dart.store.reader import StoreReader
 from dart.store.records import Event, RolloutRecord, Version
 from dart.store.rows import Row, read_trajectory
-from dart.types import Trajectory
+from dart.types import SUCCESS_ABOVE, Trajectory
 
 PAGE = 50
 """Rows of a page."""
@@ -104,7 +104,7 @@ class Wanted:
     outcome: str | None = None
     is_success: bool | None = None
     """By `success_above`."""
-    success_above: float = 0.5
+    success_above: float = SUCCESS_ABOVE
     before_id: int | None = None
     """Only rollouts with a smaller id: where the page before ended."""
 

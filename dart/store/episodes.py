@@ -204,7 +204,8 @@ class Episodes(Writer):
             connection.execute(insert(trajectories), row)
             connection.execute(insert(steps), rows)
             connection.execute(NOT_PARKED, {"key": rollout_id})
-            count_trajectory(connection, trajectory.task_id, trajectory.reward, len(trajectory.steps))
+            is_success = trajectory.reward > self._success_above
+            count_trajectory(connection, trajectory.task_id, len(trajectory.steps), is_success=is_success)
             connection.execute(STORE_ROLLOUT, {"key": rollout_id})
             return Finish.ACCEPTED
 

@@ -33,7 +33,7 @@ from dart.store.records import (
     Version,
 )
 from dart.store.rows import read_trajectory, unpack_steps
-from dart.types import Demonstration, Group, Step, Trajectory
+from dart.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
 
 T = TypeVar("T")
 
@@ -211,7 +211,9 @@ class StoreReader:
             kept = frozenset(scalars(connection, queries.SCREENSHOTS))
             return kept | queries.screenshots_needed(connection)
 
-    def totals(self, last: int = 100, now_unix_s: float | None = None, success_above: float = 0.5) -> Totals:
+    def totals(
+        self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE
+    ) -> Totals:
         """The figures of the live view; `last` is the window of the success rate in trajectories."""
         now = time.time() if now_unix_s is None else now_unix_s
         with self._reading() as connection:

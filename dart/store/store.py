@@ -19,7 +19,7 @@ from dart.store.pool import Pool
 from dart.store.queries import first_event_after
 from dart.store.records import Evaluation, TaskDecision
 from dart.store.schema import decisions, evaluations, events
-from dart.store.task_books import know_task
+from dart.store.task_books import know_task, recount_successes
 from dart.store.thinning import FLOODING, grown_old
 from dart.store.writer import insert_row
 
@@ -38,6 +38,11 @@ class Store(Episodes, Batches, Pool):
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the
     call was kept) and StoreConflict (the call contradicts the record: nothing changed).
     """
+
+    def recount_successes(self) -> None:
+        """Judge every stored episode by this store's `success_above`: a run may go on with another one."""
+        with self._transaction() as connection:
+            recount_successes(connection, self._success_above)
 
     def record_decisions(self, made: Sequence[TaskDecision]) -> int:
         """Record what was decided about tasks; returns how many of it is new. Told twice, it is kept once."""

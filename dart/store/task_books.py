@@ -1,6 +1,6 @@
 """Aggregates by task, kept current in the transaction of what they count: nobody scans trajectories."""
 
-from sqlalchemy import Connection, bindparam, func, update
+from sqlalchemy import Connection, bindparam, func, text, update
 from sqlalchemy.dialects.sqlite import insert
 
 from dart.store.schema import task_statistics
@@ -20,6 +20,12 @@ SUCCEEDED = FINISHED.values(
     )
 )
 
+RECOUNT = text("""
+    UPDATE task_statistics SET longest_success_steps = (
+        SELECT max(num_steps) FROM trajectories
+        WHERE trajectories.task_id = task_statistics.task_id AND reward > :success_above)
+""")
+
 
 def know_task(connection: Connection, task_id: str) -> None:
     """See that a task has a row."""
@@ -32,6 +38,11 @@ def count_group(connection: Connection, task_id: str) -> None:
     connection.execute(GROUP_OPENED, {"task": task_id})
 
 
-def count_trajectory(connection: Connection, task_id: str, reward: float, num_steps: int) -> None:
-    """An episode of the task was stored; any reward above 0 is a success."""
-    connection.execute(SUCCEEDED if reward > 0.0 else FINISHED, {"task": task_id, "num_steps": num_steps})
+def count_trajectory(connection: Connection, task_id: str, num_steps: int, *, is_success: bool) -> None:
+    """An episode of the task was stored."""
+    connection.execute(SUCCEEDED if is_success else FINISHED, {"task": task_id, "num_steps": num_steps})
+
+
+def recount_successes(connection: Connection, success_above: float) -> None:
+    """Find the longest success of every task anew, by another threshold of reward; looks at every episode."""
+    connection.execute(RECOUNT, {"success_above": success_above})

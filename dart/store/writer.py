@@ -18,7 +18,7 @@ from dart.store.migrations import is_to_migrate, require_record, upgrade
 from dart.store.reader import StoreReader
 from dart.store.rows import EVENT_COLUMNS, checksum
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
-from dart.types import RolloutState
+from dart.types import SUCCESS_ABOVE, RolloutState
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 ROLLOUT = (
@@ -51,9 +51,19 @@ Clock = Callable[[], float]
 class Writer(StoreReader):
     """A record opened for writing, migrated where needed. Call it from one thread at a time."""
 
-    def __init__(self, path: Path, clock: Clock = time.time, *, create: bool = True) -> None:
-        """create   make a record where there is none, as only the start of a new run does; False: refuse"""
-        self._clock, self._create = clock, create
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock = time.time,
+        *,
+        create: bool = True,
+        success_above: float = SUCCESS_ABOVE,
+    ) -> None:
+        """
+        create          make a record where there is none, as only the start of a new run does; False: refuse
+        success_above   a reward above it counts as a success from now on (`Store.recount_successes`)
+        """
+        self._clock, self._create, self._success_above = clock, create, success_above
         super().__init__(path)
 
     def _open(self) -> sqlite3.Connection:

@@ -12,7 +12,6 @@ from dart.observe.curve import WINDOW
 from dart.observe.events import POOLS_SIZED
 from dart.observe.load import LOAD
 from dart.observe.sizes import ENGINES, ENVIRONMENTS, sizes_of
-from dart.observe.tasks import SUCCESS
 from dart.observe.utilisation import load_points
 from dart.store.browsing import RunBrowser
 from dart.store.records import Version
@@ -93,8 +92,9 @@ class Follower:
         sized = self._store.find_events(kinds=(POOLS_SIZED,))
         environments = sizes_of(sized, ENVIRONMENTS, self._config.environments.count)
         engines = sizes_of(sized, ENGINES, self._config.rollout.count)
-        successes, episodes = self._store.successes_until(ends, WINDOW, SUCCESS)
-        stored = self._store.played_over_time(begins, ends, max(1e-6, ends - begins), SUCCESS)
+        success_above = self._config.curation.success_above
+        successes, episodes = self._store.successes_until(ends, WINDOW, success_above)
+        stored = self._store.played_over_time(begins, ends, max(1e-6, ends - begins), success_above)
         load = self._store.sampled_events(
             LOAD, begins - self._settle_s, ends + self._settle_s, environments.most() + engines.most() + 1
         )

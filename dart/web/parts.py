@@ -19,7 +19,6 @@ from dart.observe.report import Report
 from dart.observe.sizes import ENGINES, ENVIRONMENTS, ONE, sizes_of
 from dart.observe.tasks import (
     DECISIONS_MAX,
-    SUCCESS,
     TaskReport,
     decision_in_words,
     state,
@@ -137,7 +136,8 @@ def _span(bins: Bins) -> tuple[float, float]:
 
 
 def _played(run: Run, bins: Bins, task_id: str | None = None) -> dict[int, Played]:
-    counted = run.store.played_over_time(*_span(bins), bins.width_s, SUCCESS, task_id)
+    success_above = run.config.curation.success_above
+    counted = run.store.played_over_time(*_span(bins), bins.width_s, success_above, task_id)
     found: dict[int, Played] = {}
     for place, (episodes, successes, steps) in counted.items():
         index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
@@ -168,7 +168,8 @@ def _success(played: Mapping[int, Played], bins: Bins, dots: Sequence[Dot] = ())
 def _measured(run: Run, bins: Bins) -> list[Dot]:
     """The measurements on held-out seeds, at both ends."""
     row = Report(
-        before=reading.scores(run.store, Phase.BEFORE), after=reading.scores(run.store, Phase.AFTER)
+        before=reading.scores(run.store, run.config, Phase.BEFORE),
+        after=reading.scores(run.store, run.config, Phase.AFTER),
     ).mean
     sides = (
         (bins.begins_unix_s, row.before, row.before_interval, "before"),
@@ -350,7 +351,9 @@ def task(task_id: str) -> Page:
 
     def played(run: Run) -> str:
         found = run.store.trajectory_page(Wanted(task_id=task_id), TASK_TRAJECTORIES)
-        return render("_trajectories.html", rows=found, success=SUCCESS, with_task=False)
+        return render(
+            "_trajectories.html", rows=found, success=run.config.curation.success_above, with_task=False
+        )
 
     parts = (
         HEAD,

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from dart.config import Config
 from dart.errors import UsageError
 from dart.observe.printing import one_line
-from dart.observe.tasks import SUCCESS, find_task
+from dart.observe.tasks import find_task
 from dart.store.browsing import PAGE, Fate, Wanted
 from dart.types import Outcome, Step, Trajectory
 from dart.web.render import render
@@ -29,7 +30,7 @@ def number(values: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def wanted(values: Mapping[str, str], tasks: tuple[str, ...]) -> Wanted:
+def wanted(values: Mapping[str, str], config: Config) -> Wanted:
     """What a list of trajectories was asked for. Raises UsageError."""
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
@@ -39,10 +40,10 @@ def wanted(values: Mapping[str, str], tasks: tuple[str, ...]) -> Wanted:
         raise UsageError(f"result is success or failure, got {result[:40]!r}")
     task = values.get("task")
     return Wanted(
-        task_id=find_task(task, tasks) if task else None,
+        task_id=find_task(task, tuple(config.tasks.train)) if task else None,
         outcome=outcome,
         is_success=RESULTS[result],
-        success_above=SUCCESS,
+        success_above=config.curation.success_above,
         before_id=number(values, "before") if values.get("before") else None,
     )
 
@@ -50,13 +51,13 @@ def wanted(values: Mapping[str, str], tasks: tuple[str, ...]) -> Wanted:
 def trajectories(run: Run, values: Mapping[str, str]) -> str:
     """A page of the list, with its filters."""
     tasks = tuple(run.config.tasks.train)
-    rows = run.store.trajectory_page(wanted(values, tasks))
+    rows = run.store.trajectory_page(wanted(values, run.config))
     kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
     older = urlencode({**kept, "before": str(rows[-1].rollout_id)}) if len(rows) == PAGE else ""
     return render(
         "trajectories.html",
         rows=rows,
-        success=SUCCESS,
+        success=run.config.curation.success_above,
         with_task=True,
         tasks=tasks,
         outcomes=tuple(Outcome),
@@ -75,6 +76,7 @@ class Episode:
         if fate is None:
             raise UsageError(f"the run has no rollout {rollout_id}")
         self.fate: Fate = fate
+        self._success_above = run.config.curation.success_above
         self.trajectory: Trajectory | None = run.store.trajectory(rollout_id)
         self.steps: tuple[Step, ...] = (
             self.trajectory.steps if self.trajectory else run.store.parked_steps(rollout_id)
@@ -89,7 +91,7 @@ class Episode:
 
     @property
     def is_success(self) -> bool:
-        return self.trajectory is not None and self.trajectory.reward > SUCCESS
+        return self.trajectory is not None and self.trajectory.reward > self._success_above
 
     def lines(self) -> list[str]:
         """The episode as text: a head, what failed before, one line for each step."""

@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.record = MemoryRecord()
+        self.record = MemoryRecord(success_above=settings.success_above)
         self.now_unix_s = 1000.0
         self.told: list[TaskDecision] = []
         self.desk = self.restarted()
@@ -119,6 +119,29 @@ def test_the_cap_follows_the_longest_success_and_grows_with_it() -> None:
     decision = world.decided(DecisionKind.STEP_CAP)
     assert decision is not None
     assert decision.reason == "longest success 10 steps + slack 1, at most 10"
+
+
+@pytest.mark.parametrize(("success_above", "cap"), [(0.5, 4), (0.2, 7)])
+def test_a_partial_score_sets_the_cap_only_above_the_threshold(success_above: float, cap: int) -> None:
+    world = World(replace(SHORT, success_above=success_above))
+    world.plays(0.4, 0.0, 0.0, 0.0, steps=6)
+    world.plays(1.0, 0.0, 0.0, 0.0, steps=3)
+    assert world.lease().step_cap == cap
+    world.restarted()
+    assert world.lease().step_cap == cap
+
+
+def test_a_task_whose_successes_are_none_by_a_raised_threshold_has_the_global_cap_again() -> None:
+    world = World(SHORT)
+    world.plays(0.6, 0.0, 0.0, 0.0, steps=2)
+    assert world.lease().step_cap == 3
+    known = world.record._tasks["click-test"]
+    known.longest_success_steps = None  # as the store counts anew when the run goes on
+    world.settings = replace(SHORT, success_above=0.9)
+    world.restarted()
+    decision = world.decided(DecisionKind.STEP_CAP)
+    assert decision is not None
+    assert (decision.after, decision.reason) == ("10", "no episode counts as a success any more")
 
 
 def test_a_failure_however_long_says_nothing_about_the_cap() -> None:

@@ -65,7 +65,8 @@ def demonstration(pool_id: int = 1, **different: object) -> DemonstrationSummary
         (group(FAILED, LOST, LOST), True),
         (group(LOST, LOST, LOST), False),  # nobody failed: nobody played
         (group(FAILED, FAILED, SUCCEEDED), False),
-        (group(FAILED, FAILED, rollout("stored", 0.01)), False),
+        (group(FAILED, FAILED, rollout("stored", 0.01)), True),  # a partial score is no success
+        (group(FAILED, FAILED, rollout("stored", 0.6)), False),
         (group(FAILED, FAILED), False),  # one was not issued yet
         (group(FAILED, FAILED, AWAITING), False),
         (group(FAILED, FAILED, FAILED, injected=(9,)), False),

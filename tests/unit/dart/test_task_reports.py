@@ -101,6 +101,15 @@ def test_a_task_is_reported_with_what_was_decided_last(store: Store) -> None:
     assert (second.rollouts, second.step_cap, second.success_rate) == (8, 10, None)
 
 
+@pytest.mark.parametrize(("success_above", "rate"), [(0.5, 0.5), (0.3, 0.75)])
+def test_what_counts_as_a_success_is_the_configurations_matter(
+    store: Store, success_above: float, rate: float
+) -> None:
+    played(store, TASKS[0], 1.0, 0.6, 0.4, 0.0)
+    config = Config.model_validate({"tasks": {"train": TASKS}, "curation": {"success_above": success_above}})
+    assert tasks.task_reports(store, config, NOON)[0].success_rate == rate
+
+
 def test_what_was_decided_does_not_hold_where_the_switch_is_off_or_the_bounds_have_changed(
     store: Store,
 ) -> None:

@@ -369,6 +369,25 @@ def test_an_unknown_key_is_named(store: Store, call: Callable[[Store], object]) 
         call(store)
 
 
+def test_what_a_success_is_may_change_and_the_longest_one_follows(store: Store) -> None:
+    """The record stays sound whatever the threshold."""
+    group_id = store.open_group("click-test", 7, 4, 10, 0)
+    found = []
+    for threshold in (0.5, 0.9, 0.0, 0.5):
+        store.close()
+        with Store(store.path, success_above=threshold) as again:
+            if len(found) < 3:
+                reward, steps = ((0.4, 9), (1.0, 3), (0.6, 5))[len(found)]
+                leased = lease(again, group_id)
+                played = trajectory_for(leased, reward, versions=[0] * steps)
+                again.finish_rollout(leased.rollout_id, 1, played)
+            again.recount_successes()
+            (statistics,) = again.task_statistics()
+            found.append(statistics.longest_success_steps)
+            assert again.integrity(0) == ()
+    assert found == [None, 3, 9, 5]
+
+
 def test_task_statistics_tell_recent_rewards_and_the_longest_success(store: Store) -> None:
     group_id = store.open_group("click-test", 7, 4, 10, 0)
     for reward, steps in ((1.0, 3), (0.0, 9), (1.0, 2)):
