@@ -25,7 +25,7 @@ def refuse_huge(width_px: int, height_px: int) -> None:
     Who decodes a picture asks once more, with the size its decoder has found: a header may come twice.
     """
     if width_px * height_px > MOST_PIXELS:
-        raise ValueError(f"{width_px}x{height_px} are {width_px * height_px} pixels, more than {MOST_PIXELS}")
+        raise ValueError(f"it has {width_px}x{height_px} pixels, more than {MOST_PIXELS} in all")
 
 
 def whole_png_size(png: bytes) -> tuple[int, int]:

@@ -22,8 +22,6 @@ FILE = "demonstrations.jsonl"
 
 MOST_LINE_BYTES = 64 * 2**20
 MOST_SCREENSHOT_BYTES = 64 * 2**20
-MOST_SCREENSHOT_PX = 64_000_000
-"""An 8K screen has 33 million."""
 
 Text = Annotated[str, Field(max_length=32_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -135,13 +133,9 @@ def read_screenshot(path: Path) -> bytes:
     if len(content) > MOST_SCREENSHOT_BYTES:
         raise BadDemonstrations(f"screenshot {path} has more than {MOST_SCREENSHOT_BYTES} bytes")
     try:
-        width_px, height_px = png_size(content)
+        png_size(content)
     except ValueError as error:
         raise BadDemonstrations(f"expected a PNG screenshot in {path}: {error}") from error
-    if width_px * height_px > MOST_SCREENSHOT_PX:
-        raise BadDemonstrations(
-            f"screenshot {path} has {width_px}x{height_px} pixels, more than {MOST_SCREENSHOT_PX} in all"
-        )
     return content
 
 

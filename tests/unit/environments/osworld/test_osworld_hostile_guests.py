@@ -207,8 +207,8 @@ def test_members_of_archives_are_unpacked_up_to_a_limit(
 
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "bomb.png"
-    path.write_bytes(huge_png(13000, 13000))
-    with pytest.raises(Unreadable, match="169000000 pixels"):
+    path.write_bytes(huge_png(9000, 9000))
+    with pytest.raises(Unreadable, match="9000x9000 pixels"):
         picture(path)
 
 
@@ -221,8 +221,8 @@ def test_a_picture_in_a_document_of_too_many_pixels_is_not_decoded(tmp_path: Pat
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, huge_png(13000, 13000) if name.endswith(".png") else content)
-    with pytest.raises(Unreadable, match="169000000 pixels"):
+            archive.writestr(name, huge_png(9000, 9000) if name.endswith(".png") else content)
+    with pytest.raises(Unreadable, match="9000x9000 pixels"):
         compare_docx_images(path, path)
 
 
