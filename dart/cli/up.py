@@ -199,13 +199,16 @@ def _show_plan(settings: "Config") -> None:
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
-    """Raises RunDirectoryError when it could not be started there."""
+    """Raises RunDirectoryError or DiskError when it could not be started there."""
+    from dart.run_record import refuse_without_record
     from dart.rundir import holder, refuse_unfit, taken
 
     is_resumed = paths.config.exists()
     refuse_unfit(paths, resume=is_resumed)
     if paths.lock.exists() and (pid := holder(paths.root)) is not None:
         raise taken(paths.root, pid)
+    if is_resumed:
+        refuse_without_record(paths)
     return f"would {'go on with the run in' if is_resumed else 'begin a run in'} {paths.root}"
 
 

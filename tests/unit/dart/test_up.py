@@ -13,7 +13,8 @@ import structlog
 from dart import app, preflight
 from dart.cli import up
 from dart.config import load_config
-from dart.errors import TemporaryError
+from dart.errors import DiskError, TemporaryError
+from dart.rundir import RunPaths
 
 
 @pytest.fixture
@@ -56,3 +57,10 @@ def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_be
     assert numbers == list(range(numbers[0], 150))
     assert len(numbers) > 30
     assert all(file.stat().st_size <= 10_000 for file in files)
+
+
+def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.touch()
+    with pytest.raises(DiskError, match=r"store\.db does not exist.*nothing was started or changed"):
+        up._what_it_would_do(paths)

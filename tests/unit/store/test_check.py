@@ -1,5 +1,6 @@
 """The check of a run's data: the record against the files it names."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +96,10 @@ def test_an_older_checkpoint_is_read_in_full_only(paths: RunPaths) -> None:
     assert told(paths) == []
     (finding,) = told(paths, full=True)
     assert finding.startswith(f"checkpoint {older}: weights is corrupt: expected sha256")
+    (damage,) = check(paths, Config(), full=True)
+    assert damage.remedy.startswith("remove the folder")
+    shutil.rmtree(older)
+    assert told(paths, full=True) == []
 
 
 def test_a_version_that_was_trained_too_late_counts_from_where_it_was_resumed(paths: RunPaths) -> None:
