@@ -191,7 +191,9 @@ def _curation(snapshot: RunSnapshot) -> list[str]:
     if snapshot.drops:
         figures.append(f"dropped {in_words(snapshot.drops)}")
     if snapshot.pool_size:
-        figures.append(f"pool {snapshot.pool_size}, used {snapshot.pool_uses}x")
+        lacking = snapshot.pool_without_thought
+        thoughts = f", {lacking} without a thought" if lacking else ""
+        figures.append(f"pool {snapshot.pool_size}, used {snapshot.pool_uses}x{thoughts}")
     if snapshot.parkings:
         figures.append(f"parked {snapshot.parkings}x, {snapshot.parked_now} now")
     resting = sum(bool(task.resting) for task in snapshot.tasks)

@@ -115,7 +115,7 @@ def first_of_hint(actions: Sequence[str]) -> tuple[str, ...]:
 
 def without_hint(request: GenerateRequest) -> GenerateRequest:
     """What training scores the answer under: what the policy is asked when nobody helps it."""
-    return replace(request, hint=()) if request.hint else request
+    return replace(request, hint=())
 
 
 def newest_history(history: Sequence[str]) -> tuple[str, ...]:

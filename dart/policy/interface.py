@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dart.errors import UnavailableError
-from dart.policy.context import Screenshot
+from dart.policy.context import Screenshot, without_hint
 from dart.policy.frames import Frame
 from dart.types import GenerateRequest, PromptImage, Step
 
@@ -91,6 +91,13 @@ class Codec(Protocol):
         """The action of an answer in the grammar of the screen; what has none comes out as a text that the
         strict parser refuses. Never raises."""
         ...
+
+
+def recorded_prompt(
+    codec: Codec, request: GenerateRequest, screens: Sequence[Screen], shown: Prompt
+) -> Prompt:
+    """What is recorded of a prompt that was shown: the one without the hint. Training scores under it."""
+    return codec.prompt(without_hint(request), screens) if request.hint else shown
 
 
 class ForeignPrompt(ValueError):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from dart.policy.context import Screenshot, without_hint
-from dart.policy.interface import Codec, Screen
+from dart.policy.context import Screenshot
+from dart.policy.interface import Codec, Screen, recorded_prompt
 from dart.policy.load import Holding, load
 from dart.policy.reading import Reading
 from dart.rollout.protocol import Unanswerable
@@ -71,7 +71,7 @@ class TransformersEngine:
         screens = [[self._screens.screen(shown) for shown in codec.shown(request)] for request in requests]
         prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
         recorded = [
-            codec.prompt(without_hint(request), row) if request.hint else prompt
+            recorded_prompt(codec, request, row, prompt)
             for request, row, prompt in zip(requests, screens, prompts, strict=True)
         ]
         temperatures = [request.temperature for request in requests]

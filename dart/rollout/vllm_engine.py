@@ -37,8 +37,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from actors.process import exit_reason_of
 from dart.config_sections import Rollout
 from dart.errors import DartError
-from dart.policy.context import without_hint
-from dart.policy.interface import Prompt, Screen
+from dart.policy.interface import Prompt, Screen, recorded_prompt
 from dart.policy.load import load_codec
 from dart.policy.reading import Reading
 from dart.rollout.engine import ScreenCache
@@ -221,7 +220,7 @@ class VllmEngine:
         self._count_image_tokens(asked, sampled)
         spans = sampled.spans()
         is_greedy = request.temperature == 0
-        recorded = self._codec.prompt(without_hint(request), asked.screens) if request.hint else asked.prompt
+        recorded = recorded_prompt(self._codec, request, asked.screens, asked.prompt)
         return Generation(
             prompt_ids=recorded.token_ids,
             token_ids=tuple(sampled.token_ids),

@@ -144,7 +144,7 @@ def _open_plain(path: Path, name: str) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise BadDemonstrations(f"{name} is no plain file")
+        raise BadDemonstrations(f"{name} is no plain file: put a file in its place")
     return descriptor
 
 

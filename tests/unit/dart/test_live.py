@@ -144,6 +144,12 @@ def test_the_screen_shows_what_curation_does() -> None:
     assert line_with(text, "click").split()[6:8] == ["4", "5"]
 
 
+def test_the_screen_says_how_many_demonstrations_have_no_thought() -> None:
+    text = printed(live.screen(replace(SNAPSHOT, pool_without_thought=9)))
+
+    assert "pool 12, used 3x, 9 without a thought" in " ".join(text.split())
+
+
 def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
     rest = "in quarantine until 12:05:10: 20 attempts"
     resting = replace(SNAPSHOT, tasks=(replace(SNAPSHOT.tasks[0], resting=rest),))
