@@ -11,7 +11,8 @@ answer is written to `benchmarks/out/actors.json` as soon as it is there. A peer
 out, with the words that install it. Every process of a measurement carries a mark in its environment and is
 killed by it at the end, however the end came.
 
-Exit code 1 when a figure of this project misses its target, 130 when the run was broken off.
+Exit code 1 when a figure of this project misses its target or was not measured, 130 when the run was broken
+off. With `--quick` the targets are printed and not judged: so few samples on a busy machine prove nothing.
 """
 
 import argparse
@@ -344,6 +345,16 @@ def report(runs: Sequence[dict[str, Any]], lines: Sequence[Figure]) -> Iterator[
         }
 
 
+def unmeasured(runs: Sequence[dict[str, Any]], planned: Sequence[Task]) -> list[str]:
+    """The measurements that gave no figure of this project, each with the reason."""
+    answers = {run["task"]: run["answer"] for run in runs if run["peer"] == OURS}
+    return [
+        f"{task.key}: {_why_none([answers.get(task.key, {'failed': 'it was not started'})])}"
+        for task in planned
+        if "figures" not in answers.get(task.key, {})
+    ]
+
+
 def _children(runs: Sequence[dict[str, Any]]) -> dict[str, int]:
     """How many actors each peer had: some get fewer than asked for."""
     asked = {run["peer"]: run.get("params") for run in runs}
@@ -567,7 +578,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print the table; 1 when a target is missed."""
+    """Measure, print the table; 1 when a target is missed or a figure of this project is missing."""
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     settings = {"children": options.children, "quick": options.quick}
@@ -600,7 +611,11 @@ def main() -> int:
     print(
         f"written to {options.out}; {len(met)} targets met, {len(missed)} not met: {'; '.join(missed) or '-'}"
     )
-    return BROKEN_OFF if is_broken_off else int(bool(missed))
+    missing = unmeasured(run.runs, planned) if OURS in options.peers else []
+    for reason in missing:
+        say(f"not measured: {reason}")
+    is_judged = bool(missed) and not options.quick
+    return BROKEN_OFF if is_broken_off else int(is_judged or bool(missing))
 
 
 if __name__ == "__main__":

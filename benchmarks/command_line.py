@@ -5,7 +5,8 @@ runs) and asks each command that attaches to one, `--help` and `--version`, seve
 the processor time of the whole process, user and system: a busy machine lengthens the wait and not that. The
 modules that `--help` and `status` import are listed by the least time of several runs.
 
-Exit code 1 when `--help` takes 0.3 s of a processor or more, or any command 0.5 s.
+Exit code 1 when `--help` takes 0.3 s of a processor or more, or any command 0.5 s. With `--quick` every
+command is asked once, and its cost is printed, not judged.
 """
 
 import argparse
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--times", type=int, default=TIMES)
+    parser.add_argument("--quick", action="store_true", help="each command once, no goal is judged")
     options = parser.parse_args(arguments)
+    times = 1 if options.quick else options.times
     with made_up_run() as folder:
         commands = {"--help": ["--help"], "--version": ["--version"]} | {
             name: arguments_of(name, folder) for name in LOOKING
@@ -76,12 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("--help", "status"):
             show_imports(name, least([imports_of(["-m", "dart", *commands[name]]) for _ in range(3)]))
         costs: dict[str, list[Cost]] = {name: [] for name in commands}
-        for _ in range(options.times):  # in turns: what else the machine does is shared by all
+        for _ in range(times):  # in turns: what else the machine does is shared by all
             for name, words in commands.items():
                 costs[name].append(cost_of(words))
-    print(
-        f"median of {options.times}, in turns; goals: --help below {HELP_GOAL_S:g} s, all below {GOAL_S:g} s"
-    )
+    print(f"median of {times}, in turns; goals: --help below {HELP_GOAL_S:g} s, all below {GOAL_S:g} s")
     print("| dartrl | processor, s | wall, s |\n|---|---|---|")
     missed = False
     for name, found in costs.items():
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_missed = processor_s >= (HELP_GOAL_S if name == "--help" else GOAL_S)
         print(f"| {name} | {processor_s:.3f}{' MISSED' if is_missed else ''} | {wall_s:.3f} |")
         missed |= is_missed
-    return int(missed)
+    return int(missed and not options.quick)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ A step is one click and the screenshot after it, on a page where the click hits 
 
 The three take turns, several times, so that whatever else the machine does hits all of them.
 ``python -m benchmarks.environments`` prints a table, writes ``benchmarks/out/environments.json``
-and ends with exit code 1 below 90 %.
+and ends with exit code 1 below 90 %. With `--quick` there is one page and two short turns, and the
+ratio is printed, not judged.
 """
 
 import argparse
@@ -198,7 +199,10 @@ def main() -> None:
     parser.add_argument("--pages", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one turn")
+    parser.add_argument("--quick", action="store_true", help="one page, two short turns, no goal is judged")
     options = parser.parse_args()
+    if options.quick:
+        options.pages, options.repetitions, options.seconds = [1], 2, 0.5
     print("steps/s, median (lowest to highest); environment against bare, turn by turn")
     print("pages  bare                     shared                   environment              ratio")
     results = []
@@ -208,7 +212,8 @@ def main() -> None:
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps({"machine": platform.platform(), "results": results}, indent=1))
     print(f"written to {OUT}")
-    sys.exit(0 if all(result["ratio"] >= GOAL for result in results) else 1)
+    is_missed = any(result["ratio"] < GOAL for result in results)
+    sys.exit(1 if is_missed and not options.quick else 0)
 
 
 if __name__ == "__main__":

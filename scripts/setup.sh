@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes .venv with the tested versions of everything, and sees to it that a browser is there.
+# Makes .venv (another with VENV=...) with the tested versions of everything, and sees to it that a browser is there.
 # Idempotent: a stamp holds the hash of what was installed, and nothing happens while it is true.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VENV=.venv
+VENV=${VENV:-.venv}
 STAMP="$VENV/.installed"
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }

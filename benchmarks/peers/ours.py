@@ -382,7 +382,7 @@ def _tree(children: int, args: dict[str, Any]) -> dict[str, Any]:
             shutdown_s=0.0,
             start_deadline_s=START_S,
             hang_deadline_s=args["hang_deadline_s"],
-            preload=True,  # as plain Thespian, whose parent has imported it as well
+            preload=("benchmarks.peers.ours",),  # as plain Thespian, whose parent has imported it as well
             backoff=Backoff(initial_s=0.0, max_s=0.0),
         )
         for n in range(children)

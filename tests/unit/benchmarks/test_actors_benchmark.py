@@ -83,6 +83,13 @@ def test_the_table_says_who_was_measured_with_fewer_actors() -> None:
     assert "3 x ours (of 4 only)" in text
 
 
+def test_a_measurement_without_a_figure_of_this_project_is_named_with_its_reason() -> None:
+    planned = [Task("messages", "messages", {}), Task("hang", "hang", {}), Task("idle_20", "idle", {})]
+    failed = {"peer": OURS, "task": "hang", "round": 1, "answer": {"failed": "exit code 1: TypeError"}}
+    found = comparison.unmeasured([run_of(OURS, "messages", rate=1.0), failed], planned)
+    assert found == ["hang: exit code 1: TypeError", "idle_20: it was not started"]
+
+
 def test_a_peer_is_asked_for_no_more_than_it_can_do() -> None:
     few = Task("restart_1", "restart", {"children": 1, "kills": 30})
     many = Task("restart_400", "restart", {"children": 400, "kills": 30})

@@ -1,0 +1,210 @@
+"""Every benchmark in its shortest form, one after the other: does each still start, measure and print?
+
+    python -m benchmarks.shortest                      # all that this machine has the parts for
+    python -m benchmarks.shortest --only mail soak     # these
+
+A benchmark fails when it ends with another code than 0, prints no figure, or is not done after its deadline.
+The shortest forms judge what is right or wrong and print what is fast or slow: a busy machine proves nothing
+about speed. What is missing on this machine (local desktops, vLLM) is named as not run.
+
+Exit code 1 when a benchmark failed.
+"""
+
+import argparse
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.runs import training
+from dart.rundir import RunPaths
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SMOKE = REPOSITORY / "configs" / "smoke.toml"
+VLLM_PYTHON = REPOSITORY / ".venv-vllm" / "bin" / "python"
+DEADLINE_S = 420.0
+STOP_S = 30.0
+FINISHED, LIVE, OUT = "{finished}", "{live}", "{out}"
+"""In arguments: a run that has ended, a daemon that trains, a folder for what the benchmark writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shortest form of one benchmark."""
+
+    arguments: tuple[str, ...] = ()
+    needs: str = ""
+    """A key of MISSING: what the machine must have."""
+
+
+def _form(arguments: str, needs: str = "") -> Form:
+    return Form(tuple(arguments.split()), needs)
+
+
+FORMS = {
+    "ablation": _form("--quick --out {out}"),
+    "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
+    "chaos": _form(
+        "--minutes 1 --set environments.count=2 --set training.groups_per_update=1 --out {out}/c.json"
+    ),
+    "command_line": _form("--quick"),
+    "control_fuzz": _form("{live} --frames 2000"),
+    "decoupling": _form("--quick --out {out}"),
+    "desktops": _form("--minutes 1 --desktops 1 --out {out}/desktops.json", needs="desktop"),
+    "environments": _form("--quick"),
+    "fuzz": _form("--frames 5000 --out {out}/fuzz.json"),
+    "hard_job": _form("--out {out}/hard-job"),
+    "hosts": _form("--rounds 1 --round-trips 30 --burst 10"),
+    "interleavings": _form("--rounds 1"),
+    "live_commands": _form("--quick --looks 1 --out {out}/live.json"),
+    "longevity": _form("--minutes 1 --every 2 --set environments.count=1 --out {out}/longevity"),
+    "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
+    "plain_thespian": _form("50 20"),
+    "scrape": _form("--quick"),
+    "simulation": _form("--quick --out {out}"),
+    "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
+    "stops_live": _form("--quick --out {out}/stops.json"),
+    "trainer": _form("--updates 1 --out {out}/trainer.json"),
+    "vllm_engine": _form("--out {out}", needs="vllm"),
+    "vllm_loop": _form("--minutes 2 --out {out}/loop.json", needs="vllm"),
+    "web_fuzz": _form("--run-dir {finished} --requests 1000"),
+}
+"""Every benchmark that can be started; one that is missing here fails a test."""
+
+
+def missing(needs: str) -> str:
+    """What this machine lacks for a benchmark; empty when nothing."""
+    if needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
+        return "no local desktops here; make desktop"
+    if needs == "vllm" and not VLLM_PYTHON.exists():
+        return "no vLLM here; scripts/setup-vllm.sh"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one benchmark came to."""
+
+    name: str
+    seconds: float
+    failure: str
+    """Empty when it measured."""
+
+
+def judged(code: int | None, output: str) -> str:
+    """Why a benchmark that ended like this failed; empty when it did not. None: it ran into its deadline."""
+    if code is None:
+        return f"not done after {DEADLINE_S:g} s"
+    if code:
+        return f"exit code {code}"
+    return "" if re.search(r"\d", output) else "it printed no figure"
+
+
+def run_form(name: str, form: Form, places: dict[str, str], log: Path) -> Outcome:
+    """Run one benchmark to its end or its deadline."""
+    python = str(VLLM_PYTHON) if form.needs == "vllm" else sys.executable
+    arguments = [_placed(one, places) for one in form.arguments]
+    began_s = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [python, "-m", f"benchmarks.{name}", *arguments],
+            cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        code = _wait(process)
+    failure = judged(code, log.read_text(errors="replace"))
+    return Outcome(name, time.monotonic() - began_s, failure)
+
+
+def _placed(argument: str, places: dict[str, str]) -> str:
+    for placeholder, place in places.items():
+        argument = argument.replace(placeholder, place)
+    return argument
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int | None:
+    """The exit code; None when it had to be ended, first in words."""
+    try:
+        return process.wait(DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return None
+
+
+# ---- the runs that some of them look at ----
+
+
+def finished_run(folder: Path) -> str:
+    """Train the smoke job to its end. Raises CalledProcessError with what it printed last."""
+    directory = folder / "finished"
+    command = [sys.executable, "-m", "dart", "train", str(SMOKE), "--run-dir", str(directory)]
+    subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, check=True, timeout=DEADLINE_S)
+    return str(directory)
+
+
+@contextmanager
+def live_run(folder: Path) -> Iterator[str]:
+    """A daemon that trains as long as the block lasts."""
+    overrides = {"run.minutes": 30.0, "training.updates": 0, "web.enabled": "false"}
+    with training(SMOKE, folder / "live", overrides, verb="up") as run:
+        give_up_s = time.monotonic() + DEADLINE_S
+        while not RunPaths(run.directory).store.exists():
+            if run.is_over or time.monotonic() > give_up_s:
+                raise RuntimeError(f"the daemon to look at did not start: {run.last_words()}")
+            time.sleep(0.2)
+        yield str(run.directory)
+
+
+def run_all(names: Sequence[str], folder: Path) -> Iterator[Outcome]:
+    """Every named benchmark; each outcome as soon as it is there."""
+    for name in names:
+        form = FORMS[name]
+        out = folder / name
+        out.mkdir()
+        places = {OUT: str(out)}
+        with ExitStack() as around:
+            if FINISHED in form.arguments:
+                places[FINISHED] = finished_run(out)
+            if LIVE in form.arguments:
+                places[LIVE] = around.enter_context(live_run(out))
+            outcome = run_form(name, form, places, folder / f"{name}.log")
+        if outcome.failure:
+            print((folder / f"{name}.log").read_text(errors="replace")[-4000:], flush=True)
+        yield outcome
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=list(FORMS), default=list(FORMS), metavar="NAME")
+    options = parser.parse_args(arguments)
+    lacking = {name: reason for name in options.only if (reason := missing(FORMS[name].needs))}
+    there = [name for name in options.only if name not in lacking]
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="shortest-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        for outcome in run_all(there, Path(name)):
+            print(f"{outcome.name:16} {outcome.seconds:6.1f} s  {outcome.failure or 'measured'}", flush=True)
+            failed += [outcome.name] if outcome.failure else []
+    for name, reason in lacking.items():
+        print(f"NOT RUN benchmarks.{name}: {reason}")
+    print(
+        f"{len(there) - len(failed)} of {len(there)} benchmarks measured; "
+        f"failed: {', '.join(failed) or 'none'}"
+    )
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
