@@ -23,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.live_commands import await_training
 from benchmarks.runs import training
-from dart.rundir import RunPaths
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SMOKE = REPOSITORY / "configs" / "smoke.toml"
@@ -41,7 +41,9 @@ class Form:
 
     arguments: tuple[str, ...] = ()
     needs: str = ""
-    """A key of MISSING: what the machine must have."""
+    """What the machine must have, if anything: `desktop` or `vllm`."""
+    run_by: str = ""
+    """The test that runs its short form already."""
 
 
 def _form(arguments: str, needs: str = "") -> Form:
@@ -51,9 +53,7 @@ def _form(arguments: str, needs: str = "") -> Form:
 FORMS = {
     "ablation": _form("--quick --out {out}"),
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
-    "chaos": _form(
-        "--minutes 1 --set environments.count=2 --set training.groups_per_update=1 --out {out}/c.json"
-    ),
+    "chaos": Form(run_by="tests/e2e/test_chaos.py"),
     "command_line": _form("--quick"),
     "control_fuzz": _form("{live} --frames 2000"),
     "decoupling": _form("--quick --out {out}"),
@@ -64,7 +64,7 @@ FORMS = {
     "hosts": _form("--rounds 1 --round-trips 30 --burst 10"),
     "interleavings": _form("--rounds 1"),
     "live_commands": _form("--quick --looks 1 --out {out}/live.json"),
-    "longevity": _form("--minutes 1 --every 2 --set environments.count=1 --out {out}/longevity"),
+    "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
     "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
     "plain_thespian": _form("50 20"),
     "scrape": _form("--quick"),
@@ -79,12 +79,14 @@ FORMS = {
 """Every benchmark that can be started; one that is missing here fails a test."""
 
 
-def missing(needs: str) -> str:
-    """What this machine lacks for a benchmark; empty when nothing."""
-    if needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
-        return "no local desktops here; make desktop"
-    if needs == "vllm" and not VLLM_PYTHON.exists():
-        return "no vLLM here; scripts/setup-vllm.sh"
+def left_out(form: Form) -> str:
+    """Why a benchmark is not started here; empty when it is."""
+    if form.run_by:
+        return f"{form.run_by} runs it"
+    if form.needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
+        return "NOT RUN: no local desktops here; make desktop"
+    if form.needs == "vllm" and not VLLM_PYTHON.exists():
+        return "NOT RUN: no vLLM here; scripts/setup-vllm.sh"
     return ""
 
 
@@ -146,23 +148,22 @@ def _wait(process: "subprocess.Popen[bytes]") -> int | None:
 
 
 def finished_run(folder: Path) -> str:
-    """Train the smoke job to its end. Raises CalledProcessError with what it printed last."""
+    """Train the smoke job to its end. Raises CalledProcessError."""
     directory = folder / "finished"
     command = [sys.executable, "-m", "dart", "train", str(SMOKE), "--run-dir", str(directory)]
-    subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, check=True, timeout=DEADLINE_S)
+    with (folder / "finished.log").open("wb") as log:
+        subprocess.run(
+            command, cwd=REPOSITORY, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, stdout=log
+        )
     return str(directory)
 
 
 @contextmanager
 def live_run(folder: Path) -> Iterator[str]:
     """A daemon that trains as long as the block lasts."""
-    overrides = {"run.minutes": 30.0, "training.updates": 0, "web.enabled": "false"}
+    overrides = {"run.minutes": 30.0, "training.updates": 0, "evaluation.before": False, "web.enabled": False}
     with training(SMOKE, folder / "live", overrides, verb="up") as run:
-        give_up_s = time.monotonic() + DEADLINE_S
-        while not RunPaths(run.directory).store.exists():
-            if run.is_over or time.monotonic() > give_up_s:
-                raise RuntimeError(f"the daemon to look at did not start: {run.last_words()}")
-            time.sleep(0.2)
+        await_training(run)
         yield str(run.directory)
 
 
@@ -190,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="+", choices=list(FORMS), default=list(FORMS), metavar="NAME")
     options = parser.parse_args(arguments)
-    lacking = {name: reason for name in options.only if (reason := missing(FORMS[name].needs))}
+    lacking = {name: reason for name in options.only if (reason := left_out(FORMS[name]))}
     there = [name for name in options.only if name not in lacking]
     failed = []
     with tempfile.TemporaryDirectory(prefix="shortest-", dir="/tmp", ignore_cleanup_errors=True) as name:
@@ -198,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{outcome.name:16} {outcome.seconds:6.1f} s  {outcome.failure or 'measured'}", flush=True)
             failed += [outcome.name] if outcome.failure else []
     for name, reason in lacking.items():
-        print(f"NOT RUN benchmarks.{name}: {reason}")
+        print(f"benchmarks.{name}: {reason}")
     print(
         f"{len(there) - len(failed)} of {len(there)} benchmarks measured; "
         f"failed: {', '.join(failed) or 'none'}"
