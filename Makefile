@@ -3,7 +3,7 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
-.PHONY: help setup desktop test-desktop test-ranks bench-desktops train test test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
+.PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ test-vllm: ## vLLM for real, in an environment of its own (4 GB), with figures; 
 test-vllm-loop: ## training on vLLM for ten minutes while its parts are killed: is anything lost? ARGS="--minutes 3" and others
 	@scripts/setup-vllm.sh || [ $$? = 77 ]
 	@test ! -x .venv-vllm/bin/python || .venv-vllm/bin/python -m benchmarks.vllm_loop $(ARGS)
+
+test-pythons: ## unit, property and conformance tests under Python 3.12 and 3.13, where they are installed
+	@scripts/test_pythons.sh $(ARGS)
+
+bench-quick: setup ## every benchmark in its shortest form: does each still measure?
+	$(BIN)/python -m benchmarks.shortest $(ARGS)
 
 check: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -28,6 +28,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from inspect import iscoroutine
 from pathlib import Path
@@ -247,6 +248,7 @@ class Actor:
         """Slot and incarnation of whom it ever asked and has an eye on."""
         self.__timers: list[tuple[float, int, Callable[[], None]]] = []
         self.__worker: Worker | None = None
+        self.__resources = ExitStack()
         self.__works: dict[int, tuple[str, int]] = {}
         self.__messages = 0
         self.__unsent = 0
@@ -286,6 +288,10 @@ class Actor:
         """Let go of what outlives the process. May be `async def`; bounded by the child spec's shutdown."""
 
     # ---- for subclasses to call ----
+
+    def enter_context(self, resource: AbstractContextManager[T]) -> T:
+        """Enter a context that is left when the actor lets go; the end of its process closes the rest."""
+        return self.__resources.enter_context(resource)
 
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
         """Send without waiting. False when nobody bears the name or its mailbox is full (it is logged).
@@ -517,6 +523,7 @@ class Actor:
         self.__watcher.close()
         if self.__worker is not None:
             self.__worker.close()
+        self.__resources.close()
 
     # ---- inside ----
 

@@ -43,7 +43,7 @@ class Form:
     needs: str = ""
     """What the machine must have, if anything: `desktop` or `vllm`."""
     run_by: str = ""
-    """The test that runs its short form already."""
+    """What runs its short form already."""
 
 
 def _form(arguments: str, needs: str = "") -> Form:
@@ -72,7 +72,7 @@ FORMS = {
     "soak": _form("--restarts 500 --children 5 --out {out}/soak.json"),
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
-    "vllm_engine": _form("--out {out}", needs="vllm"),
+    "vllm_engine": Form(run_by="make test-vllm"),
     "vllm_loop": _form("--minutes 2 --out {out}/loop.json", needs="vllm"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),
 }

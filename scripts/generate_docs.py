@@ -107,7 +107,7 @@ def _about(section: str) -> str:
     """The docstring of a top-level section's model."""
     field = Config.model_fields.get(section)
     model = field.annotation if field else None
-    return f"{model.__doc__}\n" if model and model.__doc__ else ""
+    return f"{cleandoc(model.__doc__)}\n" if model and model.__doc__ else ""
 
 
 def exit_codes_page() -> str:

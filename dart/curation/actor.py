@@ -107,7 +107,7 @@ class CuratorActor(Actor):
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
         self._workers: list[str] = list(self.args["workers"])
-        self._reader = StoreReader(Path(self.args["store"]))
+        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         self._plan = plan_of(self._config, self.args["training_ends_unix_s"])
         self._record = RecordClient(self, self._reader)
         self._desk = await open_desk(

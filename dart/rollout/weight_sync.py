@@ -63,7 +63,7 @@ class WeightSyncActor(Actor):
 
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
-        self._reader = StoreReader(Path(self.args["store"]))
+        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         self._sync = Sync(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
         """One that drains answers first."""

@@ -220,7 +220,8 @@ class StoreActor(Actor):
 
     def _store(self) -> Store:
         if self._open is None:
-            self._open = Store(self._path, create=False, success_above=self._success_above)
+            opened = Store(self._path, create=False, success_above=self._success_above)
+            self._open = self.enter_context(opened)
         return self._open
 
     def _wait_for_the_disk(self, reason: str) -> m.Paused:

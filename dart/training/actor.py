@@ -61,7 +61,7 @@ class TrainerActor(Actor):
         from dart.training.resume import learner_at
 
         self._config = Config.model_validate(self.args["config"])
-        self._reader = StoreReader(Path(self.args["store"]))
+        self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         see_only(dealt(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()

@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from dart.observe.report import LeftOut, Report, ReportRow, RunReport, Verdict, render, to_json, write_json
@@ -32,8 +33,8 @@ def test_each_task_is_judged_by_the_interval_of_its_difference() -> None:
 def test_the_mean_row_is_the_mean_over_tasks() -> None:
     mean = Report(BEFORE, AFTER).mean
 
-    assert mean.before == (0.2 + 0.5 + 0.9) / 3
-    assert mean.after == (0.9 + 0.54 + 0.4) / 3
+    assert mean.before == pytest.approx((0.2 + 0.5 + 0.9) / 3)
+    assert mean.after == pytest.approx((0.9 + 0.54 + 0.4) / 3)
 
 
 def test_a_side_that_was_not_measured_is_not_compared() -> None:

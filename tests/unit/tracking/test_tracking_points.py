@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,7 @@ class World:
         self.store = Store(self.path, clock=lambda: self.now_s)
         self.store.add_version("base")
         self.position = folder / "position.json"
+        self.readers = ExitStack()
         self.config: Config = load_config(None, ["observe.load_every_s=5.0", "environments.count=1"])
 
     def update(self) -> None:
@@ -119,15 +121,15 @@ class World:
 
     def follower(self, **writers: Notes) -> Follower:
         """As one that was just started."""
-        browser = RunBrowser(self.path)
+        browser = self.readers.enter_context(RunBrowser(self.path))
         return Follower(browser, self.config, writers, Position(self.position), lambda: self.now_s)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
-    yield world
-    world.store.close()
+    with world.store, world.readers:
+        yield world
 
 
 def test_an_update_is_written_once_its_load_was_told_or_the_run_is_over(world: World) -> None:
