@@ -12,7 +12,7 @@ from dart.errors import RunDirectoryError
 from dart.observe.events import CHECKPOINT_RESTORED
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
-from dart.store.check import check, damage_of, damaged_log, refuse_damage
+from dart.store.check import check, checkpoints_ahead, damage_of, damaged_log, refuse_damage
 from dart.store.errors import StoreUnavailable
 from dart.store.migrations import require_record
 from dart.store.records import Version
@@ -23,6 +23,7 @@ from dart.training.checkpoint import (
     Checkpoint,
     CheckpointState,
     latest_good,
+    list_checkpoints,
     set_aside,
     write_checkpoint,
 )
@@ -80,6 +81,8 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         newest = store.latest_version()
         if newest is None:
             raise StoreUnavailable(f"store {paths.store} names no policy version: put a copy of it back")
+        folders = list_checkpoints(paths.checkpoints)
+        refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before anything is renamed
         restore_newest_checkpoint(store, newest, paths)
     BlobStore(paths.blobs).remove_leftovers()
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))

@@ -146,6 +146,7 @@ def test_an_older_record_is_refused_and_no_checkpoint_is_touched(config: Config,
     for version in (4, 5):
         commit(paths, version)
     paths.store.write_bytes(older)
+    flip_a_bit(paths.checkpoints / "v000003" / WEIGHTS)
     before = content(paths.checkpoints)
     with pytest.raises(DiskError, match=r"v000005.*the record ends at version 3") as refused:
         prepare_record(config, paths)
