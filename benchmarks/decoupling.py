@@ -18,9 +18,10 @@ answers, a new batch starts as soon as every engine has the new version, and not
 Within a seed every arm has its turn before the next seed begins. Figures are taken between the commits of
 whole updates, the first ones cut off as warm-up. Raw results are appended to OUT/decoupling.jsonl as they
 come; started again the program goes on with what is missing under the same configuration. The table,
-decoupling.json and pictures are written at the end. Ctrl-C ends the run in progress, and what was measured is
-reported; exit code 1 when a goal is missed or not measured, a run failed or its record is not sound, 130 when
-it was broken off.
+decoupling.json and pictures are written at the end. Fewer than five measured updates are no steady state:
+such runs, as those of --quick, have no rates. Ctrl-C ends the run in progress, and what was measured is
+reported; exit code 1 when a goal is missed or (but for --quick) not measured, a figure is above its bound, a
+run failed or its record is not sound, 130 when it was broken off.
 """
 
 import argparse
@@ -39,7 +40,7 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF, machine
 from benchmarks.decoupling_cells import CELLS, REPOSITORY, Arm, Cell, config_of, overrides_of
-from benchmarks.decoupling_report import draw, judged, table
+from benchmarks.decoupling_report import Report, above_bound, draw, judged, table, why_too_short
 from dart.config import Config
 
 OUT = Path(__file__).parent / "out"
@@ -136,6 +137,8 @@ def said(result: Mapping[str, Any]) -> str:
     head = f"{result['cell']:10} seed {result['seed']}  {result['arm']:24} {result['wall_s']:6.1f} s"
     if "failed" in result:
         return f"{head}  FAILED: {result['failed']}"
+    if too_short := why_too_short(result["updates"] - result["warm_up"]):
+        return f"{head}  {too_short}"
     figures = result["figures"]
     return (
         f"{head}  {figures['actions_per_min']:7.1f} actions/min, "
@@ -240,8 +243,9 @@ def main() -> int:
         is_broken_off = True
         say("broken off; the same command goes on from here")
     measured = {cell.name: wanted(cell, results, plan(cell)[0], options.seeds) for cell in cells}
-    reports = [judged(cell, measured[cell.name][0], plan(cell)[0]) for cell in cells]
+    reports = [judged(cell, measured[cell.name][0], *plan(cell)) for cell in cells]
     wrong = [text for _, texts in measured.values() for text in texts]
+    wrong += [text for report in reports for text in above_bound(report)]
     for report in reports:
         draw(report, options.out / f"decoupling-{report.cell.name}.png")
         print(table(report) + "\n")
@@ -259,7 +263,13 @@ def main() -> int:
         print(f"WRONG: {text}")
     if is_broken_off:
         return BROKEN_OFF
-    is_missed = any(not goal.is_met for report in reports for goal in report.goals)
+    return exit_code(reports, wrong, is_quick=options.quick)
+
+
+def exit_code(reports: Sequence[Report], wrong: Sequence[str], *, is_quick: bool) -> int:
+    """1 when something is wrong, or a goal is missed or, but for a quick round, not measured."""
+    verdicts = [goal.is_met for report in reports for goal in report.goals]
+    is_missed = any(is_met is False or (is_met is None and not is_quick) for is_met in verdicts)
     return int(is_missed or bool(wrong))
 
 

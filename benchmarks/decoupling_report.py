@@ -16,6 +16,9 @@ COMPARED = ("actions_per_min", "raw_actions_per_min", "env_util", "rollout_util"
 DART = {"actions_per_min": 1.9, "env_util": 5.5, "rollout_util": 1.6}
 """Ratios of arXiv 2509.23866 (22.6 to 43.6 actions/min, 12.2 to 67.7 %, 29.6 to 46.7 % of GPUs)."""
 
+STEADY_UPDATES = 5
+"""Fewer whole updates use up what was played before them: more comes out of them than goes in."""
+
 PERCENT = frozenset(
     {
         "env_util",
@@ -161,6 +164,8 @@ class Report:
     predictions: Mapping[str, Prediction]
     """What the simulation says of each arm, by name."""
     goals: Sequence[Goal]
+    too_short: str = ""
+    """Why there are no rates, in words; empty where there are."""
 
     def arm_spread(self, arm: str, figure: str) -> dict[str, float] | None:
         return spread(list(series(self.results, self.cell.name, arm, figure).values()))
@@ -171,6 +176,7 @@ class Report:
         return {
             "bound": None if self.bound is None else asdict(self.bound),
             "bound_in_words": self.cell.bound,
+            "too_short": self.too_short,
             "arms": {
                 arm.name: {figure: self.arm_spread(arm.name, figure) for figure, _ in SHOWN}
                 | {"length_bias": length_bias(self.results, self.cell.name, arm.name)}
@@ -188,22 +194,71 @@ class Report:
         }
 
 
-def judged(cell: Cell, results: Sequence[Mapping[str, Any]], updates: int) -> Report:
-    """Bounds, predictions and goals of one cell."""
+def judged(cell: Cell, results: Sequence[Mapping[str, Any]], updates: int, warm_up: int) -> Report:
+    """Bounds, predictions and goals of one cell. Runs too short for a steady state have no figure of those
+    that have a bound."""
     if not cell.is_modelled:
         return Report(
             cell=cell, results=results, bound=None, predictions={}, goals=goals_of(cell, results, None)
         )
     bound = ideal(config_of(cell, cell.arms[0], 0, updates))
     predictions = {arm.name: predict(config_of(cell, arm, 0, updates), 60) for arm in cell.arms}
-    goals = goals_of(cell, results, bound)
-    return Report(cell=cell, results=results, bound=bound, predictions=predictions, goals=goals)
+    too_short = why_too_short(updates - warm_up)
+    known = [without_rates(result, bound) for result in results] if too_short else results
+    return Report(
+        cell=cell,
+        results=known,
+        bound=bound,
+        predictions=predictions,
+        goals=goals_of(cell, known, bound),
+        too_short=too_short,
+    )
+
+
+def why_too_short(measured: int) -> str:
+    """Why no rate is taken over so many updates; empty when one is."""
+    if measured >= STEADY_UPDATES:
+        return ""
+    were = "update was" if measured == 1 else "updates were"
+    return f"too short: {measured} {were} measured, a steady state takes at least {STEADY_UPDATES}"
+
+
+def without_rates(result: Mapping[str, Any], bound: Bound) -> dict[str, Any]:
+    """The result of a run without the figures that have a bound, and without their quotients."""
+    if "figures" not in result:
+        return dict(result)
+    figures = {
+        name: None if hasattr(bound, name) or name == "goodput" else value
+        for name, value in result["figures"].items()
+    }
+    return {**result, "figures": figures}
+
+
+def is_above(found: Mapping[str, float], bound: float | None) -> bool:
+    """Whether the median of a figure is more than there can be; rounding is not."""
+    return bound is not None and found["median"] > bound * (1 + 1e-6)
+
+
+def above_bound(report: Report) -> list[str]:
+    """Figures above their bound, in words: what measured them is at fault."""
+    wrong = []
+    for arm in report.cell.arms:
+        for figure, _ in SHOWN:
+            bound, found = getattr(report.bound, figure, None), report.arm_spread(arm.name, figure)
+            if bound is not None and found is not None and is_above(found, bound):
+                wrong.append(
+                    f"{report.cell.name} {arm.name}: {figure} is {shown(figure, found['median'])}, above its "
+                    f"bound of {shown(figure, bound)}: the measurement is at fault"
+                )
+    return wrong
 
 
 def table(report: Report) -> str:
     """One cell for people: a block for each figure, an arm a line, the bound beside it."""
     cell, lines = report.cell, []
     lines.append(f"== {cell.name}: {cell.config}, medians over seeds (quartiles); simulated: without actors")
+    if report.too_short:
+        lines.append(report.too_short)
     for figure, title in SHOWN:
         bound = getattr(report.bound, figure, None)
         beside = f"   bound {shown(figure, bound)}" if bound is not None else ""
@@ -212,6 +267,9 @@ def table(report: Report) -> str:
             found = report.arm_spread(arm.name, figure)
             if found is None:
                 lines.append(f"    {arm.name:24} not measured")
+                continue
+            if is_above(found, bound):
+                lines.append(f"    {arm.name:24} above its bound: the measurement is at fault")
                 continue
             quartiles = f"({shown(figure, found['q1'])} to {shown(figure, found['q3'])})"
             predicted = getattr(report.predictions.get(arm.name), figure, None)

@@ -99,6 +99,43 @@ def test_the_table_has_the_bound_beside_a_figure_and_says_what_was_not_measured(
     assert "within 10 % of the bound: 0.850, goal 0.810: met" in text
 
 
+BOUNDED = {"actions_per_min", "env_util", "rollout_util", "rollout_weighted", "tokens_per_s"}
+
+
+def test_a_run_too_short_for_a_steady_state_has_no_rates_and_says_so() -> None:
+    """What its updates used had been played before: 129 % of the bound once."""
+    report = decoupling_report.judged(LATENCIES, results(decoupled=1e6), updates=3, warm_up=2)
+    text = decoupling_report.table(report)
+    assert "too short: 1 update was measured, a steady state takes at least 5" in text
+    assert "1,000,000" not in text
+    assert decoupling_report.above_bound(report) == []
+    assert {goal.is_met for goal in report.goals} == {None}
+    figures = report.as_json()["arms"][DECOUPLED]
+    assert {name for name, found in figures.items() if found is None} - {"length_bias"} == BOUNDED | {
+        "goodput"
+    }
+    one = results(decoupled=1e6)[-2] | {"updates": 3, "warm_up": 2, "wall_s": 30.0, "load_average": 1.0}
+    assert decoupling.said(one).endswith(report.too_short)
+    assert decoupling.exit_code([report], [], is_quick=True) == 0
+    assert decoupling.exit_code([report], [], is_quick=False) == 1
+
+
+def test_a_figure_above_its_bound_is_a_fault_of_the_measurement() -> None:
+    report = decoupling_report.judged(LATENCIES, results(decoupled=1e6), updates=10, warm_up=3)
+    (fault,) = [text for text in decoupling_report.above_bound(report) if "actions_per_min" in text]
+    assert fault.startswith(f"latencies {DECOUPLED}: actions_per_min is 1,000,000, above its bound")
+    table = decoupling_report.table(report)
+    assert "1,000,000" not in table
+    assert "above its bound" in table
+    assert decoupling.exit_code([report], [fault], is_quick=True) == 1
+
+
+def test_what_reaches_its_bound_is_no_fault() -> None:
+    report = Report(cell=LATENCIES, results=results(100.0), bound=BOUND, predictions={}, goals=[])
+    found = decoupling_report.above_bound(report)
+    assert [text for text in found if "actions_per_min" in text and DECOUPLED in text] == []
+
+
 def test_a_goal_that_is_missed_says_so() -> None:
     goals = goals_of(LATENCIES, results(decoupled=60.0), BOUND)
     assert "goal 2.500: MISSED" in decoupling_report.goal_line(goals[0])
