@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
 from dart.cli.output import Column, Format, Output, print_data, print_list, say
-from dart.cli.record import chosen
+from dart.cli.record import chosen, explained
 
 if TYPE_CHECKING:
     from dart.observe.logs import LogLine
@@ -57,7 +57,7 @@ def list_actors(
     * `dartrl actors list --under environment_pool -o wide`
     * `dartrl actors list -o jsonl | jq -r 'select(.restarts > 3) | .name'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _list(chosen(run_dir), state, under, output)
 
 
@@ -70,7 +70,7 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     * `dartrl actors show env-003`
     * `dartrl actors show trainer -o json | jq .vitals.rss_bytes`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _show(name, chosen(run_dir), output)
 
 
@@ -100,7 +100,7 @@ def logs(
     * `dartrl actors logs trainer --follow`
     * `dartrl actors logs env-003 -n 0 -o jsonl | jq 'select(.level == "error")'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         if previous and follow:
             raise typer.BadParameter("the incarnation before says nothing new: --previous or --follow")
         _logs(name, chosen(run_dir), previous=previous, lines=lines, follow=follow, output=output)
@@ -123,7 +123,7 @@ def stack(
 
     * `dartrl actors stack env-003`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _stack(name, chosen(run_dir), native=native)
 
 

@@ -2,11 +2,12 @@
 
 import errno
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+import click
 import typer
 
 from dart.cli.exit_codes import ExitCode, exit_code_of
@@ -18,10 +19,12 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 @contextmanager
-def errors_as_exit_codes(place: Path | None = None) -> Iterator[None]:
+def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """End the command with one message and its exit code for every error a person can do something about.
 
-    place   where the command writes, for failures of the disk that do not say it themselves
+    place    where the command writes, for failures of the disk that do not say it themselves
+    damage   what is wrong with the data that the command reads: asked when it fails in any other way, for
+             what was built from a damaged row can break anywhere
     Anything else is a defect: it goes on up, prints its traceback and ends with 1.
     """
     try:
@@ -44,6 +47,10 @@ def errors_as_exit_codes(place: Path | None = None) -> Iterator[None]:
             "make room, then go on with --resume",
             ExitCode.IO_ERROR,
         )
+    except Exception as error:
+        if not isinstance(error, click.exceptions.Exit | click.ClickException) and (found := damage()):
+            end(f"{type(error).__name__}: {error}; {found}", ExitCode.IO_ERROR)
+        raise
 
 
 def end(message: str, code: ExitCode) -> NoReturn:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
 from dart.cli.output import Format, Output, print_data, say
-from dart.cli.record import chosen, recorded
+from dart.cli.record import chosen, explained, recorded
 
 if TYPE_CHECKING:
     from dart.observe.history import Happening
@@ -54,7 +53,7 @@ def events(
     * `dartrl events --for env-003 --follow`
     * `dartrl events --kind child_terminated --kind quarantined -o jsonl | jq -r .data.reason`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _events(run_dir, about=about, kinds=kind, since=since, lines=lines, follow=follow, output=output)
 
 
@@ -78,7 +77,7 @@ def why(
     * `dartrl why env-003`
     * `dartrl why trainer --run-dir runs/laptop -o json | jq '.ends[-1].report.last_words'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _why(actor, chosen(run_dir), lines, output)
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_fitted
-from dart.cli.record import chosen, shown
+from dart.cli.record import chosen, explained, shown
 from dart.observe.printing import Printable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def status(
     * `dartrl status`
     * `dartrl status --run-dir runs/laptop -o json | jq .success_rate`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _status(chosen(run_dir), format_of(output, as_json=as_json))
 
 
@@ -48,7 +48,7 @@ def tree(
     * `watch -n 1 dartrl tree --run-dir runs/laptop`
     * `dartrl tree -o json | jq -r '.[] | select(.process == "suspended") | .name'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _tree(chosen(run_dir), output)
 
 
@@ -66,7 +66,7 @@ def top(
     * `dartrl top`
     * `dartrl top --run-dir runs/laptop --every 5`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _top(chosen(run_dir), every_s)
 
 

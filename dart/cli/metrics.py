@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import RunDir
 from dart.cli.output import say
-from dart.cli.record import shown
+from dart.cli.record import explained, shown
 
 
 def metrics(
@@ -32,7 +31,7 @@ def metrics(
     * `dartrl metrics | grep dartrl_staleness`
     * `dartrl metrics --listen 127.0.0.1:9109`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _metrics(run_dir, listen)
 
 

@@ -12,7 +12,7 @@ from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import ID_MOST, AsJson, RunDir
 from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded
+from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
     from dart.rundir import RunPaths
@@ -68,7 +68,7 @@ def list_pool(
     * `dartrl pool list`
     * `dartrl pool list --task click-tab --run-dir runs/hard`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _list(run_dir, task, format_of(output, as_json=as_json))
 
 
@@ -83,7 +83,7 @@ def show(
     * `dartrl pool show 3`
     * `dartrl pool show 3 -o json | jq -r '.steps[].screenshot_sha256'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _show(pool_id, run_dir, format_of(output, as_json=as_json))
 
 

@@ -1,9 +1,11 @@
 """Finding the run a command is about, and its record."""
 
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dart.cli.boundary import end
+from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS
 
@@ -38,6 +40,26 @@ def shown(run_dir: Path | None) -> "RunPaths":
     _refuse_missing(paths, paths.board, paths.root / "session.json")
     _refuse_another_part(paths)
     return paths
+
+
+def damage_of(run_dir: Path | None) -> str:
+    """What is wrong with the data of the run that a command is about; empty where nothing is found."""
+    from dart.config import load_config
+    from dart.errors import DartError
+    from dart.rundir import RunPaths
+    from dart.store.check import check, told
+
+    paths = RunPaths(chosen(run_dir))
+    try:
+        found = check(paths, load_config(paths.config), full=True)
+    except DartError as error:
+        return f"the data of the run cannot be read: {error}"
+    return f"the data of the run in {paths.root} is damaged:\n{told(found)}" if found else ""
+
+
+def explained(run_dir: Path | None) -> AbstractContextManager[None]:
+    """The boundary of a command that looks at a run: an error of damaged data says what is damaged."""
+    return errors_as_exit_codes(damage=partial(damage_of, run_dir))
 
 
 def _refuse_another_part(paths: "RunPaths") -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import AsJson, RunDir
 from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded
+from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
     from dart.observe.tasks import TaskReport
@@ -31,7 +30,7 @@ def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: A
     * `dartrl tasks list`
     * `dartrl tasks list --run-dir runs/hard -o json | jq '.[] | select(.success_rate == 0)'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _list(run_dir, format_of(output, as_json=as_json))
 
 
@@ -54,7 +53,7 @@ def show(
     * `dartrl tasks show miniwob/click-tab`
     * `dartrl tasks show click-tab --run-dir runs/hard`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _show(task, run_dir, format_of(output, as_json=as_json))
 
 

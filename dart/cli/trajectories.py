@@ -9,7 +9,7 @@ from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import ID_MOST, AsJson, RunDir
 from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded
+from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
     from dart.store.browsing import TrajectorySummary
@@ -49,7 +49,7 @@ def list_trajectories(
     * `dartrl trajectories list --limit 1000 -o jsonl | jq .reward`
     """
     asked = {"task": task, "outcome": outcome, "result": result, "before": before}
-    with errors_as_exit_codes():
+    with explained(run_dir):
         given = {name: str(value) for name, value in asked.items() if value is not None}
         _list(run_dir, given, limit, format_of(output, as_json=as_json))
 
@@ -70,7 +70,7 @@ def show(
     * `dartrl trajectories show 12`
     * `dartrl trajectories show 12 -o json | jq '.trajectory.steps[].answer'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _show(run_dir, rollout_id, format_of(output, as_json=as_json))
 
 

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import RunDir
 from dart.cli.output import Column, Format, Output, print_list
-from dart.cli.record import recorded
+from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
     from dart.observe.versions import CheckpointRow, VersionRow
@@ -32,7 +31,7 @@ def versions(
     * `dartrl policy versions`
     * `dartrl policy versions -n 0 -o jsonl | jq -c '[.version, .metrics.staleness_max]'`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _versions(run_dir, lines, output)
 
 
@@ -47,7 +46,7 @@ def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     * `dartrl checkpoints list`
     * `dartrl eval $(dartrl checkpoints list -o json | jq -r '.[-1].folder')`
     """
-    with errors_as_exit_codes():
+    with explained(run_dir):
         _checkpoints(run_dir, output)
 
 

@@ -162,7 +162,7 @@ class RunBrowser(StoreReader):
                 before=wanted.before_id,
                 limit=limit,
             )
-        return tuple(_summary(row) for row in rows)
+            return tuple(_summary(row) for row in rows)
 
     def trajectory(self, rollout_id: int) -> Trajectory | None:
         """A finished episode with its steps; None when the rollout has none, or does not exist."""

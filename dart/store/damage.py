@@ -7,6 +7,7 @@ it is what its writer wrote.
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from dart.store.audit import Finding, looked
@@ -26,6 +27,10 @@ from dart.store.rows import (
     unpack_steps,
 )
 from dart.types import RolloutState
+
+FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
+"""Where the header of a database file says which formats it is written and read in, and those of the record:
+SQLite takes a file with a later format for writing as read-only. https://www.sqlite.org/fileformat2.html"""
 
 STORAGE = {"INTEGER": "integer", "BOOLEAN": "integer", "FLOAT": "real", "VARCHAR": "text", "BLOB": "blob"}
 """How SQLite stores a value of a declared type."""
@@ -56,7 +61,14 @@ def damaged_rows(connection: sqlite3.Connection, *, full: bool) -> list[Finding]
 
 
 def damaged_pages(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Pages out of place, and rows of small tables that differ from their second copy."""
+    """A read-only format, pages out of place, and rows that differ from their second copy."""
+    ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
+    with Path(file).open("rb") as opened:
+        formats = opened.read(FORMATS.stop)[FORMATS]
+    if formats != WAL_FORMATS:
+        yield Finding(
+            f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file"
+        )
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
             yield Finding(str(line), "the database file")

@@ -99,6 +99,8 @@ def named_errors(path: Path) -> Iterator[None]:
                 kind = StoreBusy if passes(name, path) else StoreUnavailable
                 raise kind(f"store {path}: {remedy} ({name}: {error})") from error
         raise
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged definition, which the driver cannot decode
+        raise StoreUnavailable(f"store {path}: {REMEDIES['SQLITE_CORRUPT']} ({error})") from error
 
 
 def passes(name: str, path: Path) -> bool:

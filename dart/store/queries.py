@@ -221,6 +221,9 @@ def first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | No
 
 
 # ---- reading rows ----
+#
+# A damaged row may hold text where a number belongs: `float` and `dict` refuse it here, where the reader of
+# the record can say so, and not where a page or a table shows it.
 
 
 def newest_version(connection: sqlite3.Connection) -> Version | None:
@@ -232,8 +235,8 @@ def read_version(row: Row) -> Version:
     return Version(
         version=row.version,
         checkpoint=row.checkpoint,
-        metrics=json.loads(row.metrics),
-        created_unix_s=row.created_unix_s,
+        metrics=dict(json.loads(row.metrics)),
+        created_unix_s=float(row.created_unix_s),
     )
 
 
@@ -243,7 +246,7 @@ def read_evaluation(row: Row) -> Evaluation:
         policy_version=row.policy_version,
         task_id=row.task_id,
         seed=row.seed,
-        reward=row.reward,
+        reward=float(row.reward),
         is_greedy=bool(row.is_greedy),
     )
 
@@ -251,10 +254,10 @@ def read_evaluation(row: Row) -> Evaluation:
 def read_event(row: Row) -> Event:
     return Event(
         event_id=row.event_id,
-        unix_s=row.unix_s,
+        unix_s=float(row.unix_s),
         kind=row.kind,
         subject=row.subject,
-        data=json.loads(row.data),
+        data=dict(json.loads(row.data)),
     )
 
 
@@ -382,7 +385,7 @@ def read_decision(row: Row) -> TaskDecision:
         after=row.after,
         reason=row.reason,
         policy_version=row.policy_version,
-        unix_s=row.unix_s,
+        unix_s=float(row.unix_s),
     )
 
 

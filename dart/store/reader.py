@@ -104,16 +104,16 @@ class StoreReader:
                 raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
             by_group = queries.trajectories_by_group(connection, group_ids)
             injected = queries.injected_by_group(connection, group_ids)
-        return tuple(
-            Group(
-                group_id=group_id,
-                task_id=rows[group_id].task_id,
-                seed=rows[group_id].seed,
-                trajectories=tuple(read_trajectory(row, steps) for row, steps in by_group[group_id]),
-                injected=tuple(injected[group_id]),
+            return tuple(
+                Group(
+                    group_id=group_id,
+                    task_id=rows[group_id].task_id,
+                    seed=rows[group_id].seed,
+                    trajectories=tuple(read_trajectory(row, steps) for row, steps in by_group[group_id]),
+                    injected=tuple(injected[group_id]),
+                )
+                for group_id in group_ids
             )
-            for group_id in group_ids
-        )
 
     # what to play next
 
@@ -299,8 +299,8 @@ class StoreReader:
             # Each by the index of kinds: in a run of weeks nearly all events are of one kind.
             for kind in set(all_kinds) - set(without):
                 found += select(connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
-        newest = sorted(found, key=lambda row: row.event_id)[-limit:]
-        return tuple(queries.read_event(row) for row in newest)
+            newest = sorted(found, key=lambda row: row.event_id)[-limit:]
+            return tuple(queries.read_event(row) for row in newest)
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""

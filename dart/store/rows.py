@@ -245,10 +245,10 @@ def read_trajectory(row: Row, steps: Iterable[Row]) -> Trajectory:
         environment=row.environment,
         instruction=row.instruction,
         outcome=Outcome(row.outcome),
-        reward=row.reward,
+        reward=float(row.reward),
         steps=tuple(read_step(step) for step in steps),
-        started_unix_s=row.started_unix_s,
-        duration_s=row.duration_s,
+        started_unix_s=float(row.started_unix_s),
+        duration_s=float(row.duration_s),
     )
 
 

@@ -6,7 +6,7 @@ A checkpoint is a folder `v000042` that appears by one rename, complete or not a
       config.json, processor files, model.safetensors     the policy, for the Auto classes
       optimizer.pt, or optimizer/ in parts of ranks        the optimizer's state
       adapter/weights.safetensors                          where only an adapter is trained
-      state.json                                           version, learner state, sha256 per file
+      state.json                                           version, learner state, sha256 of files and itself
 
 `state.json` is written last and names the sha256 of every other file. A process killed at any
 moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
@@ -34,7 +34,9 @@ from dart.rundir import make_private
 from dart.store.room import is_no_room
 
 STATE_FILE = "state.json"
-FORMAT = 1
+FORMAT = 2
+"""Since 2 `state.json` has a hash of itself."""
+OWN_HASH = "state_sha256"
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
 """Why a checkpoint was renamed aside; behind the dot of its name."""
 
@@ -240,7 +242,14 @@ def _write_state(folder: Path, state: CheckpointState) -> None:
         "learner": dict(state.learner),
         "sha256": hashes,
     }
+    document = json.loads(json.dumps(document))  # as it is read back
+    document[OWN_HASH] = _hash_of(document)
     (folder / STATE_FILE).write_text(json.dumps(document, indent=1, sort_keys=True))
+
+
+def _hash_of(document: Mapping[str, Any]) -> str:
+    """Of what `state.json` says, however it is laid out."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
@@ -251,9 +260,12 @@ def _read_state(folder: Path) -> dict[str, Any]:
         raise CorruptCheckpoint(folder, STATE_FILE, "a file", "nothing") from missing
     except ValueError as broken:
         raise CorruptCheckpoint(folder, STATE_FILE, "JSON", str(broken)) from broken
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") not in (1, FORMAT):
         got = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise CorruptCheckpoint(folder, STATE_FILE, f"format {FORMAT}", str(got))
+    expected = document.pop(OWN_HASH, None)
+    if document["format"] == FORMAT and expected != (found := _hash_of(document)):
+        raise CorruptCheckpoint(folder, STATE_FILE, f"sha256 {expected} of its content", found)
     return document
 
 

@@ -302,7 +302,7 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
     ]
-    handlers = {DartError: _on_error, StoreError: _on_error, HTTPException: _on_error}
+    handlers = {DartError: _on_error, StoreError: _on_error, HTTPException: _on_error, Exception: _on_defect}
     return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), access)
 
 
@@ -381,3 +381,12 @@ def status_of(error: Exception) -> int:
 async def _on_error(request: Request, error: Exception) -> Response:
     text = error.detail if isinstance(error, HTTPException) else str(error)
     return HTMLResponse(render("error.html", status=status_of(error), text=text), status_of(error))
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    """Shown; then the server logs the traceback, too."""
+    text = (
+        f"this cannot be shown ({type(error).__name__}): `dartrl doctor --data --full` says whether the data "
+        "of the run is damaged; otherwise it is a defect, whose traceback is in the log of the page"
+    )
+    return HTMLResponse(render("error.html", status=500, text=text), 500)

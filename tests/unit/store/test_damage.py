@@ -199,3 +199,19 @@ def test_metrics_that_are_no_json_are_found_by_the_audit(path: Path) -> None:
         assert [str(one) for one in record.integrity(3)] == [
             "version 0: its metrics are no JSON object: '[1'"
         ]
+
+
+def test_a_definition_that_is_no_text_is_an_error_with_the_remedy(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(b"TRIGGER rollout_moved") + 2] ^= 0x80
+    path.write_bytes(content)
+    with pytest.raises(StoreUnavailable, match=r"store\.db: it is damaged: put a copy"):
+        StoreReader(path)
+
+
+def test_a_header_that_makes_the_record_read_only_is_named(path: Path) -> None:
+    """SQLite reads such a file, and refuses to write it."""
+    content = bytearray(path.read_bytes())
+    content[18] ^= 4
+    path.write_bytes(content)
+    assert found(path) == ["the database file: its formats for writing and reading are 0602, not 0202"]

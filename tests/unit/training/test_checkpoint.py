@@ -1,4 +1,5 @@
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def test_a_missing_file_is_found_and_named(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(CorruptCheckpoint, match=r"model\.safetensors .*missing"):
         load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"updates": 1', '"updates": 9'), ('"sha256"', '"sha257"'), ("state_sha256", "state_sha257")],
+)
+def test_a_change_of_the_state_file_itself_is_found(tmp_path: Path, old: str, new: str) -> None:
+    path = publish(tmp_path, 1) / "state.json"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(CorruptCheckpoint, match=r"state\.json is corrupt: expected sha256"):
+        load_checkpoint(path.parent)
+
+
+def test_a_checkpoint_from_before_the_state_file_had_a_hash_is_read(tmp_path: Path) -> None:
+    path = publish(tmp_path, 1) / "state.json"
+    document = json.loads(path.read_text()) | {"format": 1}
+    del document["state_sha256"]
+    path.write_text(json.dumps(document))
+    assert load_checkpoint(path.parent).state.version == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}'])
