@@ -26,6 +26,7 @@ from dart.config_layers import (
     near,
     overrides_layer,
     section_of,
+    shortened,
     to_toml,
     without_refused,
 )
@@ -39,6 +40,7 @@ from dart.config_sections import (
     Evaluation,
     Modelled,
     Observe,
+    OSWorld,
     Rollout,
     Run,
     Section,
@@ -56,11 +58,27 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 """Where relative policy folders are looked for when they are not beside the configuration file."""
 
 
+ACTORS_MOST = 1000
+"""Of both pools together: the board has 1024 rows, and a child that is replaced has two for a while."""
+
+UNKNOWN_TASKS_SHOWN = 5
+
+REVERT_FIELDS = ("address", "host", "port", "snapshot")
+SERVER_FIELDS = ("port",)
+"""What is filled into commands for virtual machines."""
+
+PROBLEMS_SHOWN = 20
+"""The first ones: what fits on a screen."""
+
+
 class ConfigError(ConfigurationError):
-    """The configuration has one or more problems; ``problems`` holds one line each."""
+    """The configuration has one or more problems: the first lines of them, all in ``problems``."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+        lines = [str(problem) for problem in problems[:PROBLEMS_SHOWN]]
+        if len(problems) > PROBLEMS_SHOWN:
+            lines.append(f"and {len(problems) - PROBLEMS_SHOWN} more problems; {len(problems)} in all")
+        super().__init__("\n".join(lines))
         self.problems = tuple(problems)
 
 
@@ -172,6 +190,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
+    yield from _size_problems(config)
     yield from _backoff_problems(config.supervision)
     yield from _children_problems(config)
     yield from _breaker_problems(config.supervision)
@@ -179,6 +198,16 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _modelled_problems(config)
     yield from _latency_problems(config)
     yield from _ranks_problems(config.training)
+
+
+def _size_problems(config: Config) -> Iterator[Contradiction]:
+    """Each actor has a row on the board, and there are only so many."""
+    actors = config.environments.count + config.rollout.count
+    if actors > ACTORS_MOST:
+        yield (
+            ("environments.count", "rollout.count"),
+            f"and rollout.count must be at most {ACTORS_MOST} together, got {actors}",
+        )
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:
@@ -280,6 +309,9 @@ def _provider_problems(environments: Environments) -> Iterator[Contradiction]:
     osworld = environments.osworld
     if environments.kind != "osworld":
         return
+    yield from _template_problems("revert_command", osworld.revert_command, REVERT_FIELDS)
+    yield from _template_problems("local.server", osworld.local.server, SERVER_FIELDS)
+    yield from _address_problems(osworld)
     if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
         yield (
             ("environments.osworld.addresses", "environments.count"),
@@ -304,14 +336,51 @@ def _provider_problems(environments: Environments) -> Iterator[Contradiction]:
         )
 
 
+def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
+    """A command whose placeholders could not be filled in would fail at the first reset."""
+    there_are = ", ".join(f"{{{name}}}" for name in sorted(known))
+    for part in command:
+        try:
+            part.format(**dict.fromkeys(known, ""))
+        except (ValueError, LookupError, AttributeError):
+            yield (
+                (f"environments.osworld.{key}",),
+                f"has {shortened(repr(part))}, which cannot be filled in; there are {there_are}, "
+                "and {{ stands for a brace",
+            )
+
+
+def _address_problems(osworld: OSWorld) -> Iterator[Contradiction]:
+    if osworld.provider != "addresses":
+        return
+    from dart.environments.osworld.machines import parse_address
+
+    for address in osworld.addresses:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
+
+
 def _task_problems(config: Config) -> Iterator[Contradiction]:
-    tasks, known = config.tasks.train, known_tasks(config)
+    tasks = config.tasks.train
     for task, times in Counter(tasks).items():
         if times > 1:
-            yield ("tasks.train",), f"names {task!r} {times} times; name it once"
-        is_foreign = task.partition("/")[0] in set(INJECTABLE) - {config.environments.kind}
-        if known and not is_foreign and task not in known:
-            yield ("tasks.train",), f"names {task!r}, which is not a task{did_you_mean(near(task, known))}"
+            yield ("tasks.train",), f"names {shortened(repr(task))} {times} times; name it once"
+    try:
+        known = set(known_tasks(config))
+    except ConfigurationError as error:
+        yield ("environments.osworld.tasks",), str(error)
+        return
+    foreign = set(INJECTABLE) - {config.environments.kind}
+    unknown = [
+        task for task in tasks if known and task not in known and task.partition("/")[0] not in foreign
+    ]
+    for task in unknown[:UNKNOWN_TASKS_SHOWN]:
+        hint = did_you_mean(near(task, known))
+        yield ("tasks.train",), f"names {shortened(repr(task))}, which is not a task{hint}"
+    if len(unknown) > UNKNOWN_TASKS_SHOWN:
+        yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more that are not tasks"
 
 
 def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 Table = dict[str, Any]
+
+FILE_BYTES_MOST = 4 * 2**20
+"""A configuration that people wrote is far below; what is longer is another file."""
+
+DEPTH_MOST = 16
+"""Tables and lists in one another: twice of what any key needs."""
+
+SHOWN_CHARACTERS = 120
+"""Of a key or a value that is quoted in a problem."""
+
+HINTS_MOST = 20
+"""Wrong keys that are told what they may have meant: looking for it takes time."""
 
 OVERRIDES = "--set"
 """Origin of values that were given on the command line."""
@@ -31,7 +44,8 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.origin}: {self.key} {self.text}" if self.key else f"{self.origin}: {self.text}"
+        key = f" {shortened(self.key)}" if self.key else ""
+        return f"{self.origin}:{key} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +56,20 @@ class Layer:
     data: Table
 
 
+def shortened(text: str) -> str:
+    """Text that is quoted in a message, cut where it is too long for one line."""
+    cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
+    return text if len(text) <= SHOWN_CHARACTERS else cut
+
+
 def file_layer(path: Path) -> tuple[Layer, list[Problem]]:
     """Read one TOML file; what is wrong with it comes back as problems beside an empty layer."""
     origin = str(path)
     try:
-        return Layer(origin, tomllib.loads(path.read_text(encoding="utf-8"))), []
+        data = tomllib.loads(_text_of(path))
+        if not _is_deep(data):
+            return Layer(origin, data), []
+        problem = Problem(origin, "", TOO_DEEP)
     except FileNotFoundError:
         problem = Problem(
             origin, "", "there is no such file; name one of configs/*.toml, or none for the defaults"
@@ -57,7 +80,36 @@ def file_layer(path: Path) -> tuple[Layer, list[Problem]]:
         problem = Problem(origin, "", f"not UTF-8 text: byte {error.start} cannot be read")
     except OSError as error:
         problem = Problem(origin, "", f"cannot be read: {error.strerror}")
+    except RecursionError:
+        problem = Problem(origin, "", TOO_DEEP)
+    except ValueError as error:  # of Python itself: a number of thousands of digits
+        problem = Problem(origin, "", f"cannot be read: {error}")
     return Layer(origin, {}), [problem]
+
+
+TOO_DEEP = f"tables and lists are nested more than {DEPTH_MOST} deep; no key is; is this another file?"
+
+
+def _text_of(path: Path) -> str:
+    """Its text. Raises OSError, UnicodeDecodeError, and ValueError for what is too long to be one of ours."""
+    with path.open("rb") as file:
+        content = file.read(FILE_BYTES_MOST + 1)
+    if len(content) > FILE_BYTES_MOST:
+        raise ValueError(f"it is longer than {FILE_BYTES_MOST >> 20} MiB; is this another file?")
+    return content.decode("utf-8")
+
+
+def _is_deep(data: object) -> bool:
+    """Whether a value is nested too deep for anything that goes through it."""
+    level = [data]
+    for _ in range(DEPTH_MOST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
 
 
 def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
@@ -68,7 +120,9 @@ def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
         key, equals, raw = (part.strip() for part in override.partition("="))
         if not equals or not all(key.split(".")):
             problems.append(Problem(OVERRIDES, "", f"expected section.key=value, got {override!r}"))
-        elif not _put(data, key.split("."), _value(raw)):
+        elif key.count(".") >= DEPTH_MOST or _is_deep(value := _value(raw)):
+            problems.append(Problem(OVERRIDES, "", TOO_DEEP))
+        elif not _put(data, key.split("."), value):
             problems.append(
                 Problem(OVERRIDES, key, "is given both as a value and as a section; give it once")
             )
@@ -78,7 +132,7 @@ def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
 def _value(raw: str) -> Any:
     try:
         return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return raw
 
 
@@ -191,20 +245,36 @@ def explain(
     inner = {
         detail["loc"][:-1] for detail in details
     }  # a list is also called too short when its entries are wrong
-    return [_explained(dict(d), model, origins, known) for d in details if d["loc"] not in inner]
+    wrong = [dict(detail) for detail in details if detail["loc"] not in inner]
+    return [
+        _explained(detail, model, origins, known, has_hint=number < HINTS_MOST)
+        for number, detail in enumerate(wrong)
+    ]
 
 
 def _explained(
-    detail: Table, model: type[BaseModel], origins: Mapping[str, str], defaults: Mapping[str, Any]
+    detail: Table,
+    model: type[BaseModel],
+    origins: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    *,
+    has_hint: bool,
 ) -> Problem:
     path = _path(detail)
     key = ".".join(path)
     position = "".join(f"[{part}]" for part in detail["loc"] if isinstance(part, int))
     origin = _given_by(key, origins)
     if detail["type"] == "extra_forbidden":
-        return Problem(origin, key, f"is not a key{_hint(path, model)}")
+        return Problem(origin, key, f"is not a key{_hint(path, model) if has_hint else ''}")
     about = _about(describe(model, key), defaults.get(key))
-    return Problem(origin, key + position, f"{_rule(detail)}, got {detail['input']!r}{about}")
+    return Problem(origin, key + position, f"{_rule(detail)}, got {_quoted(detail['input'])}{about}")
+
+
+def _quoted(value: object) -> str:
+    try:
+        return shortened(repr(value))
+    except ValueError:  # a whole number of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _given_by(key: str, origins: Mapping[str, str]) -> str:
@@ -214,7 +284,8 @@ def _given_by(key: str, origins: Mapping[str, str]) -> str:
 
 
 def _path(detail: Mapping[str, Any]) -> list[str]:
-    return [part for part in detail["loc"] if isinstance(part, str)]
+    """The names that lead to a key; what follows a place in a list is a type, not a name."""
+    return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
 def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
@@ -244,7 +315,7 @@ def without_refused(data: Table, error: ValidationError, defaults: Table) -> Tab
         table, original = cleaned, defaults
         for section in sections:
             table, original = table[section], original[section]
-        table.pop(key)
+        table.pop(key, None)  # each type that it might have had refuses it
         if key in original:
             table[key] = original[key]
     return cleaned
@@ -259,6 +330,7 @@ RULES: Mapping[str, str] = {
     "tuple_type": "must be a list",
     "path_type": "must be a path",
     "model_type": "must be a section (a TOML table)",
+    "unfit_text": "is wrong: {why}",
     "finite_number": "must be a finite number",
     "greater_than": "must be greater than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",

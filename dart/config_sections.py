@@ -4,23 +4,55 @@ Put together, read and checked by `dart.config`. No heavy library is imported he
 """
 
 import fnmatch
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from dart.config_layers import Layer, merge
 from dart.types import SUCCESS_ABOVE
 
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+MOST = 10**9
+"""No number is larger: so many seconds are thirty years, and a timer can still count them."""
+
+PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
+"""What Linux takes for a path, and for a name in it."""
+
+Seconds = Annotated[float, Field(gt=0, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Processes = Annotated[int, Field(ge=1, le=1000)]
+"""Of actors, threads and GPUs: a run has room for a thousand actors."""
+
+Many = Annotated[int, Field(ge=1, le=10**6)]
+"""Of what is held in memory."""
 
 
 class Section(BaseModel):
     """One TOML table: frozen, strict about types, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_the_system(cls, value: Any) -> Any:
+        """Text and paths that no call of the operating system takes are refused where they are written."""
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str | Path) and (why := _why_unfit(one)):
+                raise PydanticCustomError("unfit_text", "{why}", {"why": why})
+        return value
+
+
+def _why_unfit(text: str | Path) -> str:
+    if "\0" in str(text):
+        return "it holds a NUL character"
+    if isinstance(text, Path):
+        name_bytes = max((len(os.fsencode(part)) for part in text.parts), default=0)
+        if len(os.fsencode(text)) > PATH_BYTES_MOST or name_bytes > NAME_BYTES_MOST:
+            return f"a path has at most {PATH_BYTES_MOST} bytes, and a name in it {NAME_BYTES_MOST}"
+    return ""
 
 
 class Run(Section):
@@ -30,7 +62,7 @@ class Run(Section):
     """Folder that holds everything of this run; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice that is not the machine's."""
-    minutes: Annotated[float, Field(ge=0)] = 20.0
+    minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0
     """Wall-clock budget from start to final table, evaluations included; 0 for none."""
 
 
@@ -58,17 +90,17 @@ class Latency(Section):
 
     enabled: bool = False
     """Whether waits are added."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
+    scale: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Every wait is multiplied by this."""
-    reset_median_s: Annotated[float, Field(ge=0)] = 10.0
+    reset_median_s: Annotated[float, Field(ge=0, le=MOST)] = 10.0
     """Median of a reset."""
-    reset_sigma: Annotated[float, Field(ge=0)] = 0.5
+    reset_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.5
     """Spread of resets."""
     reset_max_s: Seconds = 30.0
     """No reset waits longer."""
-    step_median_s: Annotated[float, Field(ge=0)] = 2.0
+    step_median_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
     """Median of a step."""
-    step_sigma: Annotated[float, Field(ge=0)] = 0.4
+    step_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.4
     """Spread of steps."""
     step_max_s: Seconds = 4.0
     """No step waits longer."""
@@ -82,7 +114,7 @@ class Faults(Section):
 
     enabled: bool = False
     """Whether faults are injected."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Seed of the plan: the same environment has the same faults at the same operations."""
     crash: Rate = 0.02
     """Share of episodes in which the environment dies."""
@@ -123,7 +155,7 @@ class Desktop(Section):
     """Width of the screen in pixels."""
     height: Annotated[int, Field(ge=240, le=4320)] = 600
     """Height of the screen in pixels."""
-    memory_mb: Annotated[int, Field(ge=0)] = 1024
+    memory_mb: Annotated[int, Field(ge=0, le=MOST)] = 1024
     """Most memory of one desktop with everything in it, where the kernel lets us set a limit; 0 for none."""
     start_deadline_s: Seconds = 10.0
     """Longest a sandbox may take until it answers."""
@@ -189,7 +221,7 @@ class OSWorld(Section):
     """Width of the guest's screen in pixels; `{SCREEN_WIDTH}` in tasks."""
     height: Annotated[int, Field(ge=240, le=4320)] = 1080
     """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
-    pause_s: Annotated[float, Field(ge=0)] = 2.0
+    pause_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
     """Wait after an action, until the screen shows what it did."""
     docker: OSWorldDocker = OSWorldDocker()
     """Containers."""
@@ -202,7 +234,7 @@ class OSWorld(Section):
 class Environments(Section):
     """The browsers or desktops, and how long each of their answers may take."""
 
-    count: Count = 8
+    count: Processes = 8
     """Environment actors, each with a browser or desktop of its own."""
     kind: Literal["miniwob", "modelled", "desktop", "osworld"] = "miniwob"
     """What an environment is: a page in a browser, a model of one (`[modelled]`) for measurements, a desktop
@@ -238,9 +270,9 @@ class Vllm(Section):
     """Most tokens of a prompt, its images included, and its answer together."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory for weights and caches."""
-    cpu_cache_gib: Annotated[float, Field(gt=0)] = 1.0
+    cpu_cache_gib: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Memory of the key-value cache where there is no GPU, in GiB."""
-    tensor_parallel: Count = 1
+    tensor_parallel: Processes = 1
     """GPUs of one engine."""
     eager: bool = False
     """Whether nothing is compiled before the first answer: a quicker start, slower answers. Without a GPU
@@ -254,7 +286,7 @@ class Vllm(Section):
 class Rollout(Section):
     """The engines that answer for the policy."""
 
-    count: Count = 1
+    count: Processes = 1
     """Rollout actors, each with an engine and a copy of the policy."""
     engine: Literal["transformers", "vllm", "modelled", "oracle"] = "transformers"
     """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`), `oracle` waits
@@ -267,11 +299,11 @@ class Rollout(Section):
     """swap: weights change between two batches of an engine (vLLM: in the middle of answers), waiting
     requests are answered by the new ones; drain: an engine takes no requests and answers those it has before
     its weights change."""
-    max_batch: Count = 8
+    max_batch: Many = 8
     """Most requests an engine answers in one forward pass; vLLM takes each as soon as there is room."""
-    threads: Count = 1
+    threads: Processes = 1
     """CPU threads of each engine."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Sampling temperature while training."""
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
     """GPUs of the engines, as CUDA_VISIBLE_DEVICES names them, vllm.tensor_parallel for each in turn; none
@@ -290,9 +322,9 @@ class Rollout(Section):
 class Context(Section):
     """What a vision-language policy is shown of an episode, and how long it may answer."""
 
-    screenshots: Count = 5
+    screenshots: Many = 5
     """Screenshots in a prompt, the newest included."""
-    turns: Annotated[int, Field(ge=0)] = 35
+    turns: Annotated[int, Field(ge=0, le=MOST)] = 35
     """Past answers in a prompt."""
     answer_tokens: Count = 500
     """An answer is cut after so many tokens."""
@@ -308,7 +340,7 @@ class RolloutNumber(Section):
 
     enabled: bool = False
     """Whether the number follows the task's success; else every group has rollouts_per_group."""
-    minimum: Annotated[int, Field(ge=2)] = 2
+    minimum: Annotated[int, Field(ge=2, le=MOST)] = 2
     """Fewest rollouts of a group."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Below this success over its latest rollouts a task has rollouts_per_group."""
@@ -319,7 +351,7 @@ class TrajectoryLength(Section):
 
     enabled: bool = False
     """Whether the cap follows the task; else every episode has step_cap."""
-    slack: Annotated[int, Field(ge=0)] = 1
+    slack: Annotated[int, Field(ge=0, le=MOST)] = 1
     """Steps added to the longest success."""
     probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of groups that run at step_cap all the same, so that longer successes can still be found."""
@@ -333,7 +365,7 @@ class ExperiencePool(Section):
     folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Folders with a demonstrations.jsonl, relative to the working directory, imported when the run starts;
     what the pool holds already is not added again."""
-    max_uses: Annotated[int, Field(ge=0)] = 16
+    max_uses: Annotated[int, Field(ge=0, le=MOST)] = 16
     """How often one demonstration may be used; 0 for no limit."""
     without_thought: bool = False
     """Whether actions without a thought are trained on though the policy writes one before each action: it
@@ -359,7 +391,7 @@ class TruncatedImportance(Section):
 
     enabled: bool = True
     """Whether the policy term is weighted; else every weight is 1."""
-    cap: Annotated[float, Field(gt=0)] = 1.0
+    cap: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """C: no weight is larger."""
 
 
@@ -368,7 +400,7 @@ class TaskQuarantine(Section):
 
     enabled: bool = True
     """Whether tasks are quarantined."""
-    fruitless_groups: Annotated[int, Field(ge=0)] = 0
+    fruitless_groups: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Groups in a row without a single success, the pool included, after which it rests; 0: never."""
     failed_attempts: Count = 20
     """Attempts in a row that ended by a fault after which a task rests."""
@@ -381,13 +413,13 @@ class TaskQuarantine(Section):
 class Curation(Section):
     """Which rollouts are played, and what becomes of them."""
 
-    rollouts_per_group: Annotated[int, Field(ge=2)] = 8
+    rollouts_per_group: Annotated[int, Field(ge=2, le=10**6)] = 8
     """Rollouts of one (task, seed); GRPO compares within them. The largest number where it is dynamic."""
-    step_cap: Count = 10
+    step_cap: Many = 10
     """Most environment steps of one episode. The largest cap where it is dynamic."""
-    staleness: Annotated[int, Field(ge=0)] = 2
+    staleness: Annotated[int, Field(ge=0, le=MOST)] = 2
     """K: no step is trained whose policy version is older than this many versions."""
-    over_provision: Annotated[float, Field(ge=0)] = 0.0
+    over_provision: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """APRIL's alpha: groups in flight or ready are at most this many times groups_per_update; what is not
     done when a batch closes is carried on, never thrown away. 0: only the staleness bound limits them."""
     success_above: Annotated[float, Field(ge=0, lt=1)] = SUCCESS_ABOVE
@@ -418,16 +450,16 @@ class Curation(Section):
     """How long the trainer may hold a batch before that is told as a fault."""
     max_attempts: Count = 5
     """Infrastructure failures a rollout may meet before it is dropped."""
-    max_resumes: Annotated[int, Field(ge=0)] = 8
+    max_resumes: Annotated[int, Field(ge=0, le=MOST)] = 8
     """How often an episode may be parked and taken up again before it is played anew."""
 
 
 class Lora(Section):
     """Training an adapter beside a frozen vision-language policy instead of every weight; needs peft."""
 
-    rank: Annotated[int, Field(ge=0)] = 0
+    rank: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Rank of the adapter; 0: every weight is trained."""
-    alpha: Annotated[float, Field(gt=0)] = 32.0
+    alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
     """The adapter counts by alpha / rank."""
 
 
@@ -439,37 +471,37 @@ class Training(Section):
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
     """Folder of the checkpoint to start from; looked for beside the file, then in the repository."""
-    groups_per_update: Count = 4
+    groups_per_update: Many = 4
     """Groups with spread in their rewards that make one batch."""
-    updates: Annotated[int, Field(ge=0)] = 0
+    updates: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Most optimizer updates; 0 for no limit but the time budget."""
-    actions: Annotated[int, Field(ge=0)] = 0
+    actions: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Most environment steps played for training; 0 for no limit. What is in flight then is parked."""
-    lr: Annotated[float, Field(gt=0)] = 3e-4
+    lr: Annotated[float, Field(gt=0, le=MOST)] = 3e-4
     """Learning rate of AdamW."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
     """Decay rates of AdamW's running means of the gradient and of its square."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Weight decay of AdamW."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """The probability ratio is clipped below at 1 - clip_low."""
-    clip_high: Annotated[float, Field(gt=0)] = 0.28
+    clip_high: Annotated[float, Field(gt=0, le=MOST)] = 0.28
     """The probability ratio is clipped above at 1 + clip_high."""
-    dual_clip: Annotated[float, Field(gt=1)] = 10.0
+    dual_clip: Annotated[float, Field(gt=1, le=MOST)] = 10.0
     """c: where the advantage is negative the probability ratio counts at most this."""
-    kl_beta: Annotated[float, Field(ge=0)] = 0.1
+    kl_beta: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Weight of the KL divergence to the policy training started from."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Gradients are scaled down to this norm."""
     minibatches: Count = 1
     """Optimizer steps per update, each on its share of the batch."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    warmup_updates: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Updates over which the learning rate rises to `lr`."""
     micro_batch: Count = 32
     """Most step samples in one forward and backward pass."""
-    micro_batch_tokens: Annotated[int, Field(ge=0)] = 0
+    micro_batch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Most tokens in one pass, images and padding included; 0: only micro_batch limits it."""
-    ranks: Count = 1
+    ranks: Processes = 1
     """Processes that train a vision-language policy together, its weights split among them (FSDP2): one for
     each GPU, or on the CPU."""
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
@@ -482,7 +514,7 @@ class Training(Section):
     """Whether a vision-language policy computes activations twice instead of keeping them."""
     lora: Lora = Lora()
     """Training an adapter instead of every weight."""
-    threads: Count = 1
+    threads: Processes = 1
     """CPU threads of the trainer."""
     update_deadline_s: Seconds = 300.0
     """Longest an update may take; a trainer that takes longer is ended and started again."""
@@ -490,19 +522,19 @@ class Training(Section):
     """Longest a checkpoint may take to be written."""
     learner: Literal["grpo", "modelled"] = "grpo"
     """What makes an update; `modelled` only waits as long as one would (`[modelled]`)."""
-    checkpoints_kept: Count = 3
+    checkpoints_kept: Many = 3
     """Newest checkpoints that stay on disk."""
 
 
 class Evaluation(Section):
     """How the policy is measured, on held-out seeds only."""
 
-    seeds_per_task: Count = 50
+    seeds_per_task: Many = 50
     """Episodes of each task in one evaluation."""
-    greedy_seeds_per_task: Annotated[int, Field(ge=0)] = 25
+    greedy_seeds_per_task: Annotated[int, Field(ge=0, le=10**6)] = 25
     """Of these, how many are played once more with the most likely answers (greedily). The report shows both
     rates: training may raise the sampled one by certainty alone. 0 for none, and none at temperature 0."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Sampling temperature; 0 for the most likely answer."""
     before: bool = True
     """Measure the policy before training."""
@@ -516,23 +548,23 @@ class Modelled(Section):
     An episode has a lognormal number of steps; a batch of r requests keeps an engine busy for
     `generate_base_s + r * generate_each_s`; an update takes `update_base_s + samples * update_each_s`."""
 
-    steps_median: Annotated[float, Field(gt=0)] = 8.0
+    steps_median: Annotated[float, Field(gt=0, le=MOST)] = 8.0
     """Median number of steps of an episode."""
-    steps_sigma: Annotated[float, Field(ge=0)] = 0.6
+    steps_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.6
     """Spread of the number of steps."""
     success: Rate = 0.5
     """Share of episodes that succeed."""
     tokens_median: Count = 80
     """Tokens of an answer."""
-    generate_base_s: Annotated[float, Field(ge=0)] = 0.1
+    generate_base_s: Annotated[float, Field(ge=0, le=MOST)] = 0.1
     """Service time of any batch of requests."""
-    generate_each_s: Annotated[float, Field(ge=0)] = 0.01
+    generate_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Service time for each request of a batch."""
-    load_s: Annotated[float, Field(ge=0)] = 1.0
+    load_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Time to load a policy version."""
-    update_base_s: Annotated[float, Field(ge=0)] = 1.0
+    update_base_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Time of any update."""
-    update_each_s: Annotated[float, Field(ge=0)] = 0.01
+    update_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
     """Time for each step sample of an update."""
 
 
@@ -541,7 +573,7 @@ class Observe(Section):
 
     load_every_s: Seconds = 5.0
     """How often each actor records how busy it was."""
-    daemon_log_bytes: Annotated[int, Field(ge=65536)] = 4 * 1024 * 1024
+    daemon_log_bytes: Annotated[int, Field(ge=65536, le=MOST)] = 4 * 1024 * 1024
     """Of the log that `dartrl up --log` and `--detach` write: at this size it becomes FILE.1, in the place of
     an older one, and is begun anew."""
 
@@ -581,7 +613,7 @@ class Backoff(Section):
 
     initial_s: Seconds = 0.2
     """Delay before the first restart."""
-    factor: Annotated[float, Field(ge=1)] = 2.0
+    factor: Annotated[float, Field(ge=1, le=MOST)] = 2.0
     """Each further delay is this many times the one before."""
     max_s: Seconds = 10.0
     """Longest delay."""
@@ -594,9 +626,9 @@ class Backoff(Section):
 class Budget(Section):
     """Failures of one kind that a child may have, counted for themselves."""
 
-    max_restarts: Annotated[int, Field(ge=0)] = 0
+    max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Most failures of this kind in any window of max_seconds."""
-    max_seconds: Annotated[float, Field(ge=0)] = 0.0
+    max_seconds: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Length of that window; 0: this kind counts with the others."""
 
 
@@ -618,7 +650,7 @@ class Breaker(Section):
 
     enabled: bool = False
     """Whether there is quarantine; without it failures spend the pool's max_restarts."""
-    max_failures: Annotated[int, Field(ge=0)] = 5
+    max_failures: Annotated[int, Field(ge=0, le=MOST)] = 5
     """More failures than this within within_s open it: the child is left alone."""
     within_s: Seconds = 600.0
     """Length of the window in which failures are counted."""
@@ -631,9 +663,9 @@ class Breaker(Section):
 class Retirement(Section):
     """Replacement of a child before age or use make it fail."""
 
-    max_age_s: Annotated[float, Field(ge=0)] = 0.0
+    max_age_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Replaced after running this long; 0 for never."""
-    max_uses: Annotated[int, Field(ge=0)] = 0
+    max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Replaced after this many uses (episodes of an environment); 0 for never."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Random share by which an age may be longer or shorter, so that a pool does not retire in step."""
@@ -646,7 +678,7 @@ class Child(Section):
 
     restart: Literal["permanent", "transient", "temporary"] = "permanent"
     """permanent: always started again; transient: only after a failure; temporary: never."""
-    max_restarts: Annotated[int, Field(ge=0)] = 10
+    max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 10
     """Most restarts in any window of max_seconds; of a pool: of all its children together."""
     max_seconds: Seconds = 60.0
     """Length of that window."""
@@ -669,16 +701,16 @@ class Child(Section):
     """Without a beat, or in one message handler for this long, it is killed and started again.
 
     Episodes, generates and updates run beside the mailbox: they have deadlines of their own."""
-    probe_every_s: Annotated[float, Field(ge=0)] = 0.0
+    probe_every_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """How often it is asked whether it can take work (`on_probe`); 0: it can as soon as it has started."""
-    shutdown_s: Annotated[float, Field(ge=0)] = 5.0
+    shutdown_s: Annotated[float, Field(ge=0, le=MOST)] = 5.0
     """Time to end by itself before it is killed; 0 kills at once."""
 
 
 class Root(Section):
     """The budget of the whole tree: spent, the run ends."""
 
-    max_restarts: Annotated[int, Field(ge=0)] = 6
+    max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 6
     """Most restarts of direct children in any window of max_seconds."""
     max_seconds: Seconds = 120.0
     """Length of that window."""

@@ -7,10 +7,13 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from dart.config import Config
 from dart.config_sections import OSWorld
@@ -29,6 +32,12 @@ CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
 """Four numbers, in what every Chromium and no other program answers to `--version`."""
 
 SAID_CHARACTERS = 200
+
+RESOLVE_S = 5.0
+"""For the names of machines to be found, all of them."""
+
+RESOLVERS = 32
+HOSTS_SHOWN = 5
 
 SMALL_POLICY = "gui_policy"
 """Model type of the laptop job's policy."""
@@ -119,6 +128,8 @@ def _missing_machines(osworld: OSWorld) -> Iterator[str]:
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
     match osworld.provider:
+        case "addresses":
+            yield from _unresolved(address.partition(":")[0] for address in osworld.addresses)
         case "docker":
             if shutil.which(osworld.docker.program) is None:
                 yield f"no program {osworld.docker.program}: install docker, or choose another provider"
@@ -129,6 +140,32 @@ def _missing_machines(osworld: OSWorld) -> Iterator[str]:
         case "local":
             if missing := missing_for_desktops(applications=False):
                 yield str(DesktopMissing(missing))
+
+
+def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
+    """The first of the hosts that have no address; asked for at once, and not waited for long."""
+    asked = sorted(set(hosts))
+    threads = ThreadPoolExecutor(min(len(asked), RESOLVERS), thread_name_prefix="resolve")
+    try:
+        answers = {host: threads.submit(socket.getaddrinfo, host, None) for host in asked}
+        wait(answers.values(), timeout=RESOLVE_S)
+        wrong = [f"{host} ({why})" for host, answer in answers.items() if (why := _why_unresolved(answer))]
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+    if wrong:
+        more = f" and {len(wrong) - HOSTS_SHOWN} more" if len(wrong) > HOSTS_SHOWN else ""
+        named = ", ".join(wrong[:HOSTS_SHOWN])
+        yield (
+            f"environments.osworld.addresses names hosts that have no address: {named}{more}; "
+            "correct them, or ask your name server"
+        )
+
+
+def _why_unresolved(answer: "Future[Any]") -> str:
+    if not answer.done():
+        return f"no answer within {RESOLVE_S:g} s"
+    error = answer.exception()
+    return "" if error is None else str(getattr(error, "strerror", None) or error)
 
 
 def missing_policy(config: Config) -> Iterator[str]:
@@ -169,7 +206,8 @@ def damage_of(folder: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if not isinstance(json.loads((folder / "config.json").read_text(encoding="utf-8")), dict):
+            return "config.json holds no JSON object"
         for file in weight_files(folder):
             with safe_open(file, framework="numpy"):
                 pass
@@ -177,6 +215,8 @@ def damage_of(folder: Path) -> str | None:
             load_checkpoint(folder)
     except CorruptCheckpoint as corrupt:
         return corrupt.damage
+    except RecursionError:
+        return "config.json is nested too deep"
     except (ValueError, OSError, SafetensorError, OtherLayout) as error:
         return str(error)
     return None

@@ -14,6 +14,9 @@ from dart.cli.exit_codes import ExitCode, exit_code_of
 from dart.errors import DartError
 from dart.observe.printing import printable
 
+WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
+"""Names that no file can have: too long, or links that lead in a circle."""
+
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 """Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
 
@@ -40,6 +43,11 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
             ExitCode.IO_ERROR,
         )
     except OSError as error:
+        if error.errno in WRONG_PATHS:
+            end(
+                f"{error.strerror}: {str(error.filename or place)[:200]}; name another place",
+                ExitCode.CANNOT_CREATE,
+            )
         if error.errno not in DISK_ERRORS:
             raise
         end(

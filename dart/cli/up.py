@@ -252,7 +252,10 @@ def _memory_lines(settings: "Config") -> list[str]:
     is_there = (folder / "config.json").is_file()
     if not is_there and settings.training.learner != "modelled":
         return [f"memory is estimated once {folder}/config.json is there, with weights or without"]
-    policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
+    try:
+        policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
+    except (OSError, ValueError) as error:
+        return [f"memory cannot be estimated: {error}"]
     held = memory.estimate(settings, policy)
     return memory.in_words(held, policy, psutil.virtual_memory().available)
 

@@ -9,7 +9,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from dart.config import Config
 from dart.rollout.probe import HEIGHT, WIDTH
 
 MIB = 2**20
+
+HEADER_BYTES_MOST = 100_000_000
+"""The format allows no more."""
 
 PYTHON_BYTES = 30 * MIB
 """Own share of an actor without torch (PSS): what it shares with its supervisor counts there."""
@@ -116,15 +119,23 @@ def policy_size(folder: Path) -> PolicySize:
 
     raises    OSError or ValueError where there is no readable config.json
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    headers = [_header(file) for file in sorted(folder.glob("*.safetensors"))]
-    return size_of(config, headers)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        headers = [_header(file) for file in sorted(folder.glob("*.safetensors"))]
+        size = size_of(config, headers)
+    except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, struct.error) as error:
+        raise ValueError(f"{folder} does not say the shape of a policy: {error}") from error
+    if not all(isinstance(getattr(size, one.name), int | float | tuple | None) for one in fields(size)):
+        raise ValueError(f"{folder}/config.json says text where a policy has numbers")
+    return size
 
 
 def _header(file: Path) -> Mapping[str, Any]:
     """What a safetensors file says of its tensors: eight bytes of length, then JSON."""
     with file.open("rb") as opened:
         (length,) = struct.unpack("<Q", opened.read(8))
+        if length > HEADER_BYTES_MOST:
+            raise ValueError(f"{file} is no safetensors file: its header would have {length} bytes")
         header: Mapping[str, Any] = json.loads(opened.read(length))
     return header
 

@@ -67,8 +67,9 @@ class AddressList:
 def parse_address(text: str) -> Address:
     """``host``, and up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
     host, *ports = text.split(":")
-    numbers = [int(port) for port in ports]
-    if not host or len(numbers) > 3:
+    is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
+    numbers = [int(port[:6]) for port in ports] if is_right else []
+    if not host or not is_right or not all(0 < number < 2**16 for number in numbers):
         raise ValueError(f"expected host:port, or host:port:chromium-port:vlc-port, got {text!r}")
     names = ("server", "chromium", "vlc")
     return Address(host=host, **dict(zip(names, numbers or [SERVER_PORT], strict=False)))

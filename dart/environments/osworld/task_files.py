@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.environments.faults import TaskUnsupported, UnknownTask
+from dart.errors import ConfigurationError
 
 PREFIX = "osworld/"
 INFEASIBLE = "infeasible"
@@ -77,12 +78,26 @@ def load_task(task_id: str, tasks: Path) -> OSWorldTask:
 @cache
 def _files(tasks: Path) -> Mapping[str, Path]:
     if tasks.is_file():
-        chosen = json.loads(tasks.read_text(encoding="utf-8"))
         folder = tasks.parent / "examples"
         return {
-            f"{PREFIX}{area}/{id_}": folder / area / f"{id_}.json" for area in chosen for id_ in chosen[area]
+            f"{PREFIX}{area}/{id_}": folder / area / f"{id_}.json"
+            for area, ids in _chosen(tasks).items()
+            for id_ in ids
         }
     return {f"{PREFIX}{path.parent.name}/{path.stem}": path for path in tasks.glob("*/*.json")}
+
+
+def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
+    """Ids by area, as a set says. Raises ConfigurationError."""
+    expected = 'expected JSON such as {"chrome": ["id", …]}, or the folder of the tasks'
+    try:
+        chosen = json.loads(tasks.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"names {tasks}, which cannot be read: {error}; {expected}") from error
+    lists = chosen.values() if isinstance(chosen, dict) else [None]
+    if not all(isinstance(ids, list) and all(isinstance(id_, str) for id_ in ids) for ids in lists):
+        raise ConfigurationError(f"names {tasks}, which is no set of tasks; {expected}")
+    return chosen  # type: ignore[no-any-return]
 
 
 def parse_task(task_id: str, data: Any) -> OSWorldTask:
