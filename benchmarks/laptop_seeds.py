@@ -239,7 +239,7 @@ def markdown(reports: Reports, failures: int) -> str:
         lines.append(f"| {task.rpartition('/')[2]} | {' | '.join(cells)} |")
     told = [_change(reports, answers) for answers in ANSWERS]
     about = f"Success in % on held-out seeds; median of {len(reports)} runs (lowest to highest)."
-    failed = f"{failures} runs failed and are not in it." if failures else "No run failed."
+    failed = f"Runs that failed and are not in it: {failures}."
     return "\n".join([*lines, "", about, *filter(None, told), failed, ""])
 
 

@@ -16,7 +16,7 @@ def evaluate(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Measure a checkpoint on held-out seeds.
+    """Measure a checkpoint on held-out seeds, with sampled and with greedy answers.
 
     **Examples**
 

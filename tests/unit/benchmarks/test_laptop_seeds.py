@@ -55,7 +55,7 @@ def test_what_one_run_did_not_measure_is_not_in_the_table() -> None:
     text = laptop_seeds.markdown(reports, failures=1)
 
     assert "| click-test-2 | 50 (50 – 50) | 65 (50 – 80) | – | – |" in text
-    assert "1 runs failed" in text
+    assert "Runs that failed and are not in it: 1." in text
     assert laptop_seeds.to_json(reports, 1)["greedy"][TASK] == {}
 
 
