@@ -5,6 +5,7 @@ import select
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 REASON_CHARACTERS = 1000
 """Of a reason; an exception may quote megabytes, and a reason is kept by everybody who hears of it."""
@@ -92,3 +93,24 @@ def _shortened(text: str) -> str:
         return text
     half = WORDS_CHARACTERS // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"
+
+
+def last_words(run_dir: Path, name: str, incarnation: int) -> str:
+    """The last line of what a crashed incarnation left behind; an empty string when none can be read."""
+    text = last_report(run_dir, name, incarnation, 4 * REASON_CHARACTERS)
+    return (text.strip().splitlines() or [""])[-1][-REASON_CHARACTERS:]
+
+
+def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) -> str:
+    """The end of what a crashed incarnation left behind; an empty string when nothing can be read."""
+    try:
+        with crash_file(run_dir, name, incarnation, "txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
+            return file.read(limit_bytes).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
+    """Where an incarnation that crashed says why: its report in a `txt`, the stacks of a fatal signal in a `fault`."""
+    return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"

@@ -28,7 +28,7 @@ from actors.actor import Actor, Identity, identity_of
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
-from actors.last_words import REASON_CHARACTERS, crash_report, flush_standard_streams, say_on_console
+from actors.last_words import crash_file, crash_report, flush_standard_streams, say_on_console
 from actors.mail import Mail
 from actors.post import listen
 from actors.process import EXIT_CRASHED, can_open, leave_to_the_parent, start_ticks
@@ -216,38 +216,18 @@ def leave_last_words(identity: Identity, text: str) -> None:
     """Say why this incarnation ends, for its supervisor; the last line counts."""
     plain = text.encode(errors="backslashreplace")  # an error may quote half a letter
     with contextlib.suppress(OSError):  # on a full disk the process ends all the same
-        _crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
+        crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
     with contextlib.suppress(OSError):  # an actor that failed before it opened the board says so all the same
         board = Board(identity.run_dir / "board")
         board.set(identity.slot, last_error=plain.decode().strip().rpartition("\n")[2])
         board.close()
 
 
-def last_words(run_dir: Path, name: str, incarnation: int) -> str:
-    """The last line of what a crashed incarnation left behind; an empty string when none can be read."""
-    text = last_report(run_dir, name, incarnation, 4 * REASON_CHARACTERS)
-    return (text.strip().splitlines() or [""])[-1][-REASON_CHARACTERS:]
-
-
-def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) -> str:
-    """The end of what a crashed incarnation left behind; an empty string when nothing can be read."""
-    try:
-        with _crash_file(run_dir, name, incarnation, "txt").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
-            return file.read(limit_bytes).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
-    return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"
-
-
 def _forget_crash(identity: Identity) -> None:
     """Of the one incarnation that is too old now: to look for others would cost every start a listing."""
     too_old = identity.incarnation - CRASHES_KEPT
     for suffix in ("fault", "txt"):
-        _crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
+        crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
 
 
 def actor_class(path: str) -> type[Actor]:
@@ -292,7 +272,7 @@ def _prepare(identity: Identity) -> None:
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
     with contextlib.suppress(OSError):  # on a full disk it lives without
         _forget_crash(identity)
-        fault = _crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
+        fault = crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
         faulthandler.enable(fault.open("w"))
 
 

@@ -28,9 +28,10 @@ from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, Kind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
+from actors.last_words import last_words
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_the_same
-from actors.shell import Shell, last_words
+from actors.shell import Shell
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 

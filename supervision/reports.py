@@ -14,8 +14,7 @@ from typing import IO
 
 from actors.codec import from_plain
 from actors.errors import MalformedMessage
-from actors.last_words import CONSOLE_BYTES, say_on_console
-from actors.shell import last_report
+from actors.last_words import CONSOLE_BYTES, last_report, say_on_console
 
 MAX_FILE_BYTES = 1_000_000
 """Then the file becomes `.1`, replacing an older one."""

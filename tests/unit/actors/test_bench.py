@@ -10,8 +10,8 @@ import pytest
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import message
+from actors.last_words import last_words
 from actors.process import EXIT_CRASHED
-from actors.shell import last_words
 from actors.testing import Bench
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec

@@ -7,8 +7,15 @@ import pytest
 from actors.actor import Identity
 from actors.board import Board
 from actors.errors import ActorError
-from actors.last_words import GROUP_LEVELS, REASON_CHARACTERS, WORDS_CHARACTERS, crash_report, reason_of
-from actors.shell import last_words, leave_last_words
+from actors.last_words import (
+    GROUP_LEVELS,
+    REASON_CHARACTERS,
+    WORDS_CHARACTERS,
+    crash_report,
+    last_words,
+    reason_of,
+)
+from actors.shell import leave_last_words
 
 
 def identity(run_dir: Path) -> Identity:

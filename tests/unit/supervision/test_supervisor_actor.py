@@ -13,8 +13,8 @@ import pytest
 
 from actors.actor import Stop
 from actors.board import ActorState, Vitals
+from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
-from actors.shell import last_words
 from actors.testing import Bench, BenchChild
 from supervision import reports, supervisor
 from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, SupervisorFlags
