@@ -16,7 +16,9 @@ from dart import preflight
 from dart.cli.main import app
 from dart.config import PROBLEMS_SHOWN, Config, ConfigError, load_config
 from dart.config_layers import SHOWN_CHARACTERS, dotted
+from dart.errors import RunDirectoryError
 from dart.observe import memory
+from dart.rundir import RunPaths, refuse_unfit
 
 SCREEN_BYTES = 12_000
 """Twenty lines of at most a few hundred letters."""
@@ -166,6 +168,16 @@ def test_weights_that_say_they_have_a_header_of_exabytes_are_damaged_and_not_rea
     (policy / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
     with pytest.raises(ValueError, match="no safetensors file"):
         memory.policy_size(policy)
+
+
+@pytest.mark.parametrize("below", ["loop/x", "file/x"])
+def test_a_run_directory_that_can_never_be_made_is_refused_before_anything_starts(
+    tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="cannot be made"):
+        refuse_unfit(RunPaths(tmp_path / below), resume=False)
 
 
 KEYS = [key for key, _ in dotted(Config().model_dump(mode="json"))]
