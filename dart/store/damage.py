@@ -32,6 +32,9 @@ FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
 """Where the header of a database file says which formats it is written and read in, and those of the record:
 SQLite takes a file with a later format for writing as read-only. https://www.sqlite.org/fileformat2.html"""
 
+HEADING = "*** in database main ***\n"
+"""What SQLite puts before what it finds in pages, in the same answer."""
+
 STORAGE = {"INTEGER": "integer", "BOOLEAN": "integer", "FLOAT": "real", "VARCHAR": "text", "BLOB": "blob"}
 """How SQLite stores a value of a declared type."""
 
@@ -69,9 +72,10 @@ def damaged_pages(connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(
             f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file"
         )
-    for (line,) in connection.execute("PRAGMA integrity_check"):
-        if line != "ok":
-            yield Finding(str(line), "the database file")
+    for (told,) in connection.execute("PRAGMA integrity_check"):
+        for line in told.removeprefix(HEADING).splitlines():
+            if line != "ok":
+                yield Finding(line, "the database file")
 
 
 def strange_tables(connection: sqlite3.Connection) -> Iterator[Finding]:

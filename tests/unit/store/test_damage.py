@@ -215,3 +215,13 @@ def test_a_header_that_makes_the_record_read_only_is_named(path: Path) -> None:
     content[18] ^= 4
     path.write_bytes(content)
     assert found(path) == ["the database file: its formats for writing and reading are 0602, not 0202"]
+
+
+def test_damage_of_pages_is_told_without_the_heading_of_sqlite(path: Path) -> None:
+    """The list of free pages of the header names a page that is in use."""
+    content = bytearray(path.read_bytes())
+    content[32:40] = (9).to_bytes(4, "big") + (1).to_bytes(4, "big")
+    path.write_bytes(content)
+    lines = [line for line in found(path) if line.startswith("the database file")]
+    assert lines
+    assert not any("***" in line for line in lines)
