@@ -112,5 +112,5 @@ def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) ->
 
 
 def crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
-    """Where an incarnation that crashed says why: its report in a `txt`, the stacks of a fatal signal in a `fault`."""
+    """Where an incarnation that crashed says why: its report (txt), the stacks of a fatal signal (fault)."""
     return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"
