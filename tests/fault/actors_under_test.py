@@ -27,9 +27,10 @@ from actors.process import is_alive
 from actors.system import ActorSystem, RootSpec
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.supervisor import supervisor_args, supervisor_spec
+from tests.patience import slowness
 
 PATIENCE_S = 20.0
-"""For what takes milliseconds on a machine that has nothing else to do."""
+"""For what takes milliseconds on a machine that has nothing else to do; waits stretch it on a busy one."""
 
 WORKER = f"{__name__}:Worker"
 
@@ -163,7 +164,7 @@ def misbehave(how: str) -> None:
 
 
 WORKER_LIMITS: dict[str, Any] = {
-    "start_deadline_s": PATIENCE_S,
+    "start_deadline_s": 3 * PATIENCE_S,
     "shutdown_s": 2.0,
     "backoff": Backoff(initial_s=0.0, max_s=0.0),  # these tests fail far too often
 }
@@ -272,8 +273,8 @@ def eventually(
     """Wait until it holds; how long that took, in seconds."""
     started = time.monotonic()
     while not holds():
-        if time.monotonic() - started > within_s:
-            raise AssertionError(f"not within {within_s} s: {what}\n{explain()}")
+        if (waited_s := time.monotonic() - started) > within_s * slowness():
+            raise AssertionError(f"not within {waited_s:.1f} s: {what}\n{explain()}")
         time.sleep(0.005)
     return time.monotonic() - started
 
@@ -330,14 +331,15 @@ class Probe:
         )
         self.actor.boot(self._mail.bind(slot, incarnation))
 
-    def ask(self, to: str, content: Any, deadline_s: float = PATIENCE_S) -> Any:
+    def ask(self, to: str, content: Any, deadline_s: float | None = None) -> Any:
         """The answer, or what came instead."""
-        return self.result(self.actor.ask(to, content, deadline_s=deadline_s))
+        patience_s = PATIENCE_S * slowness() if deadline_s is None else deadline_s
+        return self.result(self.actor.ask(to, content, deadline_s=patience_s))
 
     def result(self, completion: Completion[Any]) -> Any:
-        give_up = time.monotonic() + 2 * PATIENCE_S
+        began = time.monotonic()
         while not completion.is_done:
-            assert time.monotonic() < give_up, "the ask never ended"
+            assert time.monotonic() - began < 3 * PATIENCE_S * slowness(), "the ask never ended"
             wait_s = max(0.0, min(0.1, self._runtime.wake_s - time.monotonic()))
             self._runtime.wake_s = float("inf")
             for fd in select.select(list(self._runtime.fds), [], [], wait_s)[0]:

@@ -20,6 +20,7 @@ from dart.observe.ending import read
 from dart.rundir import RunPaths
 from dart.store.check import check
 from dart.store.reader import StoreReader
+from tests.patience import slowness
 
 DEADLINE_S = 90.0
 CONFIG = """
@@ -42,7 +43,7 @@ def events_in(log: str) -> list[dict[str, Any]]:
 
 def await_taken(paths: RunPaths, process: subprocess.Popen[Any], count: int = 1) -> None:
     """Until a run's process has taken so many signals, or has ended."""
-    give_up = time.monotonic() + DEADLINE_S
+    give_up = time.monotonic() + DEADLINE_S * slowness()
     while process.poll() is None:
         ending = read(paths)
         if ending is not None and ending.count >= count:
@@ -78,7 +79,7 @@ class Daemon:
         return request(self.paths.root, call)
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        give_up = time.monotonic() + DEADLINE_S
+        give_up = time.monotonic() + DEADLINE_S * slowness()
         while not holds():
             assert self.process.poll() is None, f"it ended before {what}: {self.process.communicate()[1]}"
             assert time.monotonic() < give_up, f"{what} did not come within {DEADLINE_S:g} s"
@@ -106,7 +107,7 @@ class Daemon:
 
     def ended(self) -> tuple[int, list[dict[str, Any]]]:
         """Its exit code and what it logged."""
-        _, log = self.process.communicate(timeout=DEADLINE_S)
+        _, log = self.process.communicate(timeout=DEADLINE_S * slowness())
         return self.process.returncode, events_in(log)
 
     def processes(self) -> list[psutil.Process]:

@@ -34,6 +34,7 @@ from tests.fault.actors_under_test import (
     running,
     worker,
 )
+from tests.patience import slowness
 
 LONG_S = 600.0
 LONG = Backoff(initial_s=LONG_S, max_s=LONG_S)
@@ -112,7 +113,7 @@ def test_a_warm_spare_takes_over_the_name_without_a_question_unanswered() -> Non
     with running(pool("crowd", spec, max_restarts=0)) as system:
         first = system.row("a")
         seen = set()
-        give_up_s = time.monotonic() + 20.0
+        give_up_s = time.monotonic() + 20.0 * slowness()
         while len(seen) < 4:
             assert time.monotonic() < give_up_s, system.explain()
             seen.add(system.probe.ask("a", Who()).incarnation)
