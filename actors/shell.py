@@ -10,6 +10,7 @@ import faulthandler
 import importlib
 import io
 import os
+import resource
 import select
 import signal
 import sys
@@ -37,6 +38,12 @@ from actors.timerfd import Alarm
 
 SPARE_DESCRIPTORS = 16
 """A supervisor that cannot open so many more files starts nobody: it would not survive with none left."""
+
+DESCRIPTORS_PER_CHILD = 3
+"""Its pidfd, and a connection each way."""
+
+OWN_DESCRIPTORS = 48
+"""What a supervisor needs besides, to be told to stop for example."""
 
 CRASHES_KEPT = 5
 """Incarnations of a name whose crash files stay, where their numbers are consecutive."""
@@ -99,9 +106,12 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._alarm.set_no_later_than(monotonic_s)
 
     def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
-        if not can_open(SPARE_DESCRIPTORS, self._epoll.fileno()):
+        children = len(getattr(self._myRef, "_child_procs", ()))
+        wanted = OWN_DESCRIPTORS + DESCRIPTORS_PER_CHILD * (children + 1)
+        has_room = wanted <= resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if not has_room or not can_open(SPARE_DESCRIPTORS, self._epoll.fileno()):
             raise ChildNotStarted(
-                f"its supervisor can open no {SPARE_DESCRIPTORS} more files, which a child needs; "
+                f"its supervisor has {children} children and may open too few files for one more; "
                 "raise ulimit -n, or put children below a supervisor of their own"
             )
         with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:

@@ -327,3 +327,21 @@ def test_the_folder_of_a_killed_launcher_is_removed_by_the_next(
             return not left.exists()
 
     eventually(is_swept, "the folder is removed")
+
+
+FEW_FILES = """
+from supervision import Restart, TreeNotStarted
+pool = tuple(subject(f"a{number}", restart=Restart.TEMPORARY) for number in range(40))
+try:
+    with supervised(*pool, flags=SupervisorFlags(ordered=False, max_restarts=0)):
+        print('runs')
+except TreeNotStarted as error:
+    print(error)
+"""
+
+
+def test_a_supervisor_that_can_open_no_more_files_starts_nobody_and_says_so() -> None:
+    process = script(FEW_FILES, before="ulimit -n 64", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, error = process.communicate(timeout=3 * PATIENCE_S)
+    assert process.returncode == 0, error
+    assert "may open too few files for one more; raise ulimit -n" in out + error

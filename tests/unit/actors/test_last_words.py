@@ -1,5 +1,7 @@
 """Last words: whatever bytes they are, they name the reason and end nobody else."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,14 @@ from actors.actor import Identity
 from actors.board import Board
 from actors.errors import ActorError
 from actors.last_words import (
+    CONSOLE_BYTES,
     GROUP_LEVELS,
     REASON_CHARACTERS,
     WORDS_CHARACTERS,
     crash_report,
     last_words,
     reason_of,
+    say_on_console,
 )
 from actors.shell import leave_last_words
 
@@ -118,3 +122,32 @@ def test_an_exception_text_of_megabytes_is_cut_where_it_is_written_and_where_it_
     assert last_words(tmp_path, "a", 3) == reason_of(error)
     (tmp_path / "crash" / "a.3.txt").write_text("y" * 5_000_000)
     assert last_words(tmp_path, "a", 3) == "y" * REASON_CHARACTERS
+
+
+# ---- the console ----
+
+
+def in_a_child_that_says(write_fd: int, text: str) -> int:
+    """The exit code of a forked child that says it on a standard error of its own."""
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(write_fd, 2)
+        say_on_console(text)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_what_is_said_on_the_console_keeps_its_end_and_never_waits_for_a_reader() -> None:
+    reading, writing = os.pipe()
+    assert in_a_child_that_says(writing, "x" * 10_000 + "the end\n") == 0
+    said = os.read(reading, 100_000)
+    assert len(said) == CONSOLE_BYTES
+    assert said.endswith(b"the end\n")
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    assert in_a_child_that_says(writing, "nobody reads this") == 0
+    os.close(reading)
+    os.close(writing)
