@@ -42,6 +42,7 @@ from actors.clock import Clock
 from actors.codec import Envelope, Kind, Sealed, message
 from actors.completion import Completion, drive
 from actors.deaths import Watcher
+from actors.definition import check_message_type, check_names, handlers_in, is_overwritten, taken_names
 from actors.errors import (
     ActorDied,
     ActorError,
@@ -122,7 +123,8 @@ class Sender:
 
 
 def receives(message_type: type) -> Callable[[Handler], Handler]:
-    """Mark a method as the handler of one message type."""
+    """Mark a method as the handler of one message type. Raises TypeError for what is no message."""
+    check_message_type(message_type)
 
     def mark(handler: Handler) -> Handler:
         handler.__dict__.setdefault("receives", []).append(message_type)
@@ -214,11 +216,8 @@ class Actor:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        table = dict(cls._handlers)
-        for name, attribute in vars(cls).items():
-            for message_type in getattr(attribute, "receives", ()):
-                table[message_type] = name
-        cls._handlers = table
+        check_names(cls, Actor, _TAKEN_NAMES)
+        table = cls._handlers = cls._handlers | handlers_in(cls)
         if cls.traps_exits and Exit not in table:
             raise TypeError(f"{cls.__name__} traps exits and has no handler marked @receives(Exit)")
 
@@ -270,6 +269,15 @@ class Actor:
         self.__is_drained = True
         self.__open_handlers = 0
         self.__has_logged_full = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises ActorError where a subclass would hide a method or a part of its base with its own state."""
+        if name in _TAKEN_NAMES and is_overwritten(vars(self), name, value):
+            raise ActorError(
+                f"{type(self).__name__} sets self.{name}, which Actor uses under that name; "
+                f"call it something else (self._{name})"
+            )
+        super().__setattr__(name, value)
 
     # ---- for subclasses to override ----
 
@@ -860,3 +868,6 @@ class Actor:
     def __count_unsent(self) -> None:
         self.__unsent += 1
         self.board.set(self.identity.slot, unsent=self.__unsent + self.__mail.lost)
+
+
+_TAKEN_NAMES = taken_names(Actor)

@@ -88,6 +88,11 @@ def message(cls: type[T]) -> type[T]:
     return cls
 
 
+def is_message(cls: type) -> bool:
+    """Whether `@message` registered this class."""
+    return cls in _NAMES
+
+
 def module_name_of(cls: type) -> str:
     """The name under which another process imports a class's module; that of a script is its file's."""
     if cls.__module__ != "__main__":

@@ -10,7 +10,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from actors.errors import ActorError
+
 T = TypeVar("T")
+
+NO_LOOP = "no running event loop"
+"""What asyncio says where it runs no loop."""
 
 
 class _Turns:
@@ -110,11 +115,25 @@ def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
 
 def _step(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
     try:
-        waiting_for: Completion[Any] = coroutine.send(None)
+        waiting_for: object = coroutine.send(None)
     except StopIteration as stop:
         done(stop.value)
         return
+    except RuntimeError as error:
+        if str(error) == NO_LOOP:
+            raise _needs_loop(coroutine) from error
+        raise
+    if not isinstance(waiting_for, Completion):  # a future of asyncio, or what `asyncio.sleep(0)` yields
+        raise _needs_loop(coroutine)
     waiting_for.then(lambda: _step(coroutine, done))
+
+
+def _needs_loop(coroutine: Coroutine[Any, Any, Any]) -> ActorError:
+    name = getattr(coroutine, "__qualname__", repr(coroutine))
+    return ActorError(
+        f"{name!r} awaits what needs an asyncio loop, and handlers run without one; "
+        "write await self.in_loop(coroutine), or self.sleep(seconds) for asyncio.sleep"
+    )
 
 
 class Lock:

@@ -241,9 +241,11 @@ def _forget_crash(identity: Identity) -> None:
 
 
 def actor_class(path: str) -> type[Actor]:
-    """The class that `module:Class` names; imported here and now."""
+    """The class that `module:Class` names; imported here and now. Raises TypeError when it is no Actor."""
     module_name, _, class_name = path.partition(":")
-    found: type[Actor] = getattr(importlib.import_module(module_name), class_name)
+    found = getattr(importlib.import_module(module_name), class_name)
+    if not (isinstance(found, type) and issubclass(found, Actor)):
+        raise TypeError(f"{path!r} names no actor: {found!r} is no subclass of actors.Actor")
     return found
 
 

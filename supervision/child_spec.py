@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from actors.board import LAUNCHER
 from supervision.errors import InvalidChildSpec
 
 LONGEST_S = 1e9
@@ -174,6 +175,13 @@ class ChildSpec:
     def __post_init__(self) -> None:
         _check("id", self.id, _NAME.fullmatch(self.id) is not None, _NAME_IN_WORDS)
         who = f"child {self.id!r}: "
+        if self.id == LAUNCHER:
+            raise InvalidChildSpec(
+                f"id must not be {LAUNCHER!r}, the name of the process that starts the tree; "
+                "give the child another"
+            )
+        _check_preload(who, self.preload)
+        _check_keys(who, self.args)
         _check(f"{who}actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
         _check_time(f"{who}shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
         _check_time(f"{who}start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
@@ -262,6 +270,30 @@ def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
 def _check(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
         raise InvalidChildSpec(f"{name} must be {expected}, got {value!r}")
+
+
+def _check_preload(who: str, preload: object) -> None:
+    is_names = isinstance(preload, tuple | list) and all(isinstance(name, str) for name in preload)
+    _check(f"{who}preload", preload, is_names, "a tuple of module names, as in ('numpy',)")
+
+
+def _check_keys(who: str, args: Mapping[str, Any]) -> None:
+    """Args travel as plain data, whose maps have text for keys: a number would arrive as text, unseen."""
+    waiting: list[tuple[str, Any]] = [
+        ("args", args)
+    ]  # no recursion: args may be nested deeper than the stack
+    while waiting:
+        where, value = waiting.pop()
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise InvalidChildSpec(
+                        f"{who}{where} must have text for keys, got {key!r}; write them as text "
+                        "and turn them back in on_start"
+                    )
+            waiting += [(f"{where}[{key!r}]", each) for key, each in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{where}[{index}]", each) for index, each in enumerate(value)]
 
 
 def _check_time(name: str, seconds: float, holds: bool, expected: str) -> None:

@@ -17,7 +17,7 @@ from actors.process import fill_standard_streams
 from actors.scratch import scratch_folder
 from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
 from supervision.child_spec import ChildSpec, SupervisorFlags
-from supervision.errors import TreeGaveUp, TreeNotStarted
+from supervision.errors import InvalidChildSpec, TreeGaveUp, TreeNotStarted
 from supervision.supervisor import supervisor_args
 
 ROOT = "root"
@@ -32,9 +32,23 @@ def worker(
 
     A new process imports the class by its module's name. That works for a class in the script that is run as
     well, as long as the script starts its tree below `if __name__ == "__main__"`.
+    Raises InvalidChildSpec for a class that is no Actor, or that is not at the top of its module.
     """
-    path = actor if isinstance(actor, str) else f"{module_name_of(actor)}:{actor.__qualname__}"
+    path = actor if isinstance(actor, str) else _path_of(id_, actor)
     return ChildSpec(id=id_, actor=path, args=args or {}, **fields)
+
+
+def _path_of(id_: str, actor: type[Actor]) -> str:
+    if not (isinstance(actor, type) and issubclass(actor, Actor)):
+        raise InvalidChildSpec(
+            f"child {id_!r}: actor must be a subclass of Actor, or its path 'module:Class', got {actor!r}"
+        )
+    if "." in actor.__qualname__:
+        raise InvalidChildSpec(
+            f"child {id_!r}: actor {actor.__qualname__!r} is defined inside a class or function, where a new "
+            "process cannot import it; move it to the top of its module"
+        )
+    return f"{module_name_of(actor)}:{actor.__qualname__}"
 
 
 @contextmanager

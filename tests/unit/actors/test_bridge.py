@@ -437,7 +437,7 @@ def test_a_full_mailbox_over_there_refuses_the_ask_and_the_bridge_lives_on(
     def full(envelope: Any) -> int:
         raise MailboxFull(f"{envelope.to!r} takes no more messages now")
 
-    monkeypatch.setattr(three.bridge("b"), "forward", full)
+    monkeypatch.setitem(vars(three.bridge("b")), "forward", full)
     with pytest.raises(Refused, match="host 'b': 'there' takes no more messages now"):
         three.answer("a", "there@b", Say(text="hi"))
     monkeypatch.undo()

@@ -1,10 +1,12 @@
 """Awaiting inside an actor: order, errors, and who runs inside whom."""
 
+import asyncio
 import os
 
 import pytest
 
 from actors.completion import Completion, Lock, drive
+from actors.errors import ActorError
 
 
 def drop(_: object) -> None:
@@ -227,3 +229,20 @@ def test_a_process_forked_in_the_middle_of_a_coroutine_has_turns_of_its_own() ->
 
     drive(supervise(), lambda _: None)
     assert os.waitstatus_to_exitcode(os.waitpid(forked[0], 0)[1]) == 0
+
+
+# ---- asyncio where there is no loop ----
+
+
+@pytest.mark.parametrize("seconds", [0, 0.01])
+def test_a_handler_that_awaits_asyncio_itself_is_told_of_in_loop(seconds: float) -> None:
+    async def handler() -> None:
+        await asyncio.sleep(seconds)
+
+    with pytest.raises(ActorError) as mistake:
+        drive(handler(), lambda _: None)
+    assert str(mistake.value) == (
+        "'test_a_handler_that_awaits_asyncio_itself_is_told_of_in_loop.<locals>.handler' awaits what "
+        "needs an asyncio loop, and handlers run without one; write await self.in_loop(coroutine), or "
+        "self.sleep(seconds) for asyncio.sleep"
+    )

@@ -366,7 +366,7 @@ class PausedStore(Actor):
         return m.Verdict(value="accepted")
 
     @receives(m.RecordEvents)
-    def ignore(self, call: m.RecordEvents, sender: Sender) -> None:
+    def drop(self, call: m.RecordEvents, sender: Sender) -> None:
         """Nothing of this is looked at."""
 
 

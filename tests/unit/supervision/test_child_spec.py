@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import actors.actor
+from actors.actor import Actor
 from actors.codec import from_plain, to_plain
 from supervision import management
 from supervision.actions import Ended
@@ -29,6 +31,7 @@ from supervision.child_spec import (
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 from supervision.supervisor import supervisor_args, supervisor_spec
+from supervision.tree import worker
 
 
 def spec(**changes: Any) -> ChildSpec:
@@ -286,3 +289,55 @@ def test_what_a_spec_allows_a_timer_can_count(
     ):
         feed()
         assert core.next_wake_s() == math.inf or core.next_wake_s() <= actors.actor.LONGEST_S
+
+
+# ---- mistakes that would be seen only in the child's process ----
+
+
+class Painter(Actor):
+    class Apprentice(Actor):
+        pass
+
+
+def test_the_launchers_name_is_no_name_for_a_child() -> None:
+    with pytest.raises(InvalidChildSpec, match=r"id must not be 'launcher'.*; give the child another"):
+        spec(id="launcher")
+
+
+@pytest.mark.parametrize("preload", ["numpy", True, (1,)])
+def test_a_preload_that_is_no_tuple_of_names_is_refused(preload: Any) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        spec(preload=preload)
+    assert str(refusal.value) == (
+        "child 'a': preload must be a tuple of module names, as in ('numpy',), " + f"got {preload!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "where"),
+    [({1: "one"}, "args"), ({"sizes": {2: 3}}, "args['sizes']"), ({"a": [0, {None: 1}]}, "args['a'][1]")],
+)
+def test_args_whose_keys_are_no_text_are_refused(args: Any, where: str) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        spec(args=args)
+    complaint = str(refusal.value)
+    assert complaint.startswith(f"child 'a': {where} must have text for keys")
+    assert "write them as text" in complaint
+
+
+def test_a_worker_that_is_no_actor_is_refused() -> None:
+    with pytest.raises(InvalidChildSpec, match=r"child 'a': actor must be a subclass of Actor.*got .*Path"):
+        worker("a", Path)  # type: ignore[type-var]
+
+
+def test_a_worker_that_another_process_cannot_import_is_refused() -> None:
+    class Local(Actor):
+        pass
+
+    for actor in (Painter.Apprentice, Local):
+        with pytest.raises(InvalidChildSpec) as refusal:
+            worker("a", actor)
+        assert str(refusal.value) == (
+            f"child 'a': actor {actor.__qualname__!r} is defined inside a class or function, where a new "
+            "process cannot import it; move it to the top of its module"
+        )

@@ -1,0 +1,82 @@
+"""Checks of a subclass of Actor when its class is made: a mistake is refused where it is written."""
+
+from collections.abc import Callable, Mapping
+from inspect import isfunction, signature
+from typing import Any
+
+from actors.codec import is_message
+
+HOOKS = frozenset({"on_start", "on_probe", "on_stop", "on_foreign", "forks", "traps_exits"})
+"""What a subclass is meant to define."""
+
+PARTS = frozenset({"identity", "args", "clock", "log", "board", "runtime"})
+"""Attributes that every actor is given when it is made."""
+
+
+def check_message_type(message_type: object) -> None:
+    """Raise TypeError for what `@receives` was given when no message can be of that type."""
+    if not isinstance(message_type, type):
+        given = f"the function {message_type.__name__!r}" if isfunction(message_type) else repr(message_type)
+        raise TypeError(
+            f"@receives needs the type of the message in parentheses, got {given}; "
+            "write @receives(MessageType) above it"
+        )
+    if not is_message(message_type):
+        name = message_type.__name__
+        raise TypeError(
+            f"@receives({name}): {name} is no message and no actor can send one; "
+            "declare a dataclass with @message and name that"
+        )
+
+
+def handlers_in(cls: type) -> dict[type, str]:
+    """The methods of a class, without its bases, that `@receives` marked. Raises TypeError for bad ones."""
+    table: dict[type, str] = {}
+    for name, attribute in vars(cls).items():
+        for message_type in getattr(attribute, "receives", ()):
+            if message_type in table:
+                raise TypeError(
+                    f"{cls.__name__} has two handlers for {message_type.__name__}, {table[message_type]!r} "
+                    f"and {name!r}; one message goes to one handler, so keep one"
+                )
+            _check_handler(f"{cls.__name__}.{name}", attribute)
+            table[message_type] = name
+    return table
+
+
+def taken_names(base: type) -> frozenset[str]:
+    """The names of `Actor` itself that a subclass cannot have for its own; its private ones are mangled."""
+    mangled = f"_{base.__name__}__"
+    return PARTS | {name for name in vars(base) if not name.startswith(("__", mangled)) and name not in HOOKS}
+
+
+def check_names(cls: type, base: type, taken: frozenset[str]) -> None:
+    """Raise TypeError when a class, or a mixin of it, defines a name that `base` uses."""
+    unchecked = [cls, *(origin for origin in cls.__mro__ if not issubclass(origin, base))]
+    for origin in unchecked:
+        for name in sorted(taken & vars(origin).keys() - vars(object).keys()):
+            of = "" if origin is cls else f" (of {origin.__name__})"
+            raise TypeError(
+                f"{cls.__name__}.{name}{of} hides what {base.__name__} uses under that name; "
+                f"call it something else (hooks to override: {', '.join(sorted(HOOKS))})"
+            )
+
+
+def is_overwritten(attributes: Mapping[str, Any], name: str, value: object) -> bool:
+    """Whether setting a taken name on an actor hides what it had; another logger does not hide `log`."""
+    if name == "log":
+        return not hasattr(value, "warning")
+    return name not in PARTS or name in attributes
+
+
+def _check_handler(name: str, handler: Callable[..., Any]) -> None:
+    if not isfunction(handler):
+        return
+    shape = signature(handler)
+    try:
+        shape.bind("self", "message", "sender")
+    except TypeError:
+        raise TypeError(
+            f"{name} takes ({', '.join(shape.parameters)}), but a handler is called with the message and its "
+            f"sender: def {name.rpartition('.')[2]}(self, message, sender)"
+        ) from None
