@@ -5,6 +5,7 @@ checkpoints, it is refused before anything in its directory is changed.
 """
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 from dart.config import Config
@@ -13,8 +14,9 @@ from dart.observe.events import CHECKPOINT_RESTORED
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.check import check, checkpoints_ahead, damage_of, damaged_log, refuse_damage
+from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreUnavailable
-from dart.store.migrations import require_record
+from dart.store.migrations import found_version, require_record, schema_of
 from dart.store.records import Version
 from dart.store.store import Store
 from dart.training.checkpoint import (
@@ -32,7 +34,7 @@ from dart.training.checkpoint import (
 def begin_record(config: Config, paths: RunPaths) -> None:
     """Create the record of a new run, with the base policy as version 0.
 
-    Raises RunDirectoryError where a record of work lies without its configuration.
+    Raises RunDirectoryError where a record of work lies without its configuration, or another database.
     """
     _remove_interrupted_start(paths)
     with Store(paths.store) as store:
@@ -43,6 +45,7 @@ def _remove_interrupted_start(paths: RunPaths) -> None:
     """Remove the record of a start that was killed before its configuration was written: it holds no work."""
     if not paths.store.exists():
         return
+    _refuse_another_program(paths)
     with Store(paths.store) as store:
         made, issued = len(store.versions()), store.conservation().issued
     if made > 1 or issued:
@@ -52,6 +55,17 @@ def _remove_interrupted_start(paths: RunPaths) -> None:
         )
     for file in paths.record_files:
         file.unlink(missing_ok=True)
+
+
+def _refuse_another_program(paths: RunPaths) -> None:
+    """Refuse a database with tables that are not those of a record, before it is written."""
+    with named_errors(paths.store), closing(connect(paths.store, read_only=True)) as connection:
+        is_another = found_version(connection) is None and bool(schema_of(connection))
+    if is_another:
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds a {paths.store.name} that is the database of another program: "
+            "choose another directory with --run-dir"
+        )
 
 
 def refuse_without_record(paths: RunPaths) -> None:

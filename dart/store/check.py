@@ -18,7 +18,7 @@ from dart.store.blobs import BlobStore
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.records import Version
-from dart.store.wal import damage_of_log, log_of
+from dart.store.wal import damage_of_log_beside, log_of
 from dart.training.checkpoint import (
     STATE_FILE,
     CorruptCheckpoint,
@@ -96,12 +96,8 @@ def damaged_log(paths: RunPaths) -> list[Finding]:
     writing nothing can be said."""
     if is_written_by_another(paths):
         return []
-    log = log_of(paths.store)
-    try:
-        damage = damage_of_log(log.read_bytes())
-    except FileNotFoundError:
-        return []
-    return [Finding(damage, f"the write-ahead log {log}")] if damage else []
+    damage = damage_of_log_beside(paths.store)
+    return [Finding(damage, f"the write-ahead log {log_of(paths.store)}")] if damage else []
 
 
 def is_written_by_another(paths: RunPaths) -> bool:

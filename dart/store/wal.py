@@ -3,7 +3,9 @@
 SQLite reads its log up to the first frame whose checksum is wrong and drops the rest without a word, because
 that is what an interrupted write looks like. A frame that is damaged in the middle costs every transaction
 after it. Here the two are told apart: behind an interrupted write there is no frame that ends a transaction.
-Format: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+The frame at which it was interrupted may itself end one, its page not written yet: then the index beside the
+log does not count it.
+Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
 import struct
@@ -14,6 +16,9 @@ FRAME_HEADER_BYTES = 24
 MAGIC = (0x377F0682, 0x377F0683)
 """Of a log whose checksums read words as little and as big endian."""
 
+INDEX_HEADER_BYTES = 48
+"""The index begins with two copies of its header."""
+
 Sums = tuple[int, int]
 
 
@@ -22,8 +27,18 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def damage_of_log(content: bytes) -> str:
-    """What is wrong with a log that nobody writes; empty where every transaction in it is whole."""
+def damage_of_log_beside(database: Path) -> str:
+    """What is wrong with the log beside a database that nobody writes; empty where there is none."""
+    log = log_of(database)
+    content = log.read_bytes() if log.exists() else b""
+    return damage_of_log(content, _counted_frames(database, content))
+
+
+def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:
+    """What is wrong with a log that nobody writes; empty where every transaction in it is whole.
+
+    counted_frames   those of whole transactions by the index of the log; None where there is no such index
+    """
     if not content.strip(b"\0"):
         return ""
     if len(content) < HEADER_BYTES:
@@ -35,10 +50,12 @@ def damage_of_log(content: bytes) -> str:
     sums = _add(content[:FRAME_HEADER_BYTES], (0, 0), order)
     if sums != struct.unpack_from(">2I", content, FRAME_HEADER_BYTES):
         return "its header is damaged, so that nothing in it can be read"
-    return _damaged_frame(content, page_bytes, sums, order)
+    return _damaged_frame(content, page_bytes, sums, order, counted_frames)
 
 
-def _damaged_frame(content: bytes, page_bytes: int, sums: Sums, order: str) -> str:
+def _damaged_frame(
+    content: bytes, page_bytes: int, sums: Sums, order: str, counted_frames: int | None
+) -> str:
     salts, size = content[16:24], FRAME_HEADER_BYTES + page_bytes
     starts = range(HEADER_BYTES, len(content) - size + 1, size)
     for number, at in enumerate(starts, start=1):
@@ -46,8 +63,22 @@ def _damaged_frame(content: bytes, page_bytes: int, sums: Sums, order: str) -> s
         sums = _add(content[at + FRAME_HEADER_BYTES : at + size], sums, order)
         if content[at + 8 : at + 16] != salts or sums != struct.unpack_from(">2I", content, at + 16):
             lost = sum(_ends_transaction(content, later, salts) for later in starts[number - 1 :])
+            is_uncounted = counted_frames is not None and number > counted_frames
+            if lost == 1 and is_uncounted and _ends_transaction(content, at, salts):
+                return ""
             return f"frame {number} is damaged, which loses {lost} transactions from there on" if lost else ""
     return ""
+
+
+def _counted_frames(database: Path, content: bytes) -> int | None:
+    """How many frames of this generation of the log its index counts; it is written after them."""
+    index = database.with_name(f"{database.name}-shm")
+    header = index.read_bytes()[: 2 * INDEX_HEADER_BYTES] if index.exists() else b""
+    first, second = header[:INDEX_HEADER_BYTES], header[INDEX_HEADER_BYTES:]
+    if len(header) < 2 * INDEX_HEADER_BYTES or first != second or first[32:40] != content[16:24]:
+        return None
+    (counted,) = struct.unpack_from("=I", first, 16)
+    return int(counted)
 
 
 def _ends_transaction(content: bytes, at: int, salts: bytes) -> bool:

@@ -228,6 +228,28 @@ def test_a_record_of_work_whose_configuration_is_gone_is_not_begun_over(
     assert content(paths.root) == before
 
 
+def test_a_database_of_another_program_is_not_taken_for_an_interrupted_start(
+    config: Config, tmp_path: Path
+) -> None:
+    config.run.dir.mkdir()
+    with sqlite3.connect(config.run.dir / "store.db") as connection:
+        connection.execute("CREATE TABLE sales (amount)")
+        connection.execute("INSERT INTO sales VALUES (7)")
+    connection.close()
+    before = (config.run.dir / "store.db").read_bytes()
+    with (
+        pytest.raises(RunDirectoryError, match=r"store\.db.*--run-dir"),
+        claimed(
+            config.run.dir,
+            resume=False,
+            config_toml="",
+            make_record=lambda paths: begin_record(config, paths),
+        ),
+    ):
+        pass
+    assert (config.run.dir / "store.db").read_bytes() == before
+
+
 # ---- a newest checkpoint that is damaged ----
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dart.store.store import Store
-from dart.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES, damage_of_log, log_of
+from dart.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES, damage_of_log, damage_of_log_beside, log_of
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +86,53 @@ def test_what_is_named_is_what_sqlite_loses(tmp_path: Path) -> None:
     connection.close()
     assert 0 < kept < 10
     assert named.endswith(f"loses {10 - kept} transactions from there on")
+
+
+FRAME_BYTES = FRAME_HEADER_BYTES + 4096
+
+
+def killed_while_it_wrote(folder: Path) -> tuple[Path, int]:
+    """A record whose writer was killed between the header and the page of the frame that ends a transaction,
+    where SQLite writes its log again from its start; and where that page is in the log."""
+    path, killed = folder / "store.db", folder / "killed.db"
+    with Store(path) as store:
+        for number in range(10):
+            store.record_event("restart", f"env-{number:03}")
+        other = sqlite3.connect(path)
+        other.execute("PRAGMA wal_checkpoint(RESTART)")
+        other.close()
+        store.record_event("restart", "env-010")
+        before = log_of(path).read_bytes()
+        for suffix in ("", "-shm"):
+            shutil.copy(f"{path}{suffix}", f"{killed}{suffix}")
+        store.record_event("restart", "env-011")
+        after = log_of(path).read_bytes()
+    changed = [
+        at
+        for at in range(HEADER_BYTES, len(after), FRAME_BYTES)
+        if before[at : at + FRAME_BYTES] != after[at : at + FRAME_BYTES]
+    ]
+    page = changed[-1] + FRAME_HEADER_BYTES
+    log_of(killed).write_bytes(after[:page] + before[page:])
+    return killed, page
+
+
+def test_a_transaction_that_was_killed_within_its_last_frame_is_no_damage(tmp_path: Path) -> None:
+    killed, _ = killed_while_it_wrote(tmp_path)
+    assert damage_of_log_beside(killed) == ""
+    with Store(killed, create=False) as store:
+        assert len(store.find_events(kinds=("restart",))) == 11
+    assert damage_of_log_beside(tmp_path / "store.db") == ""
+
+
+def test_a_frame_that_was_written_to_its_end_and_damaged_later_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store(path) as store:
+        for number in range(3):
+            store.record_event("restart", f"env-{number:03}")
+        for suffix in ("", "-wal", "-shm"):
+            shutil.copy(f"{path}{suffix}", f"{tmp_path / 'killed.db'}{suffix}")
+    log = bytearray(log_of(tmp_path / "killed.db").read_bytes())
+    log[-100] ^= 1
+    log_of(tmp_path / "killed.db").write_bytes(log)
+    assert damage_of_log_beside(tmp_path / "killed.db").endswith("loses 1 transactions from there on")
