@@ -64,9 +64,10 @@ def check_names(cls: type, base: type, taken: frozenset[str]) -> None:
 
 def is_overwritten(attributes: Mapping[str, Any], name: str, value: object) -> bool:
     """Whether setting a taken name on an actor hides what it had; another logger does not hide `log`."""
-    if name == "log":
-        return not hasattr(value, "warning")
-    return name not in PARTS or name in attributes
+    if name in PARTS and name not in attributes:
+        return False
+    # `bind` first: a lazy logger of structlog has it, and any other name makes it open its stream.
+    return name != "log" or not (hasattr(value, "bind") or hasattr(value, "warning"))
 
 
 def _check_handler(name: str, handler: Callable[..., Any]) -> None:
