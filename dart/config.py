@@ -71,6 +71,10 @@ PROBLEMS_SHOWN = 20
 """The first ones: what fits on a screen."""
 
 
+RETIRED = (("environments", "osworld", "missing_result"),)
+"""Keys of earlier versions: the file that a run of such a version keeps holds them, and is still read."""
+
+
 class ConfigError(ConfigurationError):
     """The configuration has one or more problems: the first lines of them, all in ``problems``."""
 
@@ -169,8 +173,18 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
     layer, file_problems = file_layer(path) if path else (Layer("default", {}), [])
+    _forget_retired(layer)
     overriding, override_problems = overrides_layer(overrides)
     return [layer, overriding], [*file_problems, *override_problems]
+
+
+def _forget_retired(layer: Layer) -> None:
+    for *sections, key in RETIRED:
+        table: Any = layer.data
+        for section in sections:
+            table = table.get(section) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            table.pop(key, None)
 
 
 def _with_policy_found(config: Config, path: Path | None) -> Config:

@@ -52,6 +52,28 @@ def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path:
     assert trainer.model_copy(update={"backoff": default.backoff}) == default
 
 
+def test_the_configuration_that_a_run_of_an_earlier_version_keeps_is_read_without_its_retired_keys(
+    tmp_path: Path,
+) -> None:
+    """It holds every key there was, whatever the run needed."""
+    kept = load_config(None).to_toml()
+    section = "[environments.osworld]\n"
+    assert section in kept
+    path = written(tmp_path, kept.replace(section, f'{section}missing_result = "fault"\n'))
+
+    assert load_config(path) == load_config(None)
+
+
+def test_a_retired_key_is_refused_where_somebody_sets_it_now() -> None:
+    (problem,) = problems_of(None, "environments.osworld.missing_result=zero")
+    assert "missing_result is not a key" in problem
+
+
+@pytest.mark.parametrize("text", ["environments = 3", "[environments]\nosworld = 3"])
+def test_a_section_that_is_none_is_refused_whatever_keys_are_retired(tmp_path: Path, text: str) -> None:
+    assert problems_of(written(tmp_path, text))
+
+
 def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
     path = written(tmp_path, "[curation]\nstalenes = 3\n")
 
