@@ -445,11 +445,13 @@ class Curation(Section):
     starved_after_s: Seconds = 60.0
     """A trainer without a batch, or environments without work, for this long is told with its cause."""
     lease_s: Seconds = 120.0
-    """How long an environment may hold a rollout before it is given to another."""
+    """How long an environment may hold a rollout or an episode of an evaluation before it is given to
+    another."""
     batch_lease_s: Seconds = 600.0
     """How long the trainer may hold a batch before that is told as a fault."""
     max_attempts: Count = 5
-    """Infrastructure failures a rollout may meet before it is dropped."""
+    """Infrastructure failures a rollout may meet before it is dropped; failures of any kind that an episode
+    of an evaluation may meet before it is left out of the rates."""
     max_resumes: Annotated[int, Field(ge=0, le=MOST)] = 8
     """How often an episode may be parked and taken up again before it is played anew."""
 
