@@ -110,6 +110,14 @@ class ChildReady:
     incarnation: int
 
 
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedUp:
+    """From a child to its supervisor, once: it was used as often as it may be."""
+
+    incarnation: int
+
+
 _ALWAYS_TAKEN = (ChildReady, Linked, Unlinked)
 """What tells an actor of others is not refused for want of room: nobody would say it again."""
 
@@ -168,6 +176,8 @@ class Identity:
     """How often it proves on the board that it runs."""
     probe_every_s: float = 0.0
     """How often it is asked whether it can take work; 0 for never."""
+    max_uses: int = 0
+    """After so many uses it tells its supervisor, which may replace it; 0 for never."""
     prints_reports: bool = False
     """Whether a supervisor also prints why a child ended."""
 
@@ -182,6 +192,7 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
         incarnation=boot["incarnation"],
         run_dir=Path(boot["run_dir"]),
         mail_dir=Path(boot["mail_dir"]),
+        max_uses=boot.get("max_uses", 0),
         prints_reports=bool(boot.get("prints_reports", False)),
         **optional,
     )
@@ -467,8 +478,10 @@ class Actor:
 
     def used(self, n: int = 1) -> None:
         """Count `n` uses on the board; a supervisor may replace an actor of so many."""
-        self.__uses += n
+        before, self.__uses = self.__uses, self.__uses + n
         self.board.set(self.identity.slot, uses=self.__uses)
+        if before < self.identity.max_uses <= self.__uses:
+            self.tell(self.identity.parent, UsedUp(incarnation=self.identity.incarnation))
 
     def still_working(self) -> None:
         """A long handler that gets on: restarts the clock its supervisor holds against it."""

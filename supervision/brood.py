@@ -155,6 +155,7 @@ class Brood:
                 "mail_dir": str(self._identity.mail_dir),
                 "beat_s": every_s,
                 "probe_every_s": spec.probe_every_s,
+                "max_uses": spec.retirement.max_uses,
                 "prints_reports": self._identity.prints_reports,
             }
         )

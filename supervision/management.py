@@ -53,7 +53,7 @@ def start_child(
         return [], SHUTTING_DOWN
     if known is not None:
         is_up = known.status is not Status.DOWN or known.target is not Target.DOWN
-        return [], ALREADY_STARTED if is_up else ALREADY_PRESENT
+        return [], ALREADY_STARTED if is_up else _why_present(spec.id)
     if 0 < core.flags.max_children <= len(core.children):
         return [], MAX_CHILDREN
     core.children[spec.id] = Child(spec, call=Call.START, issued=issued())
@@ -159,6 +159,13 @@ def describe(child: Child) -> str:
     if child.target is Target.DOWN:
         return "undefined"
     return RESTARTING if child.restarts else "waiting"
+
+
+def _why_present(id_: str) -> str:
+    return (
+        f"{ALREADY_PRESENT}: {id_!r} is down and its spec is kept; RestartChild starts it again, "
+        "DeleteChild forgets it so that another spec can be started"
+    )
 
 
 def _why_busy(child: Child) -> str:

@@ -1,7 +1,8 @@
 """What a running supervisor can be asked, by mail to its name (OTP `supervisor`, Elixir `DynamicSupervisor`).
 
 Every answer is a value: a refusal is `Managed(ok=False, reason=...)` with OTP's word (not_found, running,
-restarting, already_present, already_started, max_children) or a sentence.
+restarting, already_present, already_started, max_children), the remedy after a colon where there is one, or a
+sentence.
 """
 
 from collections.abc import Mapping

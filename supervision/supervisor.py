@@ -1,6 +1,6 @@
 """The supervisor actor: it carries out what `supervision.core` decides.
 
-Receives   Stop (from its own supervisor or the launcher), ChildReady (from its children),
+Receives   Stop (from its own supervisor or the launcher), ChildReady and UsedUp (from its children),
            the management calls of `supervision.messages` (from anyone with the run's key)
 Watches    the pidfd of every child (exits), the vitals board (hangs, uses)
 Dies when  the restart budget is spent (exit `shutdown`: its own supervisor decides), or its work is done
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from actors.actor import Actor, ChildReady, Sender, Stop, receives
+from actors.actor import Actor, ChildReady, Sender, Stop, UsedUp, receives
 from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.completion import Completion
@@ -62,7 +62,8 @@ STARTING_LOOK_S = 0.25
 """Children say that they are ready; this is for a word that got lost."""
 
 USES_LOOK_S = 1.0
-"""How often uses are read from the board, where a child has a limit."""
+"""How often uses are read from the board, where a child has a limit: its own word may get lost, and does not
+know of a limit that was changed since its start."""
 
 SOONEST_LOOK_S = 0.005
 
@@ -154,6 +155,12 @@ class Supervisor(Actor):
     def child_ready(self, word: ChildReady, child: Sender) -> None:
         id_ = child.name.removesuffix(second_row(""))  # a spare is not yet called by the child's name
         self._carry_out(self._core.ready(id_, word.incarnation, self._now_s()))
+
+    @receives(UsedUp)
+    def child_used_up(self, word: UsedUp, child: Sender) -> None:
+        id_ = child.name.removesuffix(second_row(""))
+        uses = self._brood.uses(id_, word.incarnation)
+        self._carry_out(self._core.used(id_, word.incarnation, uses, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)

@@ -201,7 +201,10 @@ class TestManagement:
         assert not world.is_alive("a")
         counts = world.counts()
         assert (counts.specs, counts.active) == (2, 1)
-        assert world.call(start_child(child("a"))).reason == "already_present"
+        assert world.call(start_child(child("a"))).reason == (
+            "already_present: 'a' is down and its spec is kept; RestartChild starts it again, "
+            "DeleteChild forgets it so that another spec can be started"
+        )
         assert ok(world.call(RestartChild(id="a"))).incarnation == 2
         assert world.call(Ping(), "a") == Ping()
         ok(world.call(TerminateChild(id="a")))

@@ -17,7 +17,7 @@ from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.testing import Bench, BenchChild
 from supervision import reports, supervisor
-from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, SupervisorFlags
+from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, Retirement, SupervisorFlags
 from supervision.messages import (
     ANSWER_ROOM_S,
     MANAGEMENT_DEADLINE_S,
@@ -27,6 +27,7 @@ from supervision.messages import (
 )
 from supervision.reports import Offender, SupervisorReport
 from supervision.supervisor import ORPHANS_END_S, Supervisor, supervisor_args
+from tests.unit.supervision.travellers import Where
 
 
 @pytest.fixture
@@ -303,3 +304,18 @@ def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
     assert said == [
         "[sup] 'a' (incarnation 2) ended: exit code 70: KeyError: 'x'\nTraceback:\n  here\nKeyError: 'x'\n"
     ]
+
+
+@pytest.mark.parametrize("warm_spare", [False, True])
+def test_a_child_is_replaced_as_soon_as_it_is_used_up(tmp_path: Path, warm_spare: bool) -> None:
+    policy = Retirement(max_uses=3, warm_spare=warm_spare)
+    tool = ChildSpec(id="tool", actor="tests.unit.supervision.travellers:Tool", retirement=policy)
+    with Bench(tmp_path, live_children=True) as bench:
+        bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (tool,)))
+        bench.settle()
+        answered_by = []
+        for _ in range(9):
+            answer = bench.ask("tool", Where())
+            bench.advance(0.01)
+            answered_by.append(answer.result().incarnation)
+    assert answered_by == [1, 1, 1, 2, 2, 2, 3, 3, 3]

@@ -38,3 +38,12 @@ class Lingerer(Actor):
 
     async def on_stop(self) -> None:
         await self.sleep(1.0)
+
+
+class Tool(Traveller):
+    """Wears out: each question is a use."""
+
+    @receives(Where)
+    def where(self, call: Where, sender: Sender) -> Here:
+        self.used()
+        return super().where(call, sender)
