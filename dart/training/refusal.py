@@ -92,7 +92,9 @@ def blame(error: Refused, groups: Sequence[Group]) -> Blame:
         case NothingToLearn():
             return _everybody(groups, "nothing_to_learn")
         case NonFiniteUpdate():
-            return _holders(groups, lambda step: step in error.steps, "not_finite")
+            found = _holders(groups, lambda step: step in error.steps, "not_finite")
+            # In every group: the policy is to blame, and no demonstration is lost to it.
+            return _everybody(groups, found.reason) if len(found.group_ids) == len(groups) else found
 
 
 def _everybody(groups: Sequence[Group], reason: str) -> Blame:

@@ -87,3 +87,10 @@ def test_the_policy_is_to_blame_for_what_is_not_finite_in_every_group(groups: li
     assert accuses_the_policy(everywhere, blame(everywhere, groups), groups)
     damage = BlobCorrupt("of nobody", "")
     assert not accuses_the_policy(damage, blame(damage, groups), groups)
+
+
+def test_a_demonstration_stays_in_the_pool_where_the_policy_is_to_blame(groups: list[Group]) -> None:
+    shown = groups[2].injected[0].steps[0]
+    steps = [*(one.trajectories[0].steps[0] for one in groups), shown]
+    everywhere = NonFiniteUpdate("loss", float("nan"), 3, steps)
+    assert blame(everywhere, groups) == Blame(group_ids=(1, 2, 3), reason="not_finite")
