@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import click
 import typer
 
 from dart.cli.exit_codes import ExitCode, exit_code_of
@@ -19,6 +18,9 @@ WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 """Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
+
+ENDS = (typer.Exit, typer.Abort, typer.BadParameter)
+"""Errors by which a command ends as it means to."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
             ExitCode.IO_ERROR,
         )
     except Exception as error:
-        if not isinstance(error, click.exceptions.Exit | click.ClickException) and (found := damage()):
+        if not isinstance(error, ENDS) and (found := damage()):
             end(f"{type(error).__name__}: {error}; {found}", ExitCode.IO_ERROR)
         raise
 

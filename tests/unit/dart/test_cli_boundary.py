@@ -74,6 +74,12 @@ def test_a_defect_is_not_caught(defect: Exception) -> None:
         raise defect
 
 
+@pytest.mark.parametrize("ending", [typer.Exit(3), typer.Abort(), typer.BadParameter("x")])
+def test_the_data_are_not_looked_at_where_a_command_ends_as_it_means_to(ending: Exception) -> None:
+    with pytest.raises(type(ending)), errors_as_exit_codes(damage=lambda: "asked"):
+        raise ending
+
+
 def test_every_exit_code_is_explained() -> None:
     assert set(MEANING) == set(ExitCode)
 
