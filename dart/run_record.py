@@ -10,15 +10,16 @@ from pathlib import Path
 
 from dart.config import Config
 from dart.errors import RunDirectoryError
-from dart.observe.events import CHECKPOINT_RESTORED
+from dart.observe.events import CHECKPOINT_RESTORED, LOG_CUT
 from dart.rundir import RunPaths
 from dart.store.blobs import BlobStore
-from dart.store.check import check, checkpoints_ahead, damage_of, damaged_log, refuse_damage
+from dart.store.check import check, checkpoints_ahead, damage_of, refuse_damage
 from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreUnavailable
 from dart.store.migrations import found_version, require_record, schema_of
 from dart.store.records import Version
 from dart.store.store import Store
+from dart.store.wal import damage_of_log_beside, keep_copy_of_log
 from dart.training.checkpoint import (
     DAMAGED,
     STATE_FILE,
@@ -88,9 +89,13 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
     """Migrate the record, see that the newest checkpoint is whole, check the data and judge it by the run's
     `curation.success_above`; the newest version.
 
+    Of a damaged write-ahead log a copy is kept, and the run goes on without the transactions that it damages:
+    a power failure leaves such a log behind, and no committed update is among them.
+
     Raises StoreUnavailable where there is no record, RecordDamaged for data that contradict themselves.
     """
-    refuse_damage(paths, damaged_log(paths))  # opening the record for writing would drop what it damages
+    require_record(paths.store)
+    cut = _keep_damaged_log(paths)
     with Store(paths.store, create=False) as store:
         newest = store.latest_version()
         if newest is None:
@@ -98,11 +103,21 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         folders = list_checkpoints(paths.checkpoints)
         refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before anything is renamed
         restore_newest_checkpoint(store, newest, paths)
+        if cut:
+            store.record_event(LOG_CUT, "store", cut)
     BlobStore(paths.blobs).remove_leftovers()
     refuse_damage(paths, check(paths, config, fresh_since=newest.version))
     with Store(paths.store, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
     return newest.version
+
+
+def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
+    """What is wrong with the write-ahead log and where its copy is; empty where nothing is."""
+    damage = damage_of_log_beside(paths.store)
+    if not damage:
+        return {}
+    return {"damage": damage, "copy": str(keep_copy_of_log(paths.store).relative_to(paths.root))}
 
 
 # ---- a newest checkpoint that is damaged ----

@@ -20,6 +20,7 @@ EVALUATION_FAILED = "evaluation_failed"
 WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
 CHECKPOINT_RESTORED = "checkpoint_restored"
+LOG_CUT = "log_cut"
 COMPANION_IS_UP = "companion_is_up"
 COMPANION_IS_DOWN = "companion_is_down"
 
@@ -154,6 +155,17 @@ KINDS: Mapping[str, EventKind] = {
             "damage": "what was wrong with it",
             "damaged_folder": "where it lies now, in the run directory; `status` and the page tell of it "
             "until that folder is removed",
+        },
+    ),
+    LOG_CUT: EventKind(
+        level="error",
+        about="At a start the write-ahead log of the record was damaged, as by a power failure, and the run "
+        "goes on without the transactions from there on.",
+        subject="the store",
+        fields={
+            "damage": "what was wrong with it, and how many transactions are lost",
+            "copy": "a copy of the log as it was, in the run directory; `status` and the page tell of it "
+            "until that file is removed",
         },
     ),
     COMPANION_IS_UP: EventKind(

@@ -21,7 +21,7 @@ from dart.errors import DiskError
 from dart.observe import ending
 from dart.observe.actors import actor_rows, is_shown, serving, windows_s
 from dart.observe.companions import read_companions
-from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, STARVED, TOLD, WORK_HELD
+from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED, TOLD, WORK_HELD
 from dart.observe.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.observe.statistics import Score
 from dart.observe.tasks import TaskReport, state, task_reports
@@ -178,6 +178,7 @@ class SnapshotReader:
         if told is not None and told.data["stage"] != Stage.ENDED:
             yield f"since {clock(told.unix_s - float(str(told.data['lasted_s'])))}: {told.data['text']}"
         yield from self._restored_checkpoint()
+        yield from self._cut_log()
         yield from self._full_disk({row.name for row in vitals if _is_waiting(row)})
 
     def _restored_checkpoint(self) -> Iterator[str]:
@@ -191,6 +192,15 @@ class SnapshotReader:
                 f"version {what['version']} is a copy of version {what['from_version']}, and what was "
                 f"learned between them is lost: its checkpoint was damaged ({what['damage']}) and lies in "
                 f"{folder}; remove that folder to end this notice"
+            )
+
+    def _cut_log(self) -> Iterator[str]:
+        """Until a person removes the copy of the damaged log."""
+        event = self.store.newest_event(LOG_CUT)
+        if event is not None and (copy := self.paths.root / str(event.data["copy"])).exists():
+            yield (
+                f"the write-ahead log of the record was damaged ({event.data['damage']}), and the run went "
+                f"on without them; the log as it was is {copy}, remove it to end this notice"
             )
 
     def _full_disk(self, waiting: Set[str]) -> Iterator[str]:

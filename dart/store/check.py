@@ -35,6 +35,9 @@ SHA256 = re.compile("[0-9a-f]{64}")
 SAMPLE = 2000
 """Screenshots that are read where not all of them are; chosen at random, so that checks add up."""
 
+DAMAGED_LOG = "go back to a copy of the run, or go on without them: --resume keeps a copy of the log"
+"""What can be done about a damaged log."""
+
 SHOWN = 5
 """Findings told in one message."""
 
@@ -97,7 +100,7 @@ def damaged_log(paths: RunPaths) -> list[Finding]:
     if is_written_by_another(paths):
         return []
     damage = damage_of_log_beside(paths.store)
-    return [Finding(damage, f"the write-ahead log {log_of(paths.store)}")] if damage else []
+    return [Finding(damage, f"the write-ahead log {log_of(paths.store)}", DAMAGED_LOG)] if damage else []
 
 
 def is_written_by_another(paths: RunPaths) -> bool:

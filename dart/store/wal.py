@@ -8,6 +8,8 @@ log does not count it.
 Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
+import itertools
+import shutil
 import struct
 from pathlib import Path
 
@@ -32,6 +34,15 @@ def damage_of_log_beside(database: Path) -> str:
     log = log_of(database)
     content = log.read_bytes() if log.exists() else b""
     return damage_of_log(content, _counted_frames(database, content))
+
+
+def keep_copy_of_log(database: Path) -> Path:
+    """Copy the log beside a database, which SQLite cuts when it opens it; returns where the copy is."""
+    log = log_of(database)
+    names = itertools.chain([f"{log.name}.damaged"], (f"{log.name}.damaged-{n}" for n in itertools.count(2)))
+    copy = next(path for name in names if not (path := log.with_name(name)).exists())
+    shutil.copyfile(log, copy)
+    return copy
 
 
 def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:

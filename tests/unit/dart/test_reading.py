@@ -10,7 +10,7 @@ import pytest
 from actors.board import ActorState, Board
 from dart.config import Config, load_config
 from dart.observe import ending
-from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, STARVED
+from dart.observe.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
 from dart.observe.reading import SnapshotReader, engine_rows, final_report
 from dart.observe.report import LeftOut, rate_if_failed
 from dart.observe.snapshot import Phase
@@ -153,6 +153,22 @@ def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_rem
         f"damaged (model.safetensors is corrupt) and lies in {damaged}; remove that folder to end this notice"
     )
     damaged.rmdir()
+    assert notices(paths, board) == ()
+
+
+def test_a_log_that_was_cut_is_told_until_its_copy_is_removed(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    copy = paths.root / "store.db-wal.damaged"
+    copy.touch()
+    damage = "frame 7 is damaged, which loses 3 transactions from there on"
+    store.record_event(LOG_CUT, "store", {"damage": damage, "copy": copy.name})
+    (told,) = notices(paths, board)
+    assert told == (
+        f"the write-ahead log of the record was damaged ({damage}), and the run went on without them; "
+        f"the log as it was is {copy}, remove it to end this notice"
+    )
+    copy.unlink()
     assert notices(paths, board) == ()
 
 

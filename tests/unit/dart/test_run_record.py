@@ -13,10 +13,12 @@ from dart.errors import DiskError, RunDirectoryError
 from dart.preflight import missing_policy
 from dart.run_record import begin_record, prepare_record, refuse_without_record
 from dart.rundir import RunPaths, claimed
+from dart.store.check import check
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.store.testing import step_at, trajectory_for
+from dart.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES, log_of
 from dart.training.checkpoint import CheckpointState, load_checkpoint, write_checkpoint
 from dart.training.resume import learner_at
 
@@ -294,6 +296,51 @@ def test_a_run_without_any_whole_checkpoint_is_refused_and_nothing_is_renamed(
     with pytest.raises(DiskError, match=r"v000003: weights\.json is corrupt.*restore the folder from a copy"):
         prepare_record(config, paths)
     assert folders(paths) == ["v000001", "v000002", "v000003"]
+
+
+# ---- a damaged log ----
+
+
+def test_a_run_with_a_damaged_log_goes_on_without_what_is_behind_the_damage(
+    config: Config, paths: RunPaths
+) -> None:
+    leave_a_damaged_log(paths, events=10)
+    log_before = log_of(paths.store).read_bytes()
+
+    assert prepare_record(config, paths) == 3
+
+    with StoreReader(paths.store) as store:
+        *kept, cut = store.events()
+    assert 0 < len(kept) < 10
+    assert cut.kind == "log_cut"
+    assert str(cut.data["damage"]).endswith(f"loses {10 - len(kept)} transactions from there on")
+    assert (paths.root / str(cut.data["copy"])).read_bytes() == log_before
+    assert check(paths, config) == []
+    assert prepare_record(config, paths) == 3, "it is cut once"
+
+
+def test_a_damaged_log_is_named_with_what_can_be_done(config: Config, paths: RunPaths) -> None:
+    leave_a_damaged_log(paths, events=10)
+
+    (named, *_) = check(paths, config)
+
+    assert "frame" in named.what
+    assert "--resume keeps a copy of the log" in named.remedy
+
+
+def leave_a_damaged_log(paths: RunPaths, events: int) -> None:
+    """As a writer leaves it that was killed, and a disk that changed a bit in the middle."""
+    aside = paths.root / "aside.db"
+    with Store(paths.store) as store:
+        for number in range(events):
+            store.record_event("restart", f"env-{number:03}")
+        shutil.copy(paths.store, aside)
+        log = bytearray(log_of(paths.store).read_bytes())
+    frame_bytes = FRAME_HEADER_BYTES + 4096
+    frames = (len(log) - HEADER_BYTES) // frame_bytes
+    log[HEADER_BYTES + frames // 2 * frame_bytes + 100] ^= 1
+    aside.rename(paths.store)
+    log_of(paths.store).write_bytes(log)
 
 
 # ---- a run that is moved or copied ----
