@@ -51,7 +51,7 @@ def _form(arguments: str, needs: str = "") -> Form:
 
 
 FORMS = {
-    "ablation": _form("--quick --out {out}"),
+    "ablation": _form("--seeds 1 --arms all --actions 40 --episodes 1 --environments 4 --out {out}"),
     "actors": _form("--quick --peers ours plain_thespian zeromq pipe --out {out}/actors.json"),
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),
     "command_line": _form("--quick"),
@@ -62,7 +62,7 @@ FORMS = {
     "environments": _form("--quick"),
     "evaluation_bias": _form("--quick --out {out}/bias.json"),
     "fuzz": _form("--frames 5000 --out {out}/fuzz.json"),
-    "hard_job": _form("--out {out}/hard-job"),
+    "hard_job": Form(run_by="benchmarks.ablation"),
     "hosts": _form("--rounds 1 --round-trips 30 --burst 10"),
     "interleavings": _form("--rounds 1"),
     "laptop_seeds": _form("--quick --out {out}"),
