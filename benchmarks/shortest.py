@@ -56,7 +56,7 @@ FORMS = {
     "chaos": Form(run_by="tests/e2e/test_chaos.py"),
     "command_line": _form("--quick"),
     "control_fuzz": _form("{live} --frames 2000"),
-    "corruptions": _form("--quick"),
+    "corruptions": _form("--count 8 --out {out}/corruptions.json"),
     "decoupling": _form("--quick --out {out}"),
     "desktops": _form("--minutes 1 --desktops 1 --out {out}/desktops.json", needs="desktop"),
     "environments": _form("--quick"),
