@@ -58,7 +58,7 @@ FORMS = {
     "control_fuzz": _form("{live} --frames 2000"),
     "corruptions": _form("--count 8 --out {out}/corruptions.json"),
     "decoupling": _form("--quick --cell latencies --arm batch+all_at_once rollout+one_at_a_time --out {out}"),
-    "desktops": _form("--minutes 1 --desktops 1 --out {out}/desktops.json", needs="desktop"),
+    "desktops": _form("--minutes 2 --desktops 1 --out {out}/desktops.json", needs="desktop"),
     "environments": _form("--quick"),
     "evaluation_bias": _form("--quick --out {out}/bias.json"),
     "fuzz": _form("--frames 5000 --out {out}/fuzz.json"),

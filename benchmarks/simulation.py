@@ -72,10 +72,10 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         CONFIG,
         [
             "tasks.train=[" + ", ".join(f'"modelled/{number_}"' for number_ in range(tasks)) + "]",
-            f"environments.count={environments}",
             f"training.groups_per_update={groups_per_update}",
         ],
     )
+    config = of_size(config, environments, config.rollout.count)
     draw, record, names = random.Random(seed), MemoryRecord(forgets=True), deque[str]()
     names.extend(f"env-{index:05d}" for index in range(environments))
     desk = at_once(open_desk(settings_of(config), record, lambda: 0.0))
@@ -149,8 +149,6 @@ def at_size(arm: tuple[str, str], environments: int, engines: int, groups: int, 
     times["update_each_s"] *= stated.environments.count / environments
     curation = {"scheduling": scheduling, **({"staleness": 0} if scheduling == "batch" else {}), **curation}
     overrides = [
-        f"environments.count={environments}",
-        f"rollout.count={engines}",
         f"training.groups_per_update={groups}",
         f"rollout.sync={sync}",
         "environments.latency.scale=1.0",
@@ -159,7 +157,16 @@ def at_size(arm: tuple[str, str], environments: int, engines: int, groups: int, 
         *(f"modelled.{name}={value}" for name, value in times.items()),
         *(f"curation.{name}={value}" for name, value in curation.items()),
     ]
-    return load_config(CONFIG, overrides)
+    return of_size(load_config(CONFIG, overrides), environments, engines)
+
+
+def of_size(config: Config, environments: int, engines: int) -> Config:
+    """The configuration with so many of both; more than one machine can run, which a configuration refuses."""
+    pools = {
+        "environments": config.environments.model_copy(update={"count": environments}),
+        "rollout": config.rollout.model_copy(update={"count": engines}),
+    }
+    return config.model_copy(update=pools)
 
 
 COLUMNS = (
