@@ -161,7 +161,7 @@ def at_size(arm: tuple[str, str], environments: int, engines: int, groups: int, 
 
 
 def of_size(config: Config, environments: int, engines: int) -> Config:
-    """The configuration with so many of both; more than one machine can run, which a configuration refuses."""
+    """The configuration with so many of both, also more than a run may have."""
     pools = {
         "environments": config.environments.model_copy(update={"count": environments}),
         "rollout": config.rollout.model_copy(update={"count": engines}),
