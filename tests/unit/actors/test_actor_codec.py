@@ -297,5 +297,5 @@ def test_who_asked_is_known_though_what_was_asked_is_nested_too_deep_to_be_passe
 
     decoded = decode_below(150)
     assert (decoded.sender, decoded.id) == (envelope().sender, envelope().id)
-    assert isinstance(decoded.message, Sealed)
-    assert "Deep is not understood" in decoded.message.why
+    # Whether so deep a value can be decoded there depends on the version of Python.
+    assert isinstance(decoded.message, Deep) or "Deep is not understood" in decoded.message.why

@@ -149,6 +149,6 @@ def test_an_actor_may_have_another_logger_and_nothing_else_for_a_log(bench: Benc
 
 
 def test_a_path_that_names_no_actor_is_refused_by_its_process() -> None:
-    assert refusal(lambda: actor_class("pathlib:Path")) == (
-        "'pathlib:Path' names no actor: <class 'pathlib.Path'> is no subclass of actors.Actor"
+    assert refusal(lambda: actor_class("fractions:Fraction")) == (
+        "'fractions:Fraction' names no actor: <class 'fractions.Fraction'> is no subclass of actors.Actor"
     )
