@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,13 @@ UP_WITHIN_S = 900.0
 GONE_WITHIN_S = 5.0
 
 
+def _command_of(process: psutil.Process) -> str:
+    """Empty for a process that has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):  # a zombie is one, too
+        return " ".join(process.cmdline())
+    return ""
+
+
 class Scene:
     """One engine below its supervisor."""
 
@@ -41,7 +49,7 @@ class Scene:
     def members(self, word: str = "VLLM") -> list[psutil.Process]:
         """The processes of its engine, by what they call themselves."""
         below = psutil.Process(self.processes.pid(NAME)).children(recursive=True)
-        return [process for process in below if word in " ".join(process.cmdline())]
+        return [process for process in below if word in _command_of(process)]
 
     def sockets(self) -> set[Path]:
         """By which its engine is talked to."""
