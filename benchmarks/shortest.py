@@ -5,7 +5,7 @@
 
 A benchmark fails when it ends with another code than 0, prints no figure, or is not done after its deadline.
 The shortest forms judge what is right or wrong and print what is fast or slow: a busy machine proves nothing
-about speed. What is missing on this machine (local desktops, vLLM) is named as not run.
+about speed. What is not run, as local desktops where there are none, is named.
 
 Exit code 1 when a benchmark failed.
 """
@@ -28,7 +28,6 @@ from benchmarks.runs import training
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SMOKE = REPOSITORY / "configs" / "smoke.toml"
-VLLM_PYTHON = REPOSITORY / ".venv-vllm" / "bin" / "python"
 DEADLINE_S = 420.0
 STOP_S = 30.0
 FINISHED, LIVE, OUT = "{finished}", "{live}", "{out}"
@@ -41,9 +40,11 @@ class Form:
 
     arguments: tuple[str, ...] = ()
     needs: str = ""
-    """What the machine must have, if anything: `desktop` or `vllm`."""
+    """What the machine must have, if anything: `desktop`."""
     run_by: str = ""
     """What runs its short form already."""
+    apart: str = ""
+    """How it is run, where its shortest form takes ten minutes."""
 
 
 def _form(arguments: str, needs: str = "") -> Form:
@@ -76,7 +77,7 @@ FORMS = {
     "stops_live": _form("--quick --out {out}/stops.json"),
     "trainer": _form("--updates 1 --out {out}/trainer.json"),
     "vllm_engine": Form(run_by="make test-vllm"),
-    "vllm_loop": _form("--minutes 2 --out {out}/loop.json", needs="vllm"),
+    "vllm_loop": Form(apart="make test-vllm-loop"),
     "web_fuzz": _form("--run-dir {finished} --requests 1000"),
 }
 """Every benchmark that can be started; one that is missing here fails a test."""
@@ -88,8 +89,8 @@ def left_out(form: Form) -> str:
         return f"{form.run_by} runs it"
     if form.needs == "desktop" and not (shutil.which("bwrap") and shutil.which("Xvfb")):
         return "NOT RUN: no local desktops here; make desktop"
-    if form.needs == "vllm" and not VLLM_PYTHON.exists():
-        return "NOT RUN: no vLLM here; scripts/setup-vllm.sh"
+    if form.apart:
+        return f"NOT RUN: it takes ten minutes; {form.apart}"
     return ""
 
 
@@ -114,12 +115,11 @@ def judged(code: int | None, output: str) -> str:
 
 def run_form(name: str, form: Form, places: dict[str, str], log: Path) -> Outcome:
     """Run one benchmark to its end or its deadline."""
-    python = str(VLLM_PYTHON) if form.needs == "vllm" else sys.executable
     arguments = [_placed(one, places) for one in form.arguments]
     began_s = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [python, "-m", f"benchmarks.{name}", *arguments],
+            [sys.executable, "-m", f"benchmarks.{name}", *arguments],
             cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         code = _wait(process)
