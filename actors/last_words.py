@@ -83,7 +83,7 @@ def _reason(error: BaseException, levels: int) -> str:
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # whatever a class of somebody else's raises there
+    except Exception:  # a user's exception class may raise anything in its __str__
         return "<its str() failed>"
     return " ".join(text[:REASON_CHARACTERS].split())
 

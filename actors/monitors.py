@@ -150,7 +150,7 @@ class Bonds:
             self._say_now(slot, incarnation)
 
     def _say_now(self, slot: int, incarnation: int) -> None:
-        """Once it ended there is nobody to tell, and the link is over by itself."""
+        """Send the last link message; retry until the other actor takes it or has ended."""
         name, word = self._unsaid[slot, incarnation]
         is_said = self._owner.tell(name, word, incarnation=incarnation)
         if is_said or not self._lives(slot, incarnation):

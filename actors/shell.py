@@ -37,7 +37,7 @@ from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
 
 SPARE_DESCRIPTORS = 16
-"""A supervisor that cannot open so many more files starts nobody: it would not survive with none left."""
+"""File descriptors a supervisor keeps free: with none left it could not watch or stop a child."""
 
 DESCRIPTORS_PER_CHILD = 3
 """Its pidfd, and a connection each way."""
