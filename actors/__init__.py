@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from actors.actor import Actor, Sender, Stop, receives
     from actors.board import ActorState
     from actors.codec import message
-    from actors.completion import Completion, Lock
     from actors.errors import (
         ActorDied,
         ActorError,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         Refused,
         SystemStartFailed,
     )
+    from actors.future import Completion, Lock
     from actors.monitors import Down, Exit
     from actors.system import ActorSystem, RootSpec
 

@@ -37,11 +37,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import structlog
 from msgspec.structs import replace
 
+from actors.background import Worker
 from actors.board import LAUNCHER, Board, Pulse
 from actors.clock import Clock
 from actors.codec import Envelope, Kind, Sealed, message
-from actors.completion import Completion, drive
-from actors.deaths import Watcher
 from actors.definition import check_message_type, check_names, handlers_in, is_overwritten, taken_names
 from actors.errors import (
     ActorDied,
@@ -52,10 +51,11 @@ from actors.errors import (
     Refused,
     WorkOverdue,
 )
+from actors.exit_watch import Watcher
+from actors.future import Completion, drive
 from actors.mail import Address, Mail
 from actors.monitors import Bonds, Down, Exit, Linked, Unlinked
 from actors.process import EXIT_IGNORED
-from actors.worker import Worker
 
 ASK_DEADLINE_S = 5.0
 """OTP's default for a call. A message whose answer takes longer says so: `answer_within_s`."""

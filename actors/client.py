@@ -15,8 +15,8 @@ import structlog
 from actors.actor import Actor, Identity
 from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
-from actors.completion import Completion
 from actors.errors import ActorError
+from actors.future import Completion
 from actors.mail import Mail
 
 TELL_DEADLINE_S = 1.0

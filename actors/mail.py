@@ -4,7 +4,7 @@ Thespian gives an actor its life; its mail goes here, because a Thespian message
 costs half a millisecond of CPU and a hung peer can block a sender for minutes.
 Sending never blocks: a full mailbox is told to the sender (`MailboxFull`), a
 name without a living bearer is `ActorDied` at once. How frames travel is
-`actors.post`.
+`actors.transport`.
 
 Delivery: at most once, in order per sender and receiver incarnation. What is
 recorded and sent again is refused: every frame carries a number that only grows
@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from actors.board import LIVING, ActorState, Board, row_beside
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
-from actors.freshness import Freshness
-from actors.post import Post
+from actors.replay_guard import Freshness
+from actors.transport import Post
 
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 from actors.board import LIVING, Board
 from actors.codec import message
-from actors.deaths import Watcher
 from actors.errors import LinkedActorEnded
+from actors.exit_watch import Watcher
 
 NOPROC = "noproc"
 """OTP's word for: nobody bore the name."""

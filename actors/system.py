@@ -22,7 +22,7 @@ from typing import Any
 import msgpack
 import structlog
 
-from actors import leftovers, thespian_base
+from actors import orphans, thespian_base
 from actors.actor import Stop
 from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
@@ -31,7 +31,7 @@ from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemSt
 from actors.last_words import last_words
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_the_same
-from actors.shell import Shell
+from actors.thespian_host import Shell
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
@@ -92,8 +92,8 @@ class ActorSystem:
         for folder in (run_dir, mail_dir):
             _make_private(folder)
         self._processes_file = run_dir / "processes.json"
-        leftovers.refuse_if_in_use(self._processes_file)
-        self.reaped = leftovers.reap(self._processes_file, run_dir / "board")
+        orphans.refuse_if_in_use(self._processes_file)
+        self.reaped = orphans.reap(self._processes_file, run_dir / "board")
         """Processes that an earlier system in this directory left behind; they were killed."""
         for leftover in self.reaped:
             with contextlib.suppress(
@@ -369,7 +369,7 @@ class ActorSystem:
             words = last_words(self.run_dir, self.root.name, 1)
             raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
         admin_pid = int(self._admin_pid_file.read_text())
-        leftovers.record_processes(self._processes_file, launcher=os.getpid(), admin=admin_pid)
+        orphans.record_processes(self._processes_file, launcher=os.getpid(), admin=admin_pid)
         self.board.set_state(self._slot, ActorState.RUNNING)
 
 

@@ -31,12 +31,12 @@ from typing import Any, TypeVar
 from actors.actor import Actor, Identity, identity_of
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
-from actors.completion import Completion
+from actors.future import Completion
 from actors.last_words import crash_report
 from actors.mail import Mail
-from actors.post import QUEUE_MESSAGES
 from actors.process import EXIT_CRASHED, exit_reason_of
-from actors.shell import actor_class, leave_last_words
+from actors.thespian_host import actor_class, leave_last_words
+from actors.transport import QUEUE_MESSAGES
 
 KEY = b"a key for tests, known to all..."
 WORK_DEADLINE_S = 10.0

@@ -112,7 +112,10 @@ def _assert_pinned() -> None:
         (_common, "startAdmin"),
         (_common.multiprocessCommon, "_startAdmin"),
         (_common, "startupASLogger"),
-        (_common.MultiProcReplicator, "_startChildActor"),  # appends to _child_procs, read by actors.shell
+        (
+            _common.MultiProcReplicator,
+            "_startChildActor",
+        ),  # appends to _child_procs, read by actors.thespian_host
         (_common, "uncatchable_signals"),
         (_common, "MultiProcAdmin"),
         (_common, "MAX_ADMIN_STARTUP_DELAY"),

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import ablation_report as report
 from benchmarks.hard_job import CONFIG, HARD_JOB, REPOSITORY, prepare
-from dart.types import SUCCESS_ABOVE
+from dart.core.types import SUCCESS_ABOVE
 
 SWITCHES: Mapping[str, str] = {
     "rollout number": "curation.rollout_number.enabled",
@@ -171,11 +171,11 @@ def _train(command: Sequence[str], log: Path) -> None:
 
 def measured(run_dir: Path, *, is_base: bool) -> dict[str, Any]:
     """The figures of a finished run, from its record. Raises RunFailed when the record is not sound."""
-    from dart.config import load_config
-    from dart.observe.reading import scores
-    from dart.rundir import RunPaths
+    from dart.config.config import load_config
+    from dart.core.records import Phase
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.snapshot_reader import scores
     from dart.store.reader import StoreReader
-    from dart.store.records import Phase
 
     paths = RunPaths(run_dir)
     with StoreReader(paths.store) as store:

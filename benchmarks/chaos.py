@@ -41,8 +41,8 @@ from benchmarks import chaos_report as report
 from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF
 from benchmarks.chaos_faults import Fault, Injector, plan, small_disk
-from dart.config import load_config
-from dart.environments.faulty import read_injections
+from dart.config.config import load_config
+from dart.environments.fault_injection import read_injections
 from dart.store.errors import StoreError
 from dart.store.reader import StoreReader
 

@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.actors import machine
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
-from dart.environments.faulty import Injection
-from dart.environments.injected import OF_RESET
+from dart.config.injected_faults import OF_RESET
+from dart.environments.fault_injection import Injection
 
 THROUGHPUT_GOAL = 0.85
 FAULTS_PER_MINUTE = 10.0

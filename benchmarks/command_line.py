@@ -25,8 +25,8 @@ from pathlib import Path
 
 from actors.board import Board
 from benchmarks import scrape
-from dart.config import load_config
-from dart.rundir import RunPaths, claimed
+from dart.config.config import load_config
+from dart.core.run_directory import RunPaths, claimed
 
 HELP_GOAL_S = 0.3
 GOAL_S = 0.5

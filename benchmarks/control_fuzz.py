@@ -21,8 +21,9 @@ import msgspec
 import psutil
 
 from actors.board import Board
-from dart.control.client import request
-from dart.control.protocol import (
+from dart.core.run_directory import RunPaths, holder
+from dart.run.control_client import request
+from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
     Drain,
     Malformed,
@@ -36,8 +37,7 @@ from dart.control.protocol import (
     decode_request,
     encode,
 )
-from dart.control.socket import connect
-from dart.rundir import RunPaths, holder
+from dart.run.control_socket import connect
 
 PATIENCE_S = 10.0
 GROWTH_KIB = 8192

@@ -29,9 +29,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dart.config import load_config
-from dart.errors import DartError
-from dart.rundir import RunPaths
+from dart.config.config import load_config
+from dart.core.errors import DartError
+from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreError
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -259,8 +259,8 @@ def failing_pages(paths: RunPaths) -> Iterator[str]:
     """Pages that fail without an explanation."""
     from starlette.testclient import TestClient
 
-    from dart.web.access import access_for
     from dart.web.app import web_app
+    from dart.web.auth import access_for
 
     with TestClient(
         web_app(paths, access_for("127.0.0.1", None)),
@@ -275,7 +275,7 @@ def failing_pages(paths: RunPaths) -> Iterator[str]:
 
 def failing_resume(paths: RunPaths) -> Iterator[str]:
     """What fails without an explanation when the run is taken up again, up to the start of its actors."""
-    from dart.run_record import prepare_record
+    from dart.run.run_record import prepare_record
 
     try:
         prepare_record(load_config(paths.config, [f"run.dir='{paths.root}'"]), paths)

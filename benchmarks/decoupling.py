@@ -41,7 +41,7 @@ from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF, machine
 from benchmarks.decoupling_cells import CELLS, REPOSITORY, Arm, Cell, config_of, overrides_of
 from benchmarks.decoupling_report import Report, above_bound, draw, judged, table, why_too_short
-from dart.config import Config
+from dart.config.config import Config
 
 OUT = Path(__file__).parent / "out"
 RUN_DEADLINE_S = 900.0

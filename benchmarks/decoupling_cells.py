@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import runs
-from dart.config import Config, load_config
+from dart.config.config import Config, load_config
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

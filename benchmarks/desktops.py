@@ -44,8 +44,8 @@ from actors.board import ActorState, Board
 from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF
 from benchmarks.chaos_report import Verdict, conclude, faulted_and_stored, verdict_lines
-from dart.environments.desktop.installed import missing_for_desktops
-from dart.environments.faulty import read_injections
+from dart.environments.desktop.requirements import missing_for_desktops
+from dart.environments.fault_injection import read_injections
 
 CONFIG = runs.REPOSITORY / "configs" / "desktop.toml"
 OUT = Path(__file__).parent / "out" / "desktops.json"

@@ -26,10 +26,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dart.environments.actions import Click
-from dart.environments.cdp import FLAGS
-from dart.environments.miniwob import CHROMIUM, MiniWobEnvironment
-from dart.environments.miniwob_pages import HEIGHT, WIDTH, page_url
+from dart.core.actions import Click
+from dart.environments.miniwob.cdp import FLAGS
+from dart.environments.miniwob.environment import CHROMIUM, MiniWobEnvironment
+from dart.environments.miniwob.pages import HEIGHT, WIDTH, page_url
 
 TASK = "miniwob/enter-text"
 ELSEWHERE = Click(5, 205)

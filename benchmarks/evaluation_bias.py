@@ -27,12 +27,12 @@ import structlog
 from actors.actor import Actor
 from actors.board import ActorState
 from actors.testing import Bench
-from dart import messages as m
-from dart.config import Config
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.records import Phase
 from dart.curation.actor import CuratorActor
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
-from dart.store.records import Phase
 from dart.store.store import Store
 
 OUT = Path(__file__).parent / "out"

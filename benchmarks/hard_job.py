@@ -35,7 +35,7 @@ BROWSERS = 2
 
 def prepare(out: Path) -> None:
     """Make what is missing in `out`; each of the two appears whole or not at all."""
-    from dart.config import load_config
+    from dart.config.config import load_config
 
     tasks = load_config(CONFIG).tasks.train
     _once(out / "demonstrations", lambda folder: _collect(tasks, POOL_EPISODES, FIRST_POOL_SEED, folder))
@@ -54,15 +54,15 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 def _collect(tasks: Sequence[str], episodes: int, first_seed: int, folder: Path) -> None:
-    from dart.environments.demonstrations import collect
+    from dart.environments.miniwob.demonstrations import collect
 
     with (folder / "demonstrations.jsonl").open("w") as lines:
         asyncio.run(collect(tasks, episodes, first_seed, BROWSERS, lines, folder))
 
 
 def _imitate(folder: Path) -> None:
+    from dart.imitation.pretrain import PretrainConfig, pretrain
     from dart.policy.checkpoint import save_policy
-    from dart.policy.pretrain import PretrainConfig, pretrain
 
     weights = tuple((f"miniwob/{page}", weight) for page, weight in IMITATED.items())
     config = PretrainConfig(

@@ -25,7 +25,7 @@ import psutil
 from typer.main import get_command
 
 from dart.cli.main import app
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
 
 PATIENCE_S = 240.0
 """For a command to end: some wait for something to be done, some load torch, and the machine is busy."""

@@ -37,7 +37,7 @@ from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF, machine
 from benchmarks.chaos import as_pair
 from benchmarks.peers.protocol import marked_pids
-from dart.rundir import RunPaths, mail_dir
+from dart.core.run_directory import RunPaths, mail_dir
 from dart.store.reader import StoreReader
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -1,9 +1,9 @@
 """A plant of modelled environments, engines and a trainer around the real decisions, on a clock that jumps.
 
 The curator and its desk (`dart.curation`, on a record in memory), admission and the order of weight updates
-(`dart.rollout.sync`) are the code that runs in production. Waits, service times and lengths of episodes are
-those of the modelled parts (`dart.modelled`), drawn in the same way. Messages take no time, and whoever has
-to wait is asked again as soon as something changed.
+(`dart.inference.sync_plan`) are the code that runs in production. Waits, service times and lengths of
+episodes are those of the modelled parts (`simulated*.py`), drawn in the same way. Messages take no time, and
+whoever has to wait is asked again as soon as something changed.
 """
 
 import heapq
@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from dart.config import Config
+from dart.config.config import Config
+from dart.core.records import Batch
+from dart.core.statistics import quantile
+from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch
-from dart.curation.desk import open_desk
-from dart.curation.memory_record import MemoryRecord, at_once
+from dart.curation.service import open_desk
 from dart.curation.settings import settings_of
-from dart.modelled.engine import TOKENS_SIGMA
-from dart.modelled.environment import MOST_STEPS
-from dart.modelled.latency import Waits, cut_lognormal
-from dart.observe.utilisation import quantile
-from dart.rollout.sync import Load, Sync
-from dart.store.records import Batch
-from dart.types import RolloutLease
+from dart.environments.latency_model import Waits, cut_lognormal
+from dart.environments.simulated import MOST_STEPS
+from dart.inference.simulated_engine import TOKENS_SIGMA
+from dart.inference.sync_plan import Load, Sync
+from dart.testing.memory_record import MemoryRecord, at_once
 
 # ---- time ----
 
@@ -188,7 +188,7 @@ class Routing:
 
 
 class Chance:
-    """Lengths and successes of episodes, as `dart.modelled.environment` draws them."""
+    """Lengths and successes of episodes, as `dart.environments.simulated` draws them."""
 
     def __init__(self, config: Config) -> None:
         self._modelled, self._seed = config.modelled, config.run.seed
@@ -430,7 +430,7 @@ class Plant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Figures of a simulated run between the commits of two updates; words as in dart.observe.utilisation."""
+    """Figures of a simulated run between the commits of two updates; words as in dart.inspect.utilisation."""
 
     seconds: float
     """Simulated."""

@@ -21,10 +21,10 @@ from typing import IO, Any
 import msgpack
 
 from benchmarks.peers.protocol import MARK, marked_pids
-from dart.observe.load import LOAD
-from dart.observe.utilisation import Finished, LoadPoint, Utilisation, Window, utilisation
-from dart.rundir import RunPaths, mail_dir
+from dart.core.run_directory import RunPaths, mail_dir
+from dart.inspect.utilisation import Finished, LoadPoint, Utilisation, Window, utilisation
 from dart.store.reader import StoreReader
+from dart.telemetry.load_meter import LOAD
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from actors.board import ActorState, Board
 from actors.process import start_ticks
-from dart.config import Config, load_config
-from dart.observe.metrics import exposition
-from dart.observe.reading import SnapshotReader
-from dart.rundir import RunPaths
+from dart.config.config import Config, load_config
+from dart.core.run_directory import RunPaths
+from dart.inspect.metrics import exposition
+from dart.inspect.snapshot_reader import SnapshotReader
 from dart.store.store import Store
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport

@@ -5,10 +5,11 @@
     python -m benchmarks.simulation --only arms --environments 80 --engines 4
 
 SIMULATION: nothing here is a measurement of the system but `decades`. The curator and its desk
-(`dart.curation`, on a record in memory), admission and the order of weight updates (`dart.rollout.sync`) are
-the code that runs in production; environments, engines and the trainer are the service times that
-configs/decoupling.toml states, at the length of real ones, and messages take no time. An environment that has
-to wait is asked again as soon as something changed, where a real one asks several times a second.
+(`dart.curation`, on a record in memory), admission and the order of weight updates
+(`dart.inference.sync_plan`) are the code that runs in production; environments, engines and the trainer are
+the service times that configs/decoupling.toml states, at the length of real ones, and messages take no time.
+An environment that has to wait is asked again as soon as something changed, where a real one asks several
+times a second.
 
 arms      the six ways to schedule and sync at the paper's size, 180 environments and 16 engines
 staleness what the bound K costs at that size
@@ -33,14 +34,14 @@ from typing import Any
 
 from benchmarks.actors import machine
 from benchmarks.plant import ideal, predict
-from dart.config import Config, load_config
+from dart.config.config import Config, load_config
+from dart.core.records import Batch
+from dart.core.statistics import quantile
+from dart.core.types import RolloutLease
 from dart.curation.curator import Curator
-from dart.curation.desk import open_desk
-from dart.curation.memory_record import MemoryRecord, at_once
+from dart.curation.service import open_desk
 from dart.curation.settings import settings_of
-from dart.observe.utilisation import quantile
-from dart.store.records import Batch
-from dart.types import RolloutLease
+from dart.testing.memory_record import MemoryRecord, at_once
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).parent / "out"

@@ -38,14 +38,14 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConfig
 
 from benchmarks.actors import machine
+from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
 from dart.policy.context import ContextLimits
 from dart.policy.load import Holding, device_of
-from dart.policy.reading import Reading
-from dart.policy.tiny_qwen import make_tiny_qwen
+from dart.policy.prompt_spec import Reading
 from dart.policy.vlm_codec import load_vlm_codec
 from dart.store.blobs import BlobStore
+from dart.testing.tiny_qwen import make_tiny_qwen
 from dart.training.learner import Learner, LearnerConfig
-from dart.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
 
 OUT = Path(__file__).parent / "out" / "trainer.json"
 

@@ -26,9 +26,9 @@ from rich.table import Table
 
 from benchmarks.actors import machine
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, rollout_child, scores
-from dart import messages as m
-from dart.rollout.vllm_engine import VllmEngine
-from dart.types import GenerateRequest
+from dart.core import messages as m
+from dart.core.types import GenerateRequest
+from dart.inference.vllm_engine import VllmEngine
 from tests.fault.actors_under_test import Running, eventually, pool, started
 
 RESULTS = Path(__file__).parent / "results"

@@ -32,12 +32,12 @@ from benchmarks.actors import BROKEN_OFF
 from benchmarks.chaos import NotStarted, await_training, training_ends_unix_s
 from benchmarks.chaos_faults import Injector, Planned
 from benchmarks.chaos_report import Verdict
-from dart.config import load_config
-from dart.environments.demonstrations import collect
+from dart.config.config import load_config
+from dart.environments.miniwob.demonstrations import collect
+from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.policy.load import Holding
-from dart.policy.tiny_qwen import make_tiny_qwen
 from dart.store.reader import StoreReader
-from dart.training.imitation import ImitationConfig, imitate_folder
+from dart.testing.tiny_qwen import make_tiny_qwen
 
 CONFIG = runs.REPOSITORY / "configs" / "laptop.toml"
 OUT = Path(__file__).parent / "results" / "vllm_loop.json"

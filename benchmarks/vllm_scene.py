@@ -14,17 +14,17 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from dart.config import Config
-from dart.policy.interface import Screen
+from dart.config.config import Config
+from dart.core.types import GenerateRequest, Generation, PastStep
+from dart.inference.probe import probe_request
+from dart.inference.vllm_engine import VllmEngine
 from dart.policy.load import load
-from dart.policy.reading import reading_of
-from dart.policy.tiny_qwen import make_tiny_qwen
-from dart.rollout.probe import probe_request
-from dart.rollout.vllm_engine import VllmEngine
+from dart.policy.prompt_spec import reading_of
+from dart.policy.protocols import Screen
 from dart.store.blobs import BlobStore
+from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
-from dart.training.checkpoint import CheckpointState, write_checkpoint
-from dart.types import GenerateRequest, Generation, PastStep
+from dart.testing.tiny_qwen import make_tiny_qwen
 from supervision.child_spec import Backoff, ChildSpec
 from tests.sampled import recorded
 
@@ -189,14 +189,14 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
 
 
 def rollout_child(config: Config, store: Path, checkpoint: Path) -> ChildSpec:
-    """A supervised rollout actor with this engine, as `dart.app` has it; version 0 is in the record."""
+    """A supervised rollout actor with this engine, as `dart.run.app` has it; version 0 is in the record."""
     with Store(store) as record:
         record.add_version(str(checkpoint))
     return ChildSpec(
         id="rollout-0",
-        actor="dart.rollout.actor:RolloutActor",
+        actor="dart.inference.actor:RolloutActor",
         args={"config": config.model_dump(mode="json"), "store": str(store), "workers": ["rollout-0"]},
-        preload=("dart.rollout.actor", "dart.rollout.vllm_engine"),
+        preload=("dart.inference.actor", "dart.inference.vllm_engine"),
         start_deadline_s=600.0,
         hang_deadline_s=60.0,
         backoff=Backoff(initial_s=0.05),

@@ -31,8 +31,8 @@ from urllib.parse import quote_from_bytes
 
 import psutil
 
-from dart.config import load_config
-from dart.rundir import RunPaths
+from dart.config.config import load_config
+from dart.core.run_directory import RunPaths
 
 OUT = Path(__file__).parent / "out" / "web_fuzz.json"
 PATIENCE_S = 10.0

@@ -2,15 +2,15 @@
 
 from itertools import cycle
 
+from dart.core.records import TaskDecision
+from dart.core.types import RolloutLease
 from dart.curation.curator import Settings
-from dart.curation.desk import Desk, open_desk
-from dart.curation.memory_record import MemoryRecord, at_once
-from dart.curation.pool import Pool
+from dart.curation.experience_pool import Pool
 from dart.curation.quota import DynamicQuota, GroupPlan
+from dart.curation.service import Desk, open_desk
 from dart.curation.step_cap import StepCap
-from dart.observe.tasks import decision_in_words
-from dart.store.records import TaskDecision
-from dart.types import RolloutLease
+from dart.inspect.task_reports import decision_in_words
+from dart.testing.memory_record import MemoryRecord, at_once
 
 SETTINGS = Settings(
     tasks=("easy", "half", "never"),

@@ -3,9 +3,9 @@
 import tempfile
 from pathlib import Path
 
+from dart.core.types import FaultKind, RolloutLease
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import FaultKind, RolloutLease
+from dart.testing.trajectories import trajectory_for
 
 
 def main() -> None:

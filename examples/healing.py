@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from actors import Actor, Sender, message, receives
 from supervision import Strategy, SupervisorFlags, supervised, supervisor_spec, worker
-from supervision.snapshot import tree_lines
+from supervision.tree_text import tree_lines
 
 
 @message

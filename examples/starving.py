@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dart.curation.starvation import Facts, Part, Playing, diagnose
+from dart.curation.stall_diagnosis import Facts, Part, Playing, diagnose
 
 WELL = Facts(
     starved_after_s=60.0,

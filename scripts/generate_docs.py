@@ -1,6 +1,6 @@
 """Write the reference pages that come from the code: `python scripts/generate_docs.py`.
 
-`tests/unit/dart/test_generated_docs.py` fails when a page is not what this would write.
+`tests/unit/docs/test_generated_docs.py` fails when a page is not what this would write.
 """
 
 import re
@@ -13,10 +13,10 @@ import typer.main
 
 from dart.cli.exit_codes import MEANING
 from dart.cli.main import app
-from dart.config import Config, field_rows
-from dart.config_layers import field_docstrings, literal
-from dart.observe.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
-from dart.observe.metrics import METRICS, Metric
+from dart.config.config import Config, field_rows
+from dart.config.layers import field_docstrings, literal
+from dart.inspect.metrics import METRICS, Metric
+from dart.telemetry.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
 from dart.training.learner import UpdateReport
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -24,7 +24,7 @@ PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 CONFIGURATION_HEAD = """\
 # Configuration
 
-Generated from `dart/config_sections.py` by `python scripts/generate_docs.py`.
+Generated from `dart/config/sections.py` by `python scripts/generate_docs.py`.
 
 Layers, the last one wins: these defaults, one TOML file, `--set section.key=value`. An empty file will do.
 `dartrl config check FILE` reports every problem at once; `dartrl config show FILE` prints the result with the
@@ -50,7 +50,7 @@ Generated from `dart/cli/` by `python scripts/generate_docs.py`. Exit codes: [ex
 EVENTS_HEAD = """\
 # Events
 
-Generated from `dart/observe/events.py` by `python scripts/generate_docs.py`.
+Generated from `dart/telemetry/events.py` by `python scripts/generate_docs.py`.
 
 What happens in a run and is worth telling is a row of the table `events` in its `store.db`: `unix_s`, `kind`,
 `subject`, and `data`, a JSON object with the fields below. Times are seconds, as the names say. It is also a
@@ -69,7 +69,7 @@ must be kept while the record is down, too. Each has these fields:
 METRICS_HEAD = """\
 # Metrics
 
-Generated from `dart/observe/metrics.py` by `python scripts/generate_docs.py`.
+Generated from `dart/inspect/metrics.py` by `python scripts/generate_docs.py`.
 
 `dartrl metrics` prints them, `dartrl metrics --listen HOST:PORT` serves them on `/metrics`. They are read
 from the board and the record at each scrape. Units are in the names; a ratio is between 0 and 1. A dashboard

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         WhichChildren,
         start_child,
     )
+    from supervision.run import supervised, worker
     from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_spec
-    from supervision.tree import supervised, worker
 
 _MODULES = ("child_spec", "errors", "messages", "supervisor", "tree")
 """Where those names are, the cheapest to import first."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervision.breaker import Circuit, CircuitState
 from supervision.child_spec import ChildSpec, Failure
+from supervision.circuit_breaker import Circuit, CircuitState
 
 
 class Status(StrEnum):

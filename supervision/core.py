@@ -7,7 +7,7 @@ right to left, one at a time unless the children are equals.
 
 Source of the semantics: OTP `supervisor` (restart types, strategies, restart intensity, shutdown,
 auto_shutdown), Elixir `Supervisor` and `DynamicSupervisor` (names and defaults). Management calls are in
-`supervision.management`, replacement by age and use in `supervision.succession`.
+`supervision.management`, replacement by age and use in `supervision.replacement`.
 """
 
 import math
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from supervision import breaker, succession
+from supervision import circuit_breaker, replacement
 from supervision.actions import (
     Action,
     Answer,
@@ -32,7 +32,6 @@ from supervision.actions import (
     Target,
 )
 from supervision.backoff import backoff_s
-from supervision.breaker import Circuit, CircuitState
 from supervision.budget import add_restart
 from supervision.child_spec import (
     AutoShutdown,
@@ -44,6 +43,7 @@ from supervision.child_spec import (
     check_fits,
     check_unique_ids,
 )
+from supervision.circuit_breaker import Circuit, CircuitState
 from supervision.outage import Outage
 
 
@@ -74,7 +74,7 @@ class SupervisorCore:
         actions = [*self._overdue(now_s), *self._outage_over(now_s)]
         for child in self.children.values():
             self._close_circuit(child, now_s)
-            actions += succession.retire_if_old(child, now_s)
+            actions += replacement.retire_if_old(child, now_s)
         return [*actions, *self.reconcile(now_s)]
 
     def ready(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
@@ -83,12 +83,12 @@ class SupervisorCore:
         if child is None:
             return []
         if child.spare is not None and child.spare.incarnation == incarnation:
-            return [*succession.promote(child, now_s, self.draw()), *self.reconcile(now_s)]
+            return [*replacement.promote(child, now_s, self.draw()), *self.reconcile(now_s)]
         if child.status is not Status.STARTING or child.incarnation != incarnation:
             return []
         move(child, Status.RUNNING, now_s)
         child.was_ready = True
-        child.retire_at_s = succession.retire_at_s(child.spec.retirement, now_s, self.draw())
+        child.retire_at_s = replacement.retire_at_s(child.spec.retirement, now_s, self.draw())
         return [*answer(child, ok=True), *self.reconcile(now_s)]
 
     def hung(self, id_: str, incarnation: int, why: str) -> list[Action]:
@@ -107,7 +107,7 @@ class SupervisorCore:
         if child is None or child.incarnation != incarnation:
             return []
         child.uses = uses
-        retired = succession.retire_if_used_up(child, uses, now_s)
+        retired = replacement.retire_if_used_up(child, uses, now_s)
         return [*self._outage_over(now_s), *retired, *self.reconcile(now_s)]
 
     def exited(self, id_: str, incarnation: int, ended: Ended, now_s: float) -> list[Action]:
@@ -119,7 +119,7 @@ class SupervisorCore:
             child.retiring = None
             return self.reconcile(now_s)
         if child.spare is not None and child.spare.incarnation == incarnation:
-            return [*succession.spare_failed(child, ended, now_s, self.draw()), *self.reconcile(now_s)]
+            return [*replacement.spare_failed(child, ended, now_s, self.draw()), *self.reconcile(now_s)]
         if child.incarnation != incarnation or child.status is Status.DOWN:
             return []
         return [*self._down(child, ended, now_s), *self.reconcile(now_s)]
@@ -272,12 +272,12 @@ class SupervisorCore:
             why = f"over {own.max_restarts} failures of kind {kind.value!r} in {own.max_seconds:g} s"
             if policy is None:
                 return self._give_up(child, why)
-            child.circuit = breaker.opened(policy, now_s)
+            child.circuit = circuit_breaker.opened(policy, now_s)
             return self._quarantined(child, why)
         if policy is None:
             return self._spend_own(child, now_s)
-        circuit = breaker.after_running(child.circuit, policy, ran_s)
-        child.circuit = breaker.failed(circuit, policy, now_s, own_clock_s=child.own_clock_s(now_s))
+        circuit = circuit_breaker.after_running(child.circuit, policy, ran_s)
+        child.circuit = circuit_breaker.failed(circuit, policy, now_s, own_clock_s=child.own_clock_s(now_s))
         why = f"over {policy.max_failures} failures in {policy.within_s:g} s, or one on probation"
         return self._quarantined(child, why) if child.is_quarantined else []
 
@@ -347,7 +347,7 @@ class SupervisorCore:
                 child.is_killed = True
                 why = f"did not stop within {spec.shutdown_s:g} s"
                 actions.append(Kill(spec.id, child.incarnation, why))
-            actions += succession.overdue(child, now_s)
+            actions += replacement.overdue(child, now_s)
         return actions
 
     def _close_circuit(self, child: Child, now_s: float) -> None:
@@ -355,10 +355,10 @@ class SupervisorCore:
         if policy is None or child.status is not Status.RUNNING:
             return
         if now_s >= child.since_s + policy.healthy_s:  # the sum of `_wake_s`: no rounding comes between
-            child.circuit = breaker.after_running(child.circuit, policy, policy.healthy_s)
+            child.circuit = circuit_breaker.after_running(child.circuit, policy, policy.healthy_s)
 
     def _wake_s(self, child: Child) -> float:
-        wake_s = succession.wake_s(child)
+        wake_s = replacement.wake_s(child)
         if child.is_killed:
             return wake_s
         if child.status is Status.STARTING:
@@ -376,7 +376,7 @@ class SupervisorCore:
         """What brings every child from its status towards its target, in order."""
         if self.is_finished:
             return []
-        actions = [action for child in self.children.values() for action in succession.drop_spare(child)]
+        actions = [action for child in self.children.values() for action in replacement.drop_spare(child)]
         actions += self._forget_the_gone()
         actions += self._stops(now_s)
         if self.finishing is None:
@@ -430,7 +430,7 @@ class SupervisorCore:
                 child.issued += 1
                 child.incarnation = child.issued
                 child.uses = 0
-                child.circuit = breaker.on_probation(child.circuit)
+                child.circuit = circuit_breaker.on_probation(child.circuit)
                 child.waited_s = now_s - child.own_clock_s(now_s)
                 move(child, Status.STARTING, now_s)
                 actions.append(Spawn(child.spec.id, child.incarnation))

@@ -21,14 +21,14 @@ from actors.actor import Actor, Sender, receives
 from actors.board import LIVING, ActorState, Board
 from actors.bridge import Export, LinkDown, LinkUp
 from actors.codec import from_plain, message, to_plain
-from actors.completion import Completion
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
+from actors.future import Completion
 from actors.link import LEASE_S
 from actors.monitors import Exit
-from supervision.changes import parse
 from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
 from supervision.errors import InvalidChildSpec
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
+from supervision.patch import parse
 from supervision.placement import (
     INCARNATIONS_PER_PLACEMENT,
     CallOff,

@@ -8,10 +8,10 @@ returned); a termination is over when the child is gone.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervision import succession
+from supervision import replacement
 from supervision.actions import Action, Call, Child, Status, Target
-from supervision.breaker import Circuit
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags, check_fits
+from supervision.circuit_breaker import Circuit
 from supervision.core import SupervisorCore, answer
 from supervision.errors import InvalidChildSpec
 
@@ -119,7 +119,7 @@ def update_child(core: SupervisorCore, id_: str, spec: ChildSpec | None, now_s: 
         raise InvalidChildSpec(f"id and actor of {id_!r} cannot be changed; start another child")
     check_fits(spec, core.flags)
     if spec.retirement != child.spec.retirement and child.status is Status.RUNNING:
-        child.retire_at_s = succession.retire_at_s(spec.retirement, child.since_s, core.draw())
+        child.retire_at_s = replacement.retire_at_s(spec.retirement, child.since_s, core.draw())
     child.spec = spec
     if spec.breaker is None and child.is_quarantined:
         child.circuit, child.start_at_s = Circuit(), now_s

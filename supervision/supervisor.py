@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from actors.actor import Actor, ChildReady, Sender, Stop, UsedUp, receives
 from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
-from actors.completion import Completion
 from actors.errors import ActorError
+from actors.future import Completion
 from actors.process import EXIT_SHUTDOWN, is_running, kill_the_same
-from actors.shell import leave_last_words
+from actors.thespian_host import leave_last_words
 from supervision import management, reports
 from supervision.actions import (
     Action,
@@ -36,8 +36,7 @@ from supervision.actions import (
     Status,
     Target,
 )
-from supervision.brood import Brood, state_of
-from supervision.changes import changed, parse
+from supervision.child_processes import Brood, state_of
 from supervision.child_spec import LONGEST_S, ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
 from supervision.errors import SupervisionError
@@ -56,6 +55,7 @@ from supervision.messages import (
     UpdateFlags,
     WhichChildren,
 )
+from supervision.patch import changed, parse
 from supervision.reports import Death, Offender, SupervisorReport
 
 STARTING_LOOK_S = 0.25

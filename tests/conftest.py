@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Tiny checkpoints by model type, each made once."""
-    from dart.policy.tiny import make_tiny
-    from dart.policy.tiny_families import FAMILIES
+    from dart.testing.tiny_checkpoints import make_tiny
+    from dart.testing.tiny_families import FAMILIES
 
     @cache
     def of(model_type: str) -> Path:

@@ -9,13 +9,13 @@ import zlib
 from pathlib import Path
 
 from actors.board import ActorState, Board
-from dart.config import load_config
-from dart.observe.load import LOAD
-from dart.rundir import RunPaths
+from dart.config.config import load_config
+from dart.core.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.core.run_directory import RunPaths
+from dart.core.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
 from dart.store.blobs import BlobStore
-from dart.store.records import DecisionKind, Evaluation, Phase, TaskDecision
 from dart.store.store import Store
-from dart.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
+from dart.telemetry.load_meter import LOAD
 from supervision import reports
 
 TASKS = ("miniwob/click-test-2", "miniwob/enter-text")

@@ -1,6 +1,6 @@
 """Steps as an environment records them, from what an engine really answered."""
 
-from dart.types import GenerateRequest, Generation, Step
+from dart.core.types import GenerateRequest, Generation, Step
 
 
 def recorded(asked: GenerateRequest, made: Generation) -> Step:

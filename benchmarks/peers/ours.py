@@ -22,8 +22,8 @@ from typing import Any
 
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
-from actors.completion import Completion
 from actors.errors import AskError
+from actors.future import Completion
 from actors.system import ActorSystem, RootSpec
 from benchmarks.peers import protocol
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, SupervisorFlags

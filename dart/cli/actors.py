@@ -15,8 +15,8 @@ from dart.cli.output import Column, Format, Output, print_data, print_list, say
 from dart.cli.record import chosen, explained
 
 if TYPE_CHECKING:
-    from dart.observe.logs import LogLine
-    from dart.observe.snapshot import ActorRow
+    from dart.inspect.logs import LogLine
+    from dart.inspect.snapshot import ActorRow
 
 actors_app = typer.Typer(
     help="Each actor of a run: its vitals, its log, its stack; also while it hangs.", no_args_is_help=True
@@ -129,7 +129,7 @@ def stack(
 
 def columns() -> "list[Column[ActorRow]]":
     """Of the list of actors."""
-    from dart.observe import live
+    from dart.inspect import live
 
     return [
         Column("actor", lambda row: row.name),
@@ -152,43 +152,45 @@ def columns() -> "list[Column[ActorRow]]":
 
 
 def _list(run_dir: Path, state: str | None, under: str | None, output: Format) -> None:
-    from dart.observe import actors
+    from dart.inspect import actor_table
 
-    rows = list(actors.read_actors(run_dir))
+    rows = list(actor_table.read_actors(run_dir))
     if under is not None:
-        rows = actors.under(rows, actors.find_actor(under, rows).name)
+        rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
     if state is not None:
-        rows = actors.in_state(rows, state)
+        rows = actor_table.in_state(rows, state)
     print_list(rows, columns(), output, empty="no actor is like that")
 
 
 def _show(name: str, run_dir: Path, output: Format) -> None:
     from dataclasses import asdict
 
-    from dart.observe import actors, history, live, why
-    from dart.rundir import RunPaths
+    from dart.core.run_directory import RunPaths
+    from dart.inspect import actor_table, event_history, exit_causes, live
 
-    rows = actors.read_actors(run_dir)
-    row = actors.find_actor(name, rows)
-    ends = why.ends_of(RunPaths(run_dir), row, rows)
-    events = history.read_events(RunPaths(run_dir), history.Wanted(subject=name), limit=SHOWN_EVENTS)
+    rows = actor_table.read_actors(run_dir)
+    row = actor_table.find_actor(name, rows)
+    ends = exit_causes.ends_of(RunPaths(run_dir), row, rows)
+    events = event_history.read_events(
+        RunPaths(run_dir), event_history.Wanted(subject=name), limit=SHOWN_EVENTS
+    )
     if output.is_data:
         print_data({"vitals": asdict(row), "ends": ends, "events": events}, output)
         return
     lines = [*live.vitals(row), "", "last events" if events else "no events"]
-    lines += [f"  {history.in_words(event)}" for event in events]
+    lines += [f"  {event_history.in_words(event)}" for event in events]
     if ends:
         lines += ["", "why it ended (dartrl why tells more)"]
-        lines += [f"  {why.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]]
+        lines += [f"  {exit_causes.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]]
     say("\n".join(lines))
 
 
 def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool, output: Format) -> None:
-    from dart.observe import actors, logs
-    from dart.rundir import RunPaths
+    from dart.core.run_directory import RunPaths
+    from dart.inspect import actor_table, logs
 
     paths = RunPaths(run_dir)
-    row = actors.find_actor(name, actors.read_actors(run_dir))
+    row = actor_table.find_actor(name, actor_table.read_actors(run_dir))
     kept = logs.read_log(paths, name)
     if previous:
         kept = logs.previous_lines(kept, row.incarnation)
@@ -211,8 +213,8 @@ def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool,
 
 
 def _print_lines(lines: "Iterable[LogLine]", output: Format) -> None:
-    from dart.observe.logs import in_words
-    from dart.observe.words import clock
+    from dart.inspect.logs import in_words
+    from dart.inspect.time_format import clock
 
     if output.is_data:
         print_data(list(lines), output)
@@ -222,10 +224,10 @@ def _print_lines(lines: "Iterable[LogLine]", output: Format) -> None:
 
 
 def _stack(name: str, run_dir: Path, *, native: bool) -> None:
-    from dart.observe import actors
-    from dart.observe.stacks import read_stack
+    from dart.inspect import actor_table
+    from dart.inspect.stacks import read_stack
 
-    row = actors.find_actor(name, actors.read_actors(run_dir))
+    row = actor_table.find_actor(name, actor_table.read_actors(run_dir))
     if row.process == "gone":
         end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
     is_suspended = row.process == "suspended"

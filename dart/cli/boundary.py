@@ -10,8 +10,8 @@ from typing import NoReturn
 import typer
 
 from dart.cli.exit_codes import ExitCode, exit_code_of
-from dart.errors import DartError
-from dart.observe.printing import printable
+from dart.core.errors import DartError
+from dart.inspect.terminal_safe import printable
 
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 """Names that no file can have: too long, or links that lead in a circle."""

@@ -28,13 +28,13 @@ def tasks(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _actors_of(run_dir: Path) -> list[str]:
-    from dart.observe.actors import read_actors
+    from dart.inspect.actor_table import read_actors
 
     return [actor.name for actor in read_actors(run_dir)]
 
 
 def _tasks_of(run_dir: Path) -> list[str]:
-    from dart.observe.actors import written_config
+    from dart.inspect.actor_table import written_config
 
     found: list[str] = written_config(run_dir)["tasks"]["train"]
     return found

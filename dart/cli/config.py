@@ -27,10 +27,10 @@ def check(
     * `dartrl config check configs/*.toml`
     * `dartrl config check run.toml --set training.lr=1e-4`
     """
-    from dart.config import ConfigError, load_config
-    from dart.config_layers import Problem
-    from dart.errors import UnavailableError
-    from dart.preflight import missing_trackers
+    from dart.config.config import ConfigError, load_config
+    from dart.config.layers import Problem
+    from dart.core.errors import UnavailableError
+    from dart.preflight.requirements import missing_trackers
 
     problems: list[Problem] = []
     missing: list[str] = []
@@ -65,7 +65,7 @@ def show(
     * `dartrl config show configs/laptop.toml`
     * `dartrl config show --no-origin --set environments.count=2 > mine.toml`
     """
-    from dart.config import resolve
+    from dart.config.config import resolve
 
     with errors_as_exit_codes():
         resolved = resolve(file, overrides or [])
@@ -82,7 +82,7 @@ def schema() -> None:
     """
     import json
 
-    from dart.config import json_schema
+    from dart.config.config import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 
@@ -106,8 +106,8 @@ def diff(
 
 
 def _diff(before: Path, after: Path, output: Format) -> None:
-    from dart.config import differences, load_config
-    from dart.config_layers import literal
+    from dart.config.config import differences, load_config
+    from dart.config.layers import literal
 
     old, new = (load_config(path / "config.toml" if path.is_dir() else path) for path in (before, after))
     found = [{"key": key, "before": a, "after": b} for key, a, b in differences(old, new)]

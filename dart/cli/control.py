@@ -15,7 +15,7 @@ from dart.cli.record import chosen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dart.control.protocol import Answer, Request
+    from dart.run.control_protocol import Answer, Request
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
@@ -45,7 +45,7 @@ def restart(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl actors restart env-003`
     * `dartrl actors restart rollout_pool --wait 60`
     """
-    from dart.control.protocol import RestartActor
+    from dart.run.control_protocol import RestartActor
 
     _carry_out(lambda wait_ms: RestartActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
 
@@ -58,7 +58,7 @@ def stop(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl actors stop env-003`
     * `dartrl actors stop env-003 --wait 30`
     """
-    from dart.control.protocol import StopActor
+    from dart.run.control_protocol import StopActor
 
     _carry_out(lambda wait_ms: StopActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
 
@@ -73,7 +73,7 @@ def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl pause`
     * `dartrl pause --run-dir runs/laptop`
     """
-    from dart.control.protocol import Pause
+    from dart.run.control_protocol import Pause
 
     _carry_out(lambda wait_ms: Pause(wait_ms=wait_ms), run_dir, wait_s)
 
@@ -88,7 +88,7 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl resume`
     * `dartrl resume --run-dir runs/laptop`
     """
-    from dart.control.protocol import Resume
+    from dart.run.control_protocol import Resume
 
     _carry_out(lambda wait_ms: Resume(wait_ms=wait_ms), run_dir, wait_s)
 
@@ -103,7 +103,7 @@ def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
     * `dartrl drain`
     * `dartrl drain --wait 300 && reboot-the-vms`
     """
-    from dart.control.protocol import Drain
+    from dart.run.control_protocol import Drain
 
     _carry_out(lambda wait_ms: Drain(wait_ms=wait_ms), run_dir, wait_s)
 
@@ -122,7 +122,7 @@ def scale(
     * `dartrl scale environments=24`
     * `dartrl scale environments=4 --wait 60`
     """
-    from dart.control.protocol import Scale
+    from dart.run.control_protocol import Scale
 
     with errors_as_exit_codes():
         count = _count(what)
@@ -156,15 +156,15 @@ def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl quarantine release env-003`
     * `dartrl quarantine release env-003 --run-dir runs/laptop`
     """
-    from dart.control.protocol import ReleaseActor
+    from dart.run.control_protocol import ReleaseActor
 
     _carry_out(lambda wait_ms: ReleaseActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
 
 
 def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait_s: float | None) -> None:
     """Ask the run, print what became of it, and end with the code that says so."""
-    from dart.control.client import request
-    from dart.control.protocol import QUICK_MS
+    from dart.run.control_client import request
+    from dart.run.control_protocol import QUICK_MS
 
     with errors_as_exit_codes():
         wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
@@ -177,7 +177,7 @@ def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait
 
 def code_of(answer: "Answer", *, was_waited_for: bool) -> ExitCode:
     """The exit code that an answer means; what is under way is only a failure to who waited for its end."""
-    from dart.control.protocol import Outcome
+    from dart.run.control_protocol import Outcome
 
     match answer.outcome:
         case Outcome.DONE:
@@ -192,7 +192,7 @@ def code_of(answer: "Answer", *, was_waited_for: bool) -> ExitCode:
 
 def _count(what: str) -> int:
     """The number in `environments=24`. Raises UsageError."""
-    from dart.errors import UsageError
+    from dart.core.errors import UsageError
 
     name, _, count = what.partition("=")
     if name != "environments":
@@ -208,8 +208,8 @@ def _count(what: str) -> int:
 
 
 def _list_quarantine(run_dir: Path, output: Format) -> None:
-    from dart.control.quarantine import Quarantined, quarantined
-    from dart.observe.words import clock
+    from dart.inspect.time_format import clock
+    from dart.run.quarantined_actors import Quarantined, quarantined
 
     columns: tuple[Column[Quarantined], ...] = (
         Column("actor", lambda one: one.name),

@@ -12,9 +12,9 @@ from dart.cli.output import Column, Format, Output, format_of, print_data, print
 from dart.cli.record import recorded
 
 if TYPE_CHECKING:
-    from dart.observe.checkup import Checked, Patient
-    from dart.rundir import RunPaths
-    from dart.store.records import Conservation
+    from dart.core.records import Conservation
+    from dart.core.run_directory import RunPaths
+    from dart.preflight.doctor import Checked, Patient
 
 
 def doctor(
@@ -60,8 +60,8 @@ def doctor(
 
 def _patient(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Patient":
     """The run that was named, or the newest in runs/ if there is one."""
-    from dart.config import load_config
-    from dart.observe.checkup import Patient
+    from dart.config.config import load_config
+    from dart.preflight.doctor import Patient
 
     paths = recorded(run_dir) if run_dir or any(RUNS.glob("*/lock")) else None
     config = load_config(file or (paths.config if paths else None))
@@ -70,7 +70,7 @@ def _patient(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Pati
 
 
 def _check_all(patient: "Patient", output: Format) -> None:
-    from dart.observe.checkup import Verdict, examine
+    from dart.preflight.doctor import Verdict, examine
 
     checked = examine(patient)
     print_list(checked, columns(), output)
@@ -85,7 +85,7 @@ def columns() -> "list[Column[Checked]]":
     """Of the list of what was looked at."""
     from rich.text import Text
 
-    from dart.observe.checkup import Verdict
+    from dart.preflight.doctor import Verdict
 
     styles = {Verdict.FINE: "green", Verdict.NOTE: "yellow", Verdict.WRONG: "bold red"}
 
@@ -102,8 +102,8 @@ def columns() -> "list[Column[Checked]]":
 def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
     from dataclasses import asdict
 
-    from dart.config import load_config
-    from dart.store.check import check
+    from dart.config.config import load_config
+    from dart.store.integrity import check
 
     paths = recorded(run_dir)
     found = check(paths, load_config(paths.config), full=full)

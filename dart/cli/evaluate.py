@@ -30,20 +30,20 @@ def evaluate(
 def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None:
     from rich.console import Console
 
-    from dart.config import load_config
-    from dart.config_layers import literal
-    from dart.observe.live import open_view
-    from dart.observe.printing import Printable
-    from dart.observe.report import Report, render
-    from dart.preflight import require_installation
-    from dart.rundir import RunPaths
+    from dart.config.config import load_config
+    from dart.config.layers import literal
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.live import open_view
+    from dart.inspect.report import Report, render
+    from dart.inspect.terminal_safe import Printable
+    from dart.preflight.requirements import require_installation
 
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
     path = path or (of_its_run if of_its_run.is_file() else None)
     config = load_config(path, [*overrides, f"training.policy={literal(str(checkpoint.resolve()))}"])
     require_installation(config)
-    from dart import app
-    from dart.control.attendant import Attendant
+    from dart.run import app
+    from dart.run.listener import Attendant
 
     with open_view(Console(stderr=True)) as view:
         found = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))

@@ -15,7 +15,7 @@ from dart.cli.output import Format, Output, print_data, say
 from dart.cli.record import chosen, explained, recorded
 
 if TYPE_CHECKING:
-    from dart.observe.history import Happening
+    from dart.inspect.event_history import Happening
 
 
 def events(
@@ -91,22 +91,22 @@ def _events(
     follow: bool,
     output: Format,
 ) -> None:
-    from dart.observe import history
-    from dart.observe.words import seconds_of
+    from dart.inspect import event_history
+    from dart.inspect.time_format import seconds_of
 
     paths = recorded(run_dir)
-    history.refuse_unknown(kinds or ())
+    event_history.refuse_unknown(kinds or ())
     since_s = time.time() - seconds_of(since) if since else 0.0
 
-    def read(since_unix_s: float, limit: int = history.LIMIT) -> "list[Happening]":
-        wanted = history.Wanted(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
-        return history.read_events(paths, wanted, limit)
+    def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[Happening]":
+        wanted = event_history.Wanted(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
+        return event_history.read_events(paths, wanted, limit)
 
     if not follow:
         _print(read(since_s, lines), output)
         return
     show = partial(_print, output=line_by_line(output))
-    follower = history.Follower(read)
+    follower = event_history.Follower(read)
     found = read(since_s, lines)
     show(found)
     follower.has_shown(found)
@@ -114,7 +114,7 @@ def _events(
 
 
 def _print(found: "Sequence[Happening]", output: Format) -> None:
-    from dart.observe.history import in_words
+    from dart.inspect.event_history import in_words
 
     if output.is_data:
         print_data(found, output)
@@ -124,7 +124,7 @@ def _print(found: "Sequence[Happening]", output: Format) -> None:
 
 
 def _why(name: str, run_dir: Path, lines: int, output: Format) -> None:
-    from dart.observe import why as causes
+    from dart.inspect import exit_causes as causes
 
     row, ends = causes.read_why(run_dir, name)
     if output.is_data:

@@ -7,7 +7,7 @@ after 75 and must not after 2 and 78.
 from collections.abc import Mapping
 from enum import IntEnum
 
-from dart import errors
+from dart.core import errors
 
 
 class ExitCode(IntEnum):

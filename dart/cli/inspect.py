@@ -11,10 +11,10 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_fitted
 from dart.cli.record import chosen, explained, shown
-from dart.observe.printing import Printable
+from dart.inspect.terminal_safe import Printable
 
 if TYPE_CHECKING:
-    from dart.observe.snapshot import RunSnapshot
+    from dart.inspect.snapshot import RunSnapshot
 
 TOP_EVERY_S = 1.0
 
@@ -75,9 +75,9 @@ def _status(run_dir: Path, output: Format) -> None:
 
     from rich.console import Console
 
-    from dart.observe import live
-    from dart.observe.processes import state_of_main
-    from dart.rundir import holder
+    from dart.core.run_directory import holder
+    from dart.inspect import live
+    from dart.inspect.processes import state_of_main
 
     pid = holder(run_dir)
     snapshot = _snapshot(run_dir)
@@ -98,9 +98,9 @@ def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
 
 
 def _tree(run_dir: Path, output: Format) -> None:
-    from dart.observe import live
-    from dart.observe.actors import read_actors
-    from dart.rundir import holder
+    from dart.core.run_directory import holder
+    from dart.inspect import live
+    from dart.inspect.actor_table import read_actors
 
     pid = holder(run_dir)
     if pid is None:
@@ -117,10 +117,10 @@ def _top(run_dir: Path, every_s: float) -> None:
 
     from rich.console import Console
 
-    from dart.config import load_config
-    from dart.observe import top as view
-    from dart.observe.reading import SnapshotReader
-    from dart.rundir import holder
+    from dart.config.config import load_config
+    from dart.core.run_directory import holder
+    from dart.inspect import top as view
+    from dart.inspect.snapshot_reader import SnapshotReader
 
     paths, console, pid = shown(run_dir), Console(), holder(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
@@ -137,6 +137,6 @@ def _top(run_dir: Path, every_s: float) -> None:
 
 
 def _snapshot(run_dir: Path) -> "RunSnapshot":
-    from dart.observe.reading import read_snapshot
+    from dart.inspect.snapshot_reader import read_snapshot
 
     return read_snapshot(shown(run_dir).root)

@@ -25,7 +25,7 @@ from dart.cli.trajectories import trajectories_app
 from dart.cli.up import down, up
 from dart.cli.versions import checkpoints_app, policy_app
 from dart.cli.web import web
-from dart.import_guard import require_own_supervision
+from dart.core.import_guard import require_own_supervision
 
 app = typer.Typer(
     name="dartrl",

@@ -47,10 +47,10 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def _metrics(run_dir: Path | None, listen: str | None) -> None:
-    from dart.config import load_config
-    from dart.observe import scrape
-    from dart.observe.metrics import exposition
-    from dart.observe.reading import SnapshotReader
+    from dart.config.config import load_config
+    from dart.inspect import scrape
+    from dart.inspect.metrics import exposition
+    from dart.inspect.snapshot_reader import SnapshotReader
 
     paths = shown(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:

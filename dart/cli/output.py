@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from dart.observe.printing import Printable, printable
+from dart.inspect.terminal_safe import Printable, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

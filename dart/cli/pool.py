@@ -15,8 +15,8 @@ from dart.cli.output import Column, Format, Output, format_of, print_data, print
 from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
-    from dart.rundir import RunPaths
-    from dart.store.records import DemonstrationSummary
+    from dart.core.records import DemonstrationSummary
+    from dart.core.run_directory import RunPaths
     from dart.store.store import Store
 
 pool_app = typer.Typer(
@@ -45,7 +45,7 @@ def import_folder(
     **Examples**
 
     * `dartrl pool import runs/base-policy/demonstrations --run-dir runs/hard`
-    * `python -m dart.environments.demonstrations --tasks miniwob/click-tab --out DIR` makes such a folder
+    * `python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-tab --out DIR` makes one
     """
     with errors_as_exit_codes(run_dir):
         _import(folder, run_dir)
@@ -100,13 +100,13 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
 
 def _import(folder: Path, run_dir: Path | None) -> None:
-    from dart.config import load_config
-    from dart.observe.demonstrations import about_pool
+    from dart.config.config import load_config
+    from dart.inspect.pool_remarks import about_pool
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
     with _held(paths, "import") as store:
-        from dart.policy.reading import reading_of  # seconds; whoever may not write is told before
+        from dart.policy.prompt_spec import reading_of  # seconds; whoever may not write is told before
         from dart.training.demonstrations import import_demonstrations
 
         reading = reading_of(config.context)
@@ -119,7 +119,7 @@ def _import(folder: Path, run_dir: Path | None) -> None:
 
 def columns() -> "list[Column[DemonstrationSummary]]":
     """Of the list of demonstrations."""
-    from dart.observe.demonstrations import remarks
+    from dart.inspect.pool_remarks import remarks
 
     return [
         Column("id", lambda one: str(one.pool_id)),
@@ -133,8 +133,8 @@ def columns() -> "list[Column[DemonstrationSummary]]":
 
 
 def _list(run_dir: Path | None, task: str | None, output: Format) -> None:
-    from dart.config import load_config
-    from dart.observe import tasks
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
@@ -142,14 +142,14 @@ def _list(run_dir: Path | None, task: str | None, output: Format) -> None:
         held = store.demonstrations()
     if task is not None:
         known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
-        task_id = tasks.find_task(task, list(known))
+        task_id = task_reports.find_task(task, list(known))
         held = tuple(one for one in held if one.task_id == task_id)
     print_list(held, columns(), output, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
 
 
 def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
-    from dart.observe.printing import one_line
-    from dart.observe.tasks import check_demonstration
+    from dart.inspect.task_reports import check_demonstration
+    from dart.inspect.terminal_safe import one_line
     from dart.store.reader import StoreReader
 
     with StoreReader(recorded(run_dir).store) as store:
@@ -164,7 +164,7 @@ def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
 
 
 def _drop(pool_id: int, run_dir: Path | None) -> None:
-    from dart.observe.tasks import check_demonstration
+    from dart.inspect.task_reports import check_demonstration
 
     paths = recorded(run_dir)
     with _held(paths, "drop") as store:
@@ -177,7 +177,7 @@ def _drop(pool_id: int, run_dir: Path | None) -> None:
 @contextmanager
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     """The record of a run that is not running, to be written; nobody can start the run meanwhile."""
-    from dart.rundir import claimed, holder
+    from dart.core.run_directory import claimed, holder
 
     if (pid := holder(paths.root)) is not None:
         end(

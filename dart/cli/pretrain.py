@@ -36,11 +36,11 @@ def pretrain(
 
 
 def _pretrain(out: Path, seed: int, updates: int | None, demonstrations: Path | None) -> None:
-    from dart.config import Config
-    from dart.preflight import missing_browser, missing_packages, require_installation
+    from dart.config.config import Config
+    from dart.preflight.requirements import missing_browser, missing_packages, require_installation
 
     require_installation(Config(), checks=(missing_packages, missing_browser))
-    import dart.policy.pretrain as job
+    import dart.imitation.pretrain as job
 
     chosen = (
         job.PretrainConfig(seed=seed) if updates is None else job.PretrainConfig(seed=seed, updates=updates)

@@ -10,12 +10,12 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS
 
 if TYPE_CHECKING:
-    from dart.rundir import RunPaths
+    from dart.core.run_directory import RunPaths
 
 
 def chosen(run_dir: Path | None) -> Path:
     """The directory that was named, or that of the run in runs/ that is running or the newest there."""
-    from dart.rundir import latest_run
+    from dart.core.run_directory import latest_run
 
     return run_dir or latest_run(RUNS)
 
@@ -25,7 +25,7 @@ def recorded(run_dir: Path | None) -> "RunPaths":
 
     One that has ended without a record is damaged: whoever reads that says so.
     """
-    from dart.rundir import RunPaths, holder
+    from dart.core.run_directory import RunPaths, holder
 
     paths = RunPaths(chosen(run_dir))
     _refuse_missing(paths, paths.config)
@@ -44,10 +44,10 @@ def shown(run_dir: Path | None) -> "RunPaths":
 
 def damage_of(run_dir: Path | None) -> str:
     """What is wrong with the data of the run that a command is about; empty where nothing is found."""
-    from dart.config import load_config
-    from dart.errors import DartError
-    from dart.rundir import RunPaths
-    from dart.store.check import check, told
+    from dart.config.config import load_config
+    from dart.core.errors import DartError
+    from dart.core.run_directory import RunPaths
+    from dart.store.integrity import check, told
 
     paths = RunPaths(chosen(run_dir))
     try:
@@ -65,8 +65,8 @@ def explained(run_dir: Path | None) -> AbstractContextManager[None]:
 def _refuse_another_part(paths: "RunPaths") -> None:
     """While a run is taken up again, what is there to see is the part before; its main process says when it
     has started actors of its own, and takes that back when they have ended."""
-    from actors.leftovers import launcher_of
-    from dart.rundir import holder
+    from actors.orphans import launcher_of
+    from dart.core.run_directory import holder
 
     pid = holder(paths.root)
     if pid is not None and launcher_of(paths.root / "processes.json") != pid:
@@ -79,7 +79,7 @@ def _refuse_another_part(paths: "RunPaths") -> None:
 
 def _refuse_missing(paths: "RunPaths", *needed: Path) -> None:
     """Say why there is nothing to show, where that is so."""
-    from dart.rundir import holder
+    from dart.core.run_directory import holder
 
     pid = holder(paths.root)
     missing = next((path for path in needed if not path.exists()), None)

@@ -12,7 +12,7 @@ from dart.cli.output import Column, Format, Output, format_of, print_data, print
 from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
-    from dart.observe.tasks import TaskReport
+    from dart.inspect.task_reports import TaskReport
 
 tasks_app = typer.Typer(
     help="What is known of each task, what was decided about it and why.", no_args_is_help=True
@@ -59,8 +59,8 @@ def show(
 
 def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
     """Of the list of tasks; what all of them have before the slash is said once."""
-    from dart.observe.live import in_words, percent
-    from dart.observe.report import family_of
+    from dart.inspect.live import in_words, percent
+    from dart.inspect.report import family_of
 
     family = family_of(one.task_id for one in reports)
     return [
@@ -80,34 +80,34 @@ def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
 
 
 def _list(run_dir: Path | None, output: Format) -> None:
-    from dart.config import load_config
-    from dart.observe import tasks
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
     with StoreReader(paths.store) as store:
-        reports = tasks.task_reports(store, load_config(paths.config))
+        reports = task_reports.task_reports(store, load_config(paths.config))
     print_list(reports, columns(reports), output)
     if not output.is_data:
-        for line in tasks.rests(reports):
+        for line in task_reports.rests(reports):
             say(line)
 
 
 def _show(name: str, run_dir: Path | None, output: Format) -> None:
     from dataclasses import asdict
 
-    from dart.config import load_config
-    from dart.observe import tasks
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
     paths = recorded(run_dir)
     config = load_config(paths.config)
-    task_id = tasks.find_task(name, config.tasks.train)
+    task_id = task_reports.find_task(name, config.tasks.train)
     with StoreReader(paths.store) as store:
-        (report,) = (one for one in tasks.task_reports(store, config) if one.task_id == task_id)
-        decisions = store.decisions(task_id, limit=tasks.DECISIONS_MAX)
+        (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)
+        decisions = store.decisions(task_id, limit=task_reports.DECISIONS_MAX)
     if output.is_data:
         print_data({**asdict(report), "decisions": decisions}, output)
         return
-    lines = tasks.history(decisions) or ["nothing was decided: it runs as configured"]
-    say("\n".join([*tasks.about(report), "", *lines]))
+    lines = task_reports.history(decisions) or ["nothing was decided: it runs as configured"]
+    say("\n".join([*task_reports.about(report), "", *lines]))

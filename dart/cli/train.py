@@ -11,7 +11,7 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS, Overrides
 
 if TYPE_CHECKING:
-    from dart.config import Config
+    from dart.config.config import Config
 
 
 def train(
@@ -48,9 +48,9 @@ def training_config(
 
     raises    ConfigError, NotRunningError
     """
-    from dart.config import load_config
-    from dart.config_layers import literal
-    from dart.rundir import RunPaths, latest_run
+    from dart.config.config import load_config
+    from dart.config.layers import literal
+    from dart.core.run_directory import RunPaths, latest_run
 
     if resume and path is None:
         run_dir = run_dir or latest_run(RUNS)
@@ -60,14 +60,14 @@ def training_config(
 
 
 def _train(config: "Config", *, resume: bool) -> None:
-    from dart.preflight import require_installation
-    from dart.rundir import RunPaths, refuse_at_once
+    from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.preflight.requirements import require_installation
 
     paths = RunPaths(config.run.dir)
     refuse_at_once(paths, resume=resume)
     require_installation(config)
-    from dart import app
-    from dart.control.on_screen import OnScreen
+    from dart.run import app
+    from dart.run.console import OnScreen
 
     with OnScreen(paths) as screen:
         result = app.train(config, resume=resume, attendant=screen)

@@ -12,7 +12,7 @@ from dart.cli.output import Column, Format, Output, format_of, print_data, print
 from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
-    from dart.store.browsing import TrajectorySummary
+    from dart.store.browse_queries import TrajectorySummary
 
 trajectories_app = typer.Typer(
     help="What was played: list it, look at one step by step, export it.", no_args_is_help=True
@@ -94,9 +94,9 @@ def export(
 
 
 def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Format) -> None:
-    from dart.observe.words import clock
-    from dart.web.run import Run
-    from dart.web.viewer import wanted
+    from dart.inspect.time_format import clock
+    from dart.web.run_view import Run
+    from dart.web.trajectory_pages import wanted
 
     columns: list[Column[TrajectorySummary]] = [
         Column("id", lambda row: row.rollout_id, is_number=True),
@@ -118,8 +118,8 @@ def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Forma
 
 
 def _show(run_dir: Path | None, rollout_id: int, output: Format) -> None:
-    from dart.web.run import Run
-    from dart.web.viewer import Episode
+    from dart.web.run_view import Run
+    from dart.web.trajectory_pages import Episode
 
     with Run(recorded(run_dir)) as run:
         episode = Episode(run, rollout_id)

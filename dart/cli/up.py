@@ -16,9 +16,9 @@ from dart.cli.output import say
 from dart.cli.record import chosen
 
 if TYPE_CHECKING:
-    from dart.config import Config
-    from dart.observe.result import TrainResult
-    from dart.rundir import RunPaths
+    from dart.config.config import Config
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.result import TrainResult
 
 UP_DEADLINE_S = 180.0
 """For a detached run to be up; it goes on starting after that."""
@@ -115,17 +115,17 @@ def _reader(path: Path | None, overrides: Sequence[str], run_dir: Path | None) -
 
 
 def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None = None) -> None:
-    from dart.preflight import require_installation
-    from dart.rundir import RunPaths, refuse_at_once
+    from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.preflight.requirements import require_installation
 
     # It asks for the configuration to be read anew, also while there is no tree yet or any more.
     is_told_to_last = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
     paths = RunPaths(settings.run.dir)
     refuse_at_once(paths, resume=paths.config.exists())
     require_installation(settings)
-    from dart import app
-    from dart.control.daemon import Daemon
-    from dart.web.access import PAGE_IS_OPEN, is_open_here
+    from dart.run import app
+    from dart.run.daemon import Daemon
+    from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     log = _log(log_file, settings.observe.daemon_log_bytes)
     page = {"page": PAGE_IS_OPEN} if is_open_here(settings.web) else {}
@@ -186,8 +186,8 @@ def _log(file: Path | None, limit_bytes: int) -> Any:
 
 
 def _show_plan(settings: "Config") -> None:
-    from dart.preflight import require_installation
-    from dart.rundir import RunPaths
+    from dart.core.run_directory import RunPaths
+    from dart.preflight.requirements import require_installation
 
     say(_what_it_would_do(RunPaths(settings.run.dir)))
     for line in _tree_lines(settings):
@@ -200,8 +200,8 @@ def _show_plan(settings: "Config") -> None:
 
 def _what_it_would_do(paths: "RunPaths") -> str:
     """Raises RunDirectoryError or DiskError when it could not be started there."""
-    from dart.run_record import refuse_without_record
-    from dart.rundir import holder, refuse_unfit, taken
+    from dart.core.run_directory import holder, refuse_unfit, taken
+    from dart.run.run_record import refuse_without_record
 
     is_resumed = paths.config.exists()
     refuse_unfit(paths, resume=is_resumed)
@@ -214,8 +214,8 @@ def _what_it_would_do(paths: "RunPaths") -> str:
 
 def _tree_lines(settings: "Config") -> list[str]:
     """Every actor below its supervisor; the children of a pool, which are alike, in one line."""
-    from dart.app import root_spec
-    from dart.control.plant import supervisors
+    from dart.run.app import root_spec
+    from dart.run.definition import supervisors
     from supervision.child_spec import ChildType
 
     tree = supervisors(root_spec(settings, {}))
@@ -236,7 +236,7 @@ def _tree_lines(settings: "Config") -> list[str]:
 
 def _gpu_lines(settings: "Config") -> list[str]:
     """Who sees which GPU; none where there are none."""
-    from dart.gpus import dealt, gpus_here, in_words
+    from dart.config.gpus import dealt, gpus_here, in_words
 
     told = in_words(dealt(settings, gpus_here()))
     return [f"GPUs  {told}"] if told else []
@@ -246,7 +246,7 @@ def _memory_lines(settings: "Config") -> list[str]:
     """Of a policy that is not there it is said what is needed to count."""
     import psutil
 
-    from dart.observe import memory
+    from dart.preflight import memory
 
     folder = settings.training.policy
     is_there = (folder / "config.json").is_file()
@@ -270,9 +270,9 @@ def _budget(flags: Any) -> str:
 def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str]) -> None:
     import subprocess
 
-    from dart.preflight import require_installation
-    from dart.rundir import RunPaths, make_private
-    from dart.web.access import PAGE_IS_OPEN, is_open_here
+    from dart.core.run_directory import RunPaths, make_private
+    from dart.preflight.requirements import require_installation
+    from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
     _what_it_would_do(paths)
@@ -327,9 +327,9 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
     """
     import time
 
-    from dart.control.client import request
-    from dart.control.protocol import Outcome, Ping
-    from dart.errors import NotRunningError, SilentError, TemporaryError
+    from dart.core.errors import NotRunningError, SilentError, TemporaryError
+    from dart.run.control_client import request
+    from dart.run.control_protocol import Outcome, Ping
 
     give_up_s = time.monotonic() + UP_DEADLINE_S
     while (code := poll()) is None:
@@ -351,8 +351,8 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
 
 def _down(root: Path, *, now: bool) -> None:
-    from dart.errors import NotRunningError, SilentError
-    from dart.rundir import holder
+    from dart.core.errors import NotRunningError, SilentError
+    from dart.core.run_directory import holder
 
     pid = holder(root)
     if pid is None:
@@ -393,8 +393,8 @@ def _await_taken(root: Path, pidfd: int) -> None:
     import select
     import time
 
-    from dart.observe.ending import read
-    from dart.rundir import RunPaths
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.signals import read
 
     give_up_s = time.monotonic() + TAKEN_S
     while read(RunPaths(root)) is None and time.monotonic() < give_up_s:

@@ -10,7 +10,7 @@ from dart.cli.output import Column, Format, Output, print_list
 from dart.cli.record import explained, recorded
 
 if TYPE_CHECKING:
-    from dart.observe.versions import CheckpointRow, VersionRow
+    from dart.inspect.policy_versions import CheckpointRow, VersionRow
 
 policy_app = typer.Typer(help="The policy versions that a run made.", no_args_is_help=True)
 checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_is_help=True)
@@ -51,8 +51,8 @@ def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> N
 
 
 def _versions(run_dir: Path | None, lines: int, output: Format) -> None:
-    from dart.observe.versions import read_versions
-    from dart.observe.words import clock
+    from dart.inspect.policy_versions import read_versions
+    from dart.inspect.time_format import clock
 
     def figure(name: str, digits: int) -> "Column[VersionRow]":
         def value(row: "VersionRow") -> str | None:
@@ -75,8 +75,8 @@ FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "stalen
 
 
 def _checkpoints(run_dir: Path | None, output: Format) -> None:
-    from dart.observe.versions import read_checkpoints
-    from dart.observe.words import clock
+    from dart.inspect.policy_versions import read_checkpoints
+    from dart.inspect.time_format import clock
 
     columns: list[Column[CheckpointRow]] = [
         Column("version", lambda row: row.version, is_number=True),

@@ -46,8 +46,8 @@ def web(
 
 
 def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: list[str]) -> None:
-    from dart.rundir import RunPaths, holder
-    from dart.web.access import access_for
+    from dart.core.run_directory import RunPaths, holder
+    from dart.web.auth import access_for
     from dart.web.server import address, listen, own_names, serve, token_of
 
     holder(run_dir)  # says so when there is no run at all

@@ -20,20 +20,24 @@ from typing import TypeVar
 
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState, Vitals
-from actors.completion import Lock
 from actors.errors import AskError, MailboxFull
-from dart import messages as m
-from dart.config import Config
+from actors.future import Lock
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.core.types import FaultKind, RolloutLease
 from dart.curation.curator import Outside
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.desk import open_desk
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases, Lost
-from dart.curation.phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
+from dart.curation.run_phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
+from dart.curation.service import open_desk
 from dart.curation.settings import plan_of, settings_of
-from dart.curation.starvation import Playing
-from dart.curation.watchdog import LOOK_S, InHand, Watchdog, event_of
-from dart.observe.emit import emit, log_event
-from dart.observe.events import (
+from dart.curation.stall_diagnosis import Playing
+from dart.curation.stall_monitor import LOOK_S, InHand, Watchdog, event_of
+from dart.store.client import WRITE_DEADLINE_S, RecordClient
+from dart.store.reader import StoreReader
+from dart.telemetry.emit import emit, log_event
+from dart.telemetry.events import (
     BATCH_OVERDUE,
     EVALUATION_FAILED,
     STARVED,
@@ -41,12 +45,7 @@ from dart.observe.events import (
     TASK_RESTS,
     WORK_HELD,
 )
-from dart.observe.snapshot import SILENT_S
-from dart.rollout.health import SILENT_S as ENGINE_SILENT_S
-from dart.store.client import WRITE_DEADLINE_S, RecordClient
-from dart.store.reader import StoreReader
-from dart.store.records import DecisionKind, Evaluation, Phase, TaskDecision
-from dart.types import FaultKind, RolloutLease
+from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 OVERDUE_CHECK_S = 2.0
 """How often leases are checked against their deadlines."""
@@ -478,7 +477,7 @@ class CuratorActor(Actor):
     def _look_outside(self) -> None:
         """Show the desk who of those it deals with is there."""
         everybody = {row.name: row for row in self.board.rows()}
-        rows = {name: row for name, row in everybody.items() if _lives(row, SILENT_S)}
+        rows = {name: row for name, row in everybody.items() if _lives(row, ACTOR_SILENT_S)}
         now_s = self.clock.monotonic_s()
         engines = [rows[name] for name in self._workers if name in rows]
         if not any(row.ready and _lives(row, ENGINE_SILENT_S) for row in engines):

@@ -12,9 +12,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dart.core.records import (
+    Batch,
+    DemonstrationSummary,
+    GroupRecord,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
+from dart.core.types import SUCCESS_ABOVE, FaultKind, RolloutState
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
-from dart.curation.book import Book, Counts
 from dart.curation.decisions import (
     DropGroup,
     Inject,
@@ -26,23 +34,15 @@ from dart.curation.decisions import (
     OpenGroup,
     TakeBack,
 )
+from dart.curation.experience_pool import Pool
 from dart.curation.groups import DropReason
-from dart.curation.pool import Pool
-from dart.curation.quarantine import Limits
+from dart.curation.live_group_index import Book, Counts
 from dart.curation.quota import Quota
 from dart.curation.scheduling import Scheduling, why_no_new_group
-from dart.curation.starvation import Playing
+from dart.curation.stall_diagnosis import Playing
 from dart.curation.step_cap import StepCap
-from dart.curation.tasks import TaskRules, Tasks
-from dart.store.records import (
-    Batch,
-    DemonstrationSummary,
-    GroupRecord,
-    RolloutRecord,
-    Snapshot,
-    TaskDecision,
-)
-from dart.types import SUCCESS_ABOVE, FaultKind, RolloutState
+from dart.curation.task_quarantine import Limits
+from dart.curation.task_state import TaskRules, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from dart.core.types import FaultKind
 from dart.curation.groups import DropReason
-from dart.types import FaultKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

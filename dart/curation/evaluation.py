@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dart.curation.phases import EvaluationEpisode
-from dart.store.records import Phase
+from dart.core.records import Phase
+from dart.curation.run_phases import EvaluationEpisode
 
 FENCES_PER_INCARNATION = 2**32
 

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from dart.store.records import GroupRecord, RolloutRecord
-from dart.types import RolloutState
+from dart.core.records import GroupRecord, RolloutRecord
+from dart.core.types import RolloutState
 
 SPREAD = 1e-6
 """Rewards closer than this are equal: every advantage of the group would be 0."""

@@ -1,14 +1,15 @@
 """What the configuration says about curation, in the curator's own words."""
 
-from dart.config import Config
+from dart.config.config import Config
+from dart.config.environment_kinds import KINDS
+from dart.core.seeds import TRAINING_SEEDS, held_out_seed
 from dart.curation.curator import Settings
-from dart.curation.phases import Plan
-from dart.curation.pool import Pool
-from dart.curation.quarantine import Limits
+from dart.curation.experience_pool import Pool
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.run_phases import Plan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.environments.seeds import TRAINING_SEEDS, content_follows_from_seed, held_out_seed
+from dart.curation.task_quarantine import Limits
 
 
 def settings_of(config: Config) -> Settings:
@@ -21,7 +22,7 @@ def settings_of(config: Config) -> Settings:
     pool = Pool(
         max_uses=experience.max_uses,
         order_seed=seed,
-        matches_seeds=content_follows_from_seed(config.environments.kind),
+        matches_seeds=KINDS[config.environments.kind].content_follows_from_seed,
         without_thought=experience.without_thought,
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
         success_above=curation.success_above,

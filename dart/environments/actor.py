@@ -18,28 +18,28 @@ from typing import Any
 
 from actors.actor import Actor
 from actors.board import ActorState
-from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
-from dart import messages as m
-from dart.config import Config
-from dart.environments.actions import is_action
-from dart.environments.engines import Engines, NoAnswer, Unanswered
+from actors.future import Completion
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.actions import is_action
+from dart.core.records import Finish
+from dart.core.run_directory import RunPaths, make_private
+from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
+from dart.environments.cancellation import Interruption
 from dart.environments.episode import EpisodeTask, Interrupted, Played, Player, ReplayFailed
+from dart.environments.factory import make_environment
 from dart.environments.faults import EnvironmentFault
-from dart.environments.make import make_environment
+from dart.environments.policy_client import Engines, NoAnswer, Unanswered
 from dart.environments.protocol import EpisodeKey
-from dart.environments.waiting import Interruption
-from dart.observe.emit import emit
-from dart.observe.load import LOAD, LoadMeter
 from dart.policy.context import first_of_hint
-from dart.rundir import RunPaths, make_private
 from dart.store.blobs import BlobStore
 from dart.store.client import write
-from dart.store.parcels import discard, send, send_guided
+from dart.store.disk_wait import await_room
 from dart.store.reader import StoreReader
-from dart.store.records import Finish
-from dart.store.room import await_room
-from dart.types import FaultKind, RolloutLease, Step, Trajectory
+from dart.store.step_files import discard, send, send_guided
+from dart.telemetry.emit import emit
+from dart.telemetry.load_meter import LOAD, LoadMeter
 
 STORE_PATIENCE_S = 60.0
 """How long a write is tried while the store is being restarted."""

@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
 
 from actors.actor import Actor
-from actors.completion import Completion
-from dart.config_sections import Environments
-from dart.environments.actions import ActionParseError, CallUser, Finished, parse_action
-from dart.environments.engines import Engines
+from actors.future import Completion
+from dart.config.sections import Environments
+from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
+from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
+from dart.environments.cancellation import Interruption
 from dart.environments.faults import InfrastructureFault
+from dart.environments.policy_client import Engines
 from dart.environments.protocol import Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
-from dart.environments.waiting import Interruption
-from dart.observe.load import LoadMeter
 from dart.policy.context import newest_history, newest_past
 from dart.store.blobs import BlobStore
-from dart.store.room import await_room
-from dart.types import GenerateRequest, Generation, Outcome, PastStep, Step
+from dart.store.disk_wait import await_room
+from dart.telemetry.load_meter import LoadMeter
 
 RESET_ATTEMPTS = 2
 

@@ -38,8 +38,8 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
-from dart.errors import UnavailableError
-from dart.types import FaultKind
+from dart.core.errors import UnavailableError
+from dart.core.types import FaultKind
 
 
 class EnvironmentFault(Exception):

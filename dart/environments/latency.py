@@ -6,11 +6,11 @@ The waits are the environment's own time, taken out of the deadline of the call 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from dart.environments.actions import Action
+from dart.core.actions import Action
 from dart.environments.faults import EnvironmentTimeout
+from dart.environments.latency_model import Waits
 from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.wrapper import WrappedEnvironment
-from dart.modelled.latency import Waits
 
 
 class LatencyEnvironment(WrappedEnvironment):

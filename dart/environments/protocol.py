@@ -8,7 +8,7 @@ kind, never ``None`` and never a reward of 0.
 from dataclasses import dataclass
 from typing import Protocol
 
-from dart.environments.actions import Action
+from dart.core.actions import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

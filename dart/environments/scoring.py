@@ -7,8 +7,8 @@ or does something and says it is done, has not recognised it.
 import math
 from typing import Any
 
+from dart.core.types import Outcome
 from dart.environments.faults import EvaluatorFailed
-from dart.types import Outcome
 
 
 def reward_of(outcome: Outcome, score: float, pays_infeasible: bool) -> float:

@@ -1,6 +1,6 @@
 """An environment around another one."""
 
-from dart.environments.actions import Action
+from dart.core.actions import Action
 from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
 
 

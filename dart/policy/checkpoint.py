@@ -9,7 +9,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedT
 from transformers.utils import logging as transformers_logging
 
 import dart.policy.register  # noqa: F401  (the Auto classes learn the policy's classes)
-from dart.errors import UnavailableError
+from dart.core.errors import UnavailableError
 from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor

@@ -1,6 +1,6 @@
 """Between texts and token ids: prompts from instructions, answers from and to actions.
 
-The answer of a policy is text in the action grammar of `dart.environments.actions`; its tokens
+The answer of a policy is text in the action grammar of `dart.core.actions`; its tokens
 are those of `dart.policy.vocabulary`. No torch here: what an engine, the trainer and the
 imitation data share is plain lists of ints.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dart.environments.actions import (
+from dart.core.actions import (
     Action,
     ActionParseError,
     CallUser,
@@ -29,9 +29,10 @@ from dart.environments.actions import (
     format_action,
     parse_action,
 )
+from dart.core.types import GenerateRequest
 from dart.policy.context import Screenshot
-from dart.policy.frames import Frame
-from dart.policy.interface import PixelFrameError, Pixels, Prompt, Screen
+from dart.policy.coordinates import Frame
+from dart.policy.protocols import PixelFrameError, Pixels, Prompt, Screen
 from dart.policy.vocabulary import (
     ACTIONS,
     ANSWER,
@@ -52,7 +53,6 @@ from dart.policy.vocabulary import (
     x_token,
     y_token,
 )
-from dart.types import GenerateRequest
 
 HISTORY_ANSWERS = 4
 """How many past answers a prompt shows, the latest first."""
@@ -119,7 +119,7 @@ class PromptCodec:
             return self._spell(ids)
         return text
 
-    # ---- the interface it shares with other policies (`dart.policy.interface.Codec`) ----
+    # ---- the interface it shares with other policies (`dart.policy.protocols.Codec`) ----
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
         """The screenshot of now alone."""

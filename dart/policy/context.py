@@ -9,7 +9,7 @@ prompt through it, and training reads the prompt as it was recorded.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dart.types import GenerateRequest, PastStep
+from dart.core.types import GenerateRequest, PastStep
 
 MAX_PAST_TOKENS = 8_000
 """Tokens of past answers in a request: mail carries 64 KiB, a token takes up to five bytes, and the prompt

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText
 
+from dart.policy.base import Policy
 from dart.policy.checkpoint import CheckpointError, named_errors
 from dart.policy.checkpoint import load_codec as load_laptop_codec
-from dart.policy.interface import Codec
-from dart.policy.laptop import LaptopPolicy
 from dart.policy.lora import LoraPolicy, with_adapter
-from dart.policy.policy import Policy
-from dart.policy.reading import Reading
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import Codec
+from dart.policy.small_policy import LaptopPolicy
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from dart.errors import UnavailableError
-from dart.policy.interface import Screen
-from dart.policy.policy import Scorer
+from dart.core.errors import UnavailableError
+from dart.core.types import Step
+from dart.policy.base import Scorer
+from dart.policy.protocols import Screen
 from dart.policy.sampling import AnswerScores
 from dart.policy.vlm import VisionLanguagePolicy, write_files
-from dart.types import Step
 
 LAYERS = (
     r".*(?:language_model|text_model)\..*\."

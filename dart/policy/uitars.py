@@ -5,7 +5,7 @@ An answer is a thought and one action::
     Thought: The dialog asks for a name; I type it into the only field.
     Action: click(start_box='(84,120)')
 
-Coordinates are those of the policy's frame (`dart.policy.frames`). Reading is as wide as what the
+Coordinates are those of the policy's frame (`dart.policy.coordinates`). Reading is as wide as what the
 published checkpoints write (box tokens, either quote, spaces, `finished` with a text) and no wider: an answer
 with no action, with two, or with anything around it is none. Pure.
 """
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from dart.environments.actions import (
+from dart.core.actions import (
     DIRECTIONS,
     Action,
     ActionParseError,
@@ -30,7 +30,7 @@ from dart.environments.actions import (
     Wait,
     format_action,
 )
-from dart.policy.frames import Points
+from dart.policy.coordinates import Points
 
 PROMPT = """\
 You operate a computer for its user. You get a task, what you did so far, and screenshots. \

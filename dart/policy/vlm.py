@@ -18,19 +18,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from dart.policy.interface import ForeignPrompt, Prompt, Screen, screenshots_of
-from dart.policy.policy import Scorer
+from dart.core.types import Step
+from dart.policy.base import Scorer
+from dart.policy.protocols import ForeignPrompt, Prompt, Screen, screenshots_of
 from dart.policy.sampling import AnswerScores, SampledAnswer, draw_tokens, drawn_answers, pad_left, pad_right
 from dart.policy.vlm_codec import VisionLanguageCodec
-from dart.policy.vlm_pictures import Laid
-from dart.types import Step
+from dart.policy.vlm_images import Laid
 
 NEVER = -1e9
 """The logit of a token that is never sampled; finite, so that entropies stay numbers."""
 
 
 class VisionLanguagePolicy:
-    """A vision-language model with its codec (`dart.policy.policy.Policy`)."""
+    """A vision-language model with its codec (`dart.policy.base.Policy`)."""
 
     def __init__(
         self,

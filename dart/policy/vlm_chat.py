@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from dart.policy.context import AnswerTurn, Screenshot, Turn, UserTurn
-from dart.policy.interface import UnsupportedCheckpoint
+from dart.policy.protocols import UnsupportedCheckpoint
 
 MARK = re.compile("\ue000([0-9]+)\ue001")
 """Of a conversation: 0 is the instruction, the others are the answers in their order."""

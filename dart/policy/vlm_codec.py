@@ -3,7 +3,7 @@
 A prompt is the conversation of `dart.policy.context` in the checkpoint's chat template. What others said is
 put in as tokens of its own: past answers as they were sampled, the instruction as plain text in which no
 special token can hide. A screenshot takes one placeholder in what is recorded; how many tokens it is for the
-model is recorded beside it, and what they are follows from its size (`dart.policy.vlm_pictures`). One path
+model is recorded beside it, and what they are follows from its size (`dart.policy.vlm_images`). One path
 for every family; screenshots for the image processor of the Qwen-VL family are resized before it. No torch.
 """
 
@@ -18,12 +18,13 @@ import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dart.environments.actions import ActionParseError, format_action, parse_action
-from dart.environments.png import refuse_huge
+from dart.core.actions import ActionParseError, format_action, parse_action
+from dart.core.png import refuse_huge
+from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
-from dart.policy.frames import POINTS_OF, Frame, ResizeRule, frame_of
-from dart.policy.interface import PixelFrameError, Prompt, Screen
-from dart.policy.reading import Reading
+from dart.policy.coordinates import POINTS_OF, Frame, ResizeRule, frame_of
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import PixelFrameError, Prompt, Screen
 from dart.policy.uitars import (
     NOT_AN_ACTION,
     hint_of,
@@ -34,16 +35,15 @@ from dart.policy.uitars import (
     write_answer,
 )
 from dart.policy.vlm_chat import MARK, ChatTemplate
-from dart.policy.vlm_pictures import Laid, Pictures
+from dart.policy.vlm_images import Laid, Pictures
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
-from dart.types import GenerateRequest, PromptImage
 
 _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_token_(?:id|index)")
 """Names that configurations have for the tokens of pictures, videos and sounds."""
 
 
 class VisionLanguageCodec:
-    """The codec of one checkpoint (`dart.policy.interface.Codec`)."""
+    """The codec of one checkpoint (`dart.policy.protocols.Codec`)."""
 
     def __init__(self, processor: Any, config: Any, reading: Reading, ends: Sequence[int]) -> None:
         """processor, config   of the checkpoint (`dart.policy.vlm_processor`)

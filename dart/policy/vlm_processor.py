@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
-from dart.policy.interface import UnsupportedCheckpoint
+from dart.policy.protocols import UnsupportedCheckpoint
 
 NAMED_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 """Files of a checkpoint that may name the class of its processor."""

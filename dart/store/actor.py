@@ -1,6 +1,6 @@
 """The store actor: the one process that writes the record.
 
-Receives   the messages of "the record" in `dart.messages`, from curator, environments and trainer
+Receives   the messages of "the record" in `dart.core.messages`, from curator, environments and trainer
 Answers    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
            the database locked by somebody else: nothing of the call was kept, it is to be asked again
 Dies when  the database is damaged, or the disk refuses for any other reason
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
-from dart import messages as m
-from dart.observe.emit import Data, log_event
-from dart.observe.events import PAUSED
-from dart.rundir import RunPaths
-from dart.store import parcels
+from dart.core import messages as m
+from dart.core.run_directory import RunPaths
+from dart.core.types import RolloutLease, Step
+from dart.store import step_files
 from dart.store.errors import StoreBusy, StoreConflict
+from dart.store.event_retention import EVERY_S
 from dart.store.store import Store
-from dart.store.thinning import EVERY_S
-from dart.types import RolloutLease, Step
+from dart.telemetry.emit import Data, log_event
+from dart.telemetry.events import PAUSED
 
 RETRY_S = 1.0
 """While the disk refuses it is tried this often; calls in between are told to wait without another try."""
@@ -174,7 +174,7 @@ class StoreActor(Actor):
     def record_guided(self, call: m.RecordGuided, sender: Sender) -> Any:
         def write(store: Store) -> m.Verdict:
             verdict = store.record_guided(
-                call.guide_id, call.attempt, call.instruction, call.reward, parcels.opened(call.steps)
+                call.guide_id, call.attempt, call.instruction, call.reward, step_files.opened(call.steps)
             )
             return m.Verdict(value=verdict.value)
 
@@ -192,7 +192,7 @@ class StoreActor(Actor):
         """Remove step files that no report needs any more: their environment was killed."""
         older_than_unix_s = self.clock.unix_s() - EVERY_S
         removed = self._write(
-            lambda store: m.Number(value=parcels.sweep(self._step_files, store.is_held, older_than_unix_s))
+            lambda store: m.Number(value=step_files.sweep(self._step_files, store.is_held, older_than_unix_s))
         )
         if isinstance(removed, m.Number) and removed.value:
             self.log.info("step_files_swept", removed=removed.value)
@@ -252,7 +252,7 @@ class StoreActor(Actor):
 
 def steps_of(store: Store, call: m.FinishRollout | m.ParkRollout) -> tuple[Step, ...]:
     """The steps that come with a report; none where it is late, for then its file may have been swept."""
-    return parcels.opened(call.steps) if store.is_held(call.rollout_id, call.fence) else ()
+    return step_files.opened(call.steps) if store.is_held(call.rollout_id, call.fence) else ()
 
 
 class Pause:

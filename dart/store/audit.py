@@ -5,10 +5,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dart.core.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
+from dart.core.types import RolloutState
 from dart.store.errors import StoreError
 from dart.store.queries import scalar, select
-from dart.store.records import STALENESS_BOUND, BatchState, Conservation, DecisionKind, GroupState
-from dart.types import RolloutState
 
 COUNTER = "SELECT value FROM counters WHERE name = :counter"
 SHOWN_CHARACTERS = 60

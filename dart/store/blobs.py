@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from dart.rundir import make_private
+from dart.core.run_directory import make_private
 from dart.store.errors import BlobCorrupt, BlobMissing, StoreBusy, StoreUnavailable
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.actor import Actor
-from dart import messages as m
-from dart.store.errors import StoreConflict
-from dart.store.reader import StoreReader
-from dart.store.records import (
+from dart.core import messages as m
+from dart.core.records import (
     Batch,
     DemonstrationSummary,
     GroupRecord,
@@ -18,7 +16,9 @@ from dart.store.records import (
     Snapshot,
     TaskDecision,
 )
-from dart.types import FaultKind, RolloutLease
+from dart.core.types import FaultKind, RolloutLease
+from dart.store.errors import StoreConflict
+from dart.store.reader import StoreReader
 
 WRITE_DEADLINE_S = 15.0
 """A write waits behind others and for the disk; beyond this the store is as good as gone."""
@@ -52,7 +52,7 @@ async def write(
 
 
 class RecordClient:
-    """What the curator's desk needs of the record (`dart.curation.desk.Record`)."""
+    """What the curator's desk needs of the record (`dart.curation.service.Record`)."""
 
     def __init__(self, actor: Actor, reader: StoreReader) -> None:
         self._actor = actor

@@ -9,10 +9,10 @@
         ├── BlobMissing    it is not on disk
         └── BlobCorrupt    its bytes are not those its name promises
 
-All but StoreConflict are also one of the errors of `dart.errors` that a person can do something about.
+All but StoreConflict are also one of the errors of `dart.core.errors` that a person can do something about.
 """
 
-from dart.errors import DiskError, RunDirectoryError
+from dart.core.errors import DiskError, RunDirectoryError
 
 
 class StoreError(Exception):

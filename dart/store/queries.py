@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from dart.store.records import (
+from dart.core.records import (
     Batch,
     BatchState,
     DecisionKind,
@@ -27,8 +27,8 @@ from dart.store.records import (
     TaskStatistics,
     Version,
 )
-from dart.store.rows import Row, read_demonstration, unpack_steps
-from dart.types import Demonstration, RolloutState
+from dart.core.types import Demonstration, RolloutState
+from dart.store.serialization import Row, read_demonstration, unpack_steps
 
 LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
 KEPT = f"('{RolloutState.STORED}', '{RolloutState.TRAINED}')"

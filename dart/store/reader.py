@@ -9,12 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from dart.store import audit, damage, queries
-from dart.store.engine import connect, named_errors
-from dart.store.errors import StoreConflict, StoreUnavailable
-from dart.store.migrations import check_current, refuse_absent
-from dart.store.queries import first, keys, scalar, scalars, select
-from dart.store.records import (
+from dart.core.records import (
     NO_EVENTS,
     RECENT_REWARDS,
     Batch,
@@ -32,8 +27,13 @@ from dart.store.records import (
     Totals,
     Version,
 )
-from dart.store.rows import read_trajectory, unpack_steps
-from dart.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
+from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
+from dart.store import audit, queries, row_damage
+from dart.store.errors import StoreConflict, StoreUnavailable
+from dart.store.migrations import check_current, refuse_absent
+from dart.store.queries import first, keys, scalar, scalars, select
+from dart.store.serialization import read_trajectory, unpack_steps
+from dart.store.sqlite import connect, named_errors
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class StoreReader:
     def damaged_rows(self, *, full: bool) -> list[audit.Finding]:
         """Rows that are not what was written: all of them, or of those that the run still needs."""
         with self._reading() as connection:
-            return damage.damaged_rows(connection, full=full)
+            return row_damage.damaged_rows(connection, full=full)
 
     def screenshots_needed(self) -> frozenset[str]:
         """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""

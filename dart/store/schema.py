@@ -3,7 +3,7 @@
 One row per thing that happened; only leases, states and counters ever change.
 The migrations build these tables; a test asserts that both say the same.
 
-Two things make damage visible (`dart.store.damage`). Large content that is written once has a checksum.
+Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum.
 Small tables are kept twice: an index over all columns is a second copy of each row, which SQLite writes in
 the same transaction and `PRAGMA integrity_check` compares with the first.
 """

@@ -12,15 +12,15 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from dart.messages import EventDraft
-from dart.store.batching import Batches
-from dart.store.episodes import Episodes
-from dart.store.pool import Pool
+from dart.core.messages import EventDraft
+from dart.core.records import Evaluation, TaskDecision
+from dart.store.batch_writer import Batches
+from dart.store.demonstration_writer import Pool
+from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
-from dart.store.records import Evaluation, TaskDecision
+from dart.store.rollout_writer import Episodes
 from dart.store.schema import decisions, evaluations, events
-from dart.store.task_books import know_task, recount_successes
-from dart.store.thinning import FLOODING, grown_old
+from dart.store.task_counters import know_task, recount_successes
 from dart.store.writer import insert_row
 
 NEW_DECISION = sqlite_insert(decisions).on_conflict_do_nothing()
@@ -79,7 +79,7 @@ class Store(Episodes, Batches, Pool):
             return len(rows)
 
     def thin_events(self, looked_unix_s: float | None = None) -> int:
-        """Delete of old events what `dart.store.thinning` keeps no more; returns how many.
+        """Delete of old events what `dart.store.event_retention` keeps no more; returns how many.
 
         looked_unix_s  the last time this was done: what had grown old by then is left alone. None: nothing is
         """

@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Engine, Row, bindparam, create_engine, event,
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool
 
-from dart.store.engine import connect, named_errors
+from dart.core.types import SUCCESS_ABOVE, RolloutState
 from dart.store.migrations import is_to_migrate, require_record, upgrade
 from dart.store.reader import StoreReader
-from dart.store.rows import EVENT_COLUMNS, checksum
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
-from dart.types import SUCCESS_ABOVE, RolloutState
+from dart.store.serialization import EVENT_COLUMNS, checksum
+from dart.store.sqlite import connect, named_errors
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 ROLLOUT = (

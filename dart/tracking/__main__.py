@@ -5,13 +5,13 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from dart.config import Config, load_config
-from dart.control.companions import begin_beside
-from dart.errors import DartError, UnavailableError
-from dart.observe.companions import TRACKING, Companion, beat, say
-from dart.preflight import missing_trackers
-from dart.rundir import RunPaths, make_private
-from dart.store.browsing import RunBrowser
+from dart.config.config import Config, load_config
+from dart.core.errors import DartError, UnavailableError
+from dart.core.run_directory import RunPaths, make_private
+from dart.inspect.sidecar_status import TRACKING, Companion, beat, say
+from dart.preflight.requirements import missing_trackers
+from dart.run.sidecars import begin_beside
+from dart.store.browse_queries import RunBrowser
 from dart.tracking.follower import Follower, Position
 from dart.tracking.writers import TensorBoard, WeightsAndBiases, Writer
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from dart.config import Config
-from dart.observe.curve import WINDOW
-from dart.observe.events import POOLS_SIZED
-from dart.observe.load import LOAD
-from dart.observe.sizes import ENGINES, ENVIRONMENTS, sizes_of
-from dart.observe.utilisation import load_points
-from dart.store.browsing import RunBrowser
-from dart.store.records import Version
+from dart.config.config import Config
+from dart.core.records import Version
+from dart.inspect.learning_curve import WINDOW
+from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, sizes_of
+from dart.inspect.utilisation import load_points
+from dart.store.browse_queries import RunBrowser
+from dart.telemetry.events import POOLS_SIZED
+from dart.telemetry.load_meter import LOAD
 from dart.tracking.points import Between, Point, point
 from dart.tracking.writers import Writer
 

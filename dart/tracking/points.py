@@ -13,8 +13,8 @@ record gives the same points, whenever it is read.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dart.observe.utilisation import LoadPoint, Window, utilisation
-from dart.store.records import Version
+from dart.core.records import Version
+from dart.inspect.utilisation import LoadPoint, Window, utilisation
 
 STALENESS = "staleness_"
 MINUTE_S = 60.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dart.config import Config
+from dart.config.config import Config
 from dart.tracking.points import Point
 
 

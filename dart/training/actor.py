@@ -3,7 +3,7 @@
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
 Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
-Refuses    a batch that cannot be trained (`dart.training.refusal`): the groups to blame are dropped
+Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
 Dies when  an update overruns its deadline, several batches in a row are not finite in every group, or the
            record refuses its commit: another trainer holds the batch by now
 On restart it goes on from the newest committed version; a checkpoint without a commit is renamed aside,
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor
-from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
-from dart import messages as m
-from dart.config import Config
-from dart.gpus import dealt, gpus_here, see_only
-from dart.observe.emit import emit
-from dart.observe.events import BATCH_REFUSED
-from dart.observe.load import LOAD, LoadMeter
+from actors.future import Completion
+from dart.config.config import Config
+from dart.config.gpus import dealt, gpus_here, see_only
+from dart.core import messages as m
+from dart.core.records import STALENESS_BOUND, Commit
+from dart.core.types import Group
 from dart.store.client import write
+from dart.store.disk_wait import await_room
 from dart.store.reader import StoreReader
-from dart.store.records import STALENESS_BOUND, Commit
-from dart.store.room import await_room
-from dart.training.allocator import give_back
-from dart.training.refusal import (
+from dart.telemetry.emit import emit
+from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.load_meter import LOAD, LoadMeter
+from dart.training.batch_errors import (
     REFUSED,
     REFUSED_IN_A_ROW,
     Blame,
@@ -38,8 +38,8 @@ from dart.training.refusal import (
     blame,
     is_worth_another_try,
 )
+from dart.training.malloc_trim import give_back
 from dart.training.staleness import staleness_figures, staleness_of
-from dart.types import Group
 
 PAUSE_S = 0.2
 
@@ -58,7 +58,7 @@ class TrainerActor(Actor):
     """One update after the other; ends normally when the curator says that the run is over."""
 
     def on_start(self) -> None:
-        from dart.training.resume import learner_at
+        from dart.training.learner_factory import learner_at
 
         self._config = Config.model_validate(self.args["config"])
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
@@ -204,7 +204,7 @@ class TrainerActor(Actor):
 
     def _prune(self) -> None:
         """Keep the newest checkpoints, and whatever a rollout actor may still be loading."""
-        from dart.training.checkpoint import prune, remove_uncommitted
+        from dart.store.checkpoints import prune, remove_uncommitted
 
         remove_uncommitted(self._checkpoints, self._learner.version)
         served = {row.gauge_version for row in self.board.rows() if row.name.startswith("rollout-")}

@@ -11,7 +11,7 @@ Pure arithmetic: no torch, no I/O.
 
 import math
 
-from dart.types import Demonstration, Group, Trajectory
+from dart.core.types import Demonstration, Group, Trajectory
 
 MIN_SPREAD = 1e-9
 """A standard deviation of rewards below this is no spread: nothing can be compared."""

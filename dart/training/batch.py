@@ -14,10 +14,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from dart.core.types import Demonstration, Group, Step
 from dart.training.advantage import members, step_advantages
+from dart.training.batch_errors import MalformedStep
 from dart.training.entropy import entropy_threshold, is_kept
-from dart.training.refusal import MalformedStep
-from dart.types import Demonstration, Group, Step
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Demonstrations on disk, made into members of the experience pool with the policy's own codec.
 
-A folder holds what `dart.environments.demonstrations` writes, or anybody else in that format
+A folder holds what `dart.environments.miniwob.demonstrations` writes, or anybody else in that format
 (`dart.training.demonstration_format` holds it to its bounds)::
 
     demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, if it was
@@ -16,7 +16,7 @@ policy that sampled them may be given. Entropies stay empty. Token ids are made 
 policy's engine makes them. Screenshots are copied into the run, which needs the folder no more.
 
 A leaf: it loads the policy's processor. A launcher fills the pool from a process of its own
-(`dart.training.experience_pool`), `python -m dart.training.demonstrations`.
+(`dart.training.demonstration_loading`), `python -m dart.training.demonstrations`.
 """
 
 import argparse
@@ -27,13 +27,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from dart.config_sections import Context
-from dart.environments.actions import ActionParseError, parse_action
-from dart.errors import DartError, DiskError
+from dart.config.sections import Context
+from dart.core.actions import ActionParseError, parse_action
+from dart.core.errors import DartError, DiskError
+from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import newest_history, newest_past
-from dart.policy.interface import Codec, PixelFrameError, Screen
 from dart.policy.load import load_codec
-from dart.policy.reading import Reading, reading_of
+from dart.policy.prompt_spec import Reading, reading_of
+from dart.policy.protocols import Codec, PixelFrameError, Screen
 from dart.store.blobs import BlobStore
 from dart.store.store import Store
 from dart.training.demonstration_format import (
@@ -46,7 +47,6 @@ from dart.training.demonstration_format import (
     read_screenshot,
     screenshot_path,
 )
-from dart.types import Demonstration, GenerateRequest, PastStep, Step
 
 SCREENS_HELD = 16
 """Decoded screenshots of an episode in memory at a time; more than a prompt usually shows."""
@@ -86,7 +86,7 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
     except OSError as error:
         raise BadDemonstrations(
             f"{path} cannot be read: {error.strerror}; name a folder that "
-            "'python -m dart.environments.demonstrations --out FOLDER' wrote"
+            "'python -m dart.environments.miniwob.demonstrations --out FOLDER' wrote"
         ) from error
 
 

@@ -16,7 +16,7 @@ steps (section 2.6). Pure arithmetic: no torch, no I/O.
 import math
 from collections.abc import Sequence
 
-from dart.types import Group, Step
+from dart.core.types import Group, Step
 
 
 def step_entropy(step: Step) -> float | None:

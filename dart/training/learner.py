@@ -17,12 +17,17 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from dart.policy.interface import Screen, screenshots_of
+from dart.core.types import Group, Step
+from dart.policy.base import Scorer
 from dart.policy.load import Holding, load
-from dart.policy.policy import Scorer
+from dart.policy.protocols import Screen, screenshots_of
+from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore
+from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.batch import StepSample, pad_answers, split_evenly, step_samples, within
-from dart.training.checkpoint import Checkpoint, CheckpointState, write_checkpoint
+from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
+from dart.training.distributed import Alone, Ranks
+from dart.training.logprob_mismatch import MismatchTally
 from dart.training.loss import (
     LossConfig,
     TokenBatch,
@@ -30,11 +35,6 @@ from dart.training.loss import (
     non_finite_samples,
     sequence_mean_token_mean,
 )
-from dart.training.mismatch import MismatchTally
-from dart.training.ranks import Alone, Ranks
-from dart.training.refusal import NonFiniteUpdate, NothingToLearn
-from dart.training.scoring import prefix_of
-from dart.types import Group, Step
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ Demonstrations of the experience pool were sampled by no version of this run and
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dart.observe.utilisation import nearest_rank
-from dart.types import Group
+from dart.core.statistics import nearest_rank
+from dart.core.types import Group
 
 
 def staleness_of(groups: Iterable[Group], trainer_version: int) -> list[int]:

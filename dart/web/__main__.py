@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 
-from dart.config import load_config
-from dart.config_sections import Web
-from dart.control.companions import begin_beside
-from dart.errors import DartError, UnavailableError
-from dart.observe.companions import WEB, Companion, beat, say
-from dart.rundir import RunPaths
-from dart.web.access import Access, access_for
+from dart.config.config import load_config
+from dart.config.sections import Web
+from dart.core.errors import DartError, UnavailableError
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import WEB, Companion, beat, say
+from dart.run.sidecars import begin_beside
+from dart.web.auth import Access, access_for
 from dart.web.server import address, listen, own_names, serve, token_of
 
 LOOK_AGAIN_S = 5.0

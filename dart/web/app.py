@@ -27,9 +27,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dart.control.client import request as control
-from dart.control.protocol import Outcome
-from dart.errors import (
+from dart.core.errors import (
     DartError,
     DiskError,
     NotRunningError,
@@ -37,19 +35,21 @@ from dart.errors import (
     TemporaryError,
     UsageError,
 )
-from dart.observe import scrape
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
+from dart.inspect import scrape
+from dart.run.control_client import request as control
+from dart.run.control_protocol import Outcome
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage, StoreError
-from dart.web import access as rules
-from dart.web import export, steering, viewer
-from dart.web.access import Access
-from dart.web.desk import Desk
-from dart.web.guard import Guard, asked_of
-from dart.web.parts import Page, Part, page_of
+from dart.web import actions, export, trajectory_pages
+from dart.web import auth as rules
+from dart.web.actions import Wanted
+from dart.web.auth import Access
+from dart.web.blocking import Desk
+from dart.web.middleware import Guard, asked_of
+from dart.web.pages import Page, Part, page_of
 from dart.web.render import STATIC, render, static
-from dart.web.run import Run
-from dart.web.steering import Wanted
+from dart.web.run_view import Run
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Site:
         values = dict(request.query_params)
         page = page_of(name, values)
         parts = {part.name: await told(self._html(name, values, part)) for part in page.parts}
-        offers = steering.offers(page.place, values["name"] if name == "actor" else "")
+        offers = actions.offers(page.place, values["name"] if name == "actor" else "")
         stream = f"/stream?{urlencode({**values, 'page': name})}"
         return self._page(request, page, parts, stream=stream, offers=offers)
 
@@ -140,29 +140,31 @@ class Site:
 
     async def trajectories(self, request: Request) -> Response:
         values = dict(request.query_params)
-        return await self._still(request, "Trajectories", lambda run: viewer.trajectories(run, values))
+        return await self._still(
+            request, "Trajectories", lambda run: trajectory_pages.trajectories(run, values)
+        )
 
     async def trajectory(self, request: Request) -> Response:
-        rollout_id = viewer.number(request.query_params, "id")
+        rollout_id = trajectory_pages.number(request.query_params, "id")
         title = f"Rollout {rollout_id}"
-        return await self._still(request, title, lambda run: viewer.trajectory(run, rollout_id))
+        return await self._still(request, title, lambda run: trajectory_pages.trajectory(run, rollout_id))
 
     async def compare(self, request: Request) -> Response:
-        first, second = (viewer.number(request.query_params, name) for name in ("a", "b"))
+        first, second = (trajectory_pages.number(request.query_params, name) for name in ("a", "b"))
         title = f"Rollouts {first} and {second}"
-        return await self._still(request, title, lambda run: viewer.compare(run, first, second))
+        return await self._still(request, title, lambda run: trajectory_pages.compare(run, first, second))
 
     # steering
 
     async def confirm(self, request: Request) -> Response:
         """Whether something is really wanted. Shows what it will do, and the button that does it."""
-        wanted = steering.wanted(request.query_params)
+        wanted = actions.wanted(request.query_params)
         values = {"wanted": wanted, "may": self._is_known(request), "can": self._access.token is not None}
         return await self._still(request, wanted.title, lambda _: render("_confirm.html", **values), "")
 
     async def do(self, request: Request) -> Response:
         """Something done, by the request that the command line would make, and what became of it."""
-        wanted = steering.wanted(await _form(request))
+        wanted = actions.wanted(await _form(request))
         answer = await self._desk.run(wanted.title, partial(control, self._paths.root, wanted.request))
         values = {
             "wanted": wanted,
@@ -171,13 +173,13 @@ class Site:
             "tone": "" if answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY) else "bad",
         }
         page = await self._still(request, wanted.title, lambda _: render("_done.html", **values), "")
-        page.status_code = steering.STATUS[answer.outcome]
+        page.status_code = actions.STATUS[answer.outcome]
         return page
 
     # files
 
     async def export(self, request: Request) -> Response:
-        rollout_id = viewer.number(request.query_params, "id")
+        rollout_id = trajectory_pages.number(request.query_params, "id")
         html = await self._desk.run(
             f"export of {rollout_id}",
             lambda: self._opened(lambda run: export.trajectory_html(run, rollout_id)),

@@ -5,13 +5,13 @@ import hashlib
 from functools import partial
 from pathlib import Path
 
-from dart.errors import DiskError
-from dart.rundir import RunPaths
+from dart.core.errors import DiskError
+from dart.core.run_directory import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage
 from dart.web.render import render, static
-from dart.web.run import Run
-from dart.web.viewer import Episode
+from dart.web.run_view import Run
+from dart.web.trajectory_pages import Episode
 
 
 def trajectory_html(run: Run, rollout_id: int) -> str:

@@ -8,7 +8,7 @@ page of 160 pixels and on a desktop.
 import math
 from dataclasses import dataclass
 
-from dart.environments.actions import (
+from dart.core.actions import (
     Action,
     ActionParseError,
     CallUser,

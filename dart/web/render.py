@@ -7,8 +7,8 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dart.observe.live import age, duration, percent
-from dart.observe.words import clock
+from dart.inspect.live import age, duration, percent
+from dart.inspect.time_format import clock
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """Every file that is served as it is, with its media type."""

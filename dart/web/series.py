@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dart.observe.sizes import Sizes
-from dart.observe.snapshot import SILENT_S
-from dart.observe.statistics import Score
-from dart.observe.utilisation import Interval, LoadPoint, intervals
+from dart.core.statistics import Score
+from dart.inspect.pool_sizes import Sizes
+from dart.inspect.utilisation import Interval, LoadPoint, intervals
+from dart.telemetry.liveness import ACTOR_SILENT_S
 
 Points = tuple[tuple[float, float | None], ...]
 
@@ -97,7 +97,7 @@ def _told_until(points: Iterable[LoadPoint]) -> float:
     for point in points:
         last[point.actor] = max(point.unix_s, last.get(point.actor, 0.0))
     newest = max(last.values(), default=0.0)
-    return min((unix_s for unix_s in last.values() if unix_s > newest - SILENT_S), default=0.0)
+    return min((unix_s for unix_s in last.values() if unix_s > newest - ACTOR_SILENT_S), default=0.0)
 
 
 def _shares(interval: Interval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import uvicorn
 
-from dart.errors import DiskError, UnavailableError, UsageError
-from dart.rundir import RunPaths
-from dart.web.access import Access, is_loopback
+from dart.core.errors import DiskError, UnavailableError, UsageError
+from dart.core.run_directory import RunPaths
 from dart.web.app import web_app
+from dart.web.auth import Access, is_loopback
 from dart.web.connections import BoundedHttp
 
 TOKEN_BYTES = 32

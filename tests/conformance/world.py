@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState, Vitals
 from actors.codec import message
-from actors.completion import Completion
+from actors.future import Completion
 from actors.process import EXIT_SHUTDOWN, is_alive
 from actors.testing import Bench
 from supervision import reports

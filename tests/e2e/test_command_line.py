@@ -13,13 +13,13 @@ from safetensors.numpy import save_file
 
 from actors.board import ActorState, Board
 from dart import __version__
-from dart.config import load_config
-from dart.rundir import claimed
+from dart.config.config import load_config
+from dart.core.records import DecisionKind, TaskDecision
+from dart.core.run_directory import claimed
+from dart.core.types import Demonstration
 from dart.store.blobs import BlobStore
-from dart.store.records import DecisionKind, TaskDecision
 from dart.store.store import Store
-from dart.store.testing import step_at
-from dart.types import Demonstration
+from dart.testing.trajectories import step_at
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dart.control.protocol import Outcome, Ping
-from dart.environments.cdp import Session
 from dart.environments.faults import CallRefused
+from dart.environments.miniwob.cdp import Session
+from dart.run.control_protocol import Outcome, Ping
 from tests.e2e.test_web_page import opened, page
 from tests.fault.daemons import DEADLINE_S, Daemon
 

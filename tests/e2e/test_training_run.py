@@ -15,7 +15,7 @@ import pytest
 from actors.board import Board, Vitals
 from benchmarks.peers.protocol import MARK, marked_pids
 from benchmarks.runs import marked_processes
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dart.environments.cdp import Browser, Session
-from dart.environments.miniwob import CHROMIUM
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
+from dart.environments.miniwob.cdp import Browser, Session
+from dart.environments.miniwob.environment import CHROMIUM
 from dart.web.export import write_trajectory
 from tests.recorded_run import record_run
 

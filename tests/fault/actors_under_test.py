@@ -21,7 +21,7 @@ from actors.actor import Actor, Identity, Sender, receives
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import SystemClock
 from actors.codec import message
-from actors.completion import Completion
+from actors.future import Completion
 from actors.mail import Mail
 from actors.process import is_alive
 from actors.system import ActorSystem, RootSpec

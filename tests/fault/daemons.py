@@ -11,14 +11,14 @@ from typing import Any
 import psutil
 
 from actors.board import Board, Vitals
-from dart.config import load_config
-from dart.control.client import request
-from dart.control.protocol import Answer, Outcome, Ping, Request
-from dart.errors import NotRunningError, SilentError
-from dart.observe.companions import Companion, read_companion
-from dart.observe.ending import read
-from dart.rundir import RunPaths
-from dart.store.check import check
+from dart.config.config import load_config
+from dart.core.errors import NotRunningError, SilentError
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import Companion, read_companion
+from dart.inspect.signals import read
+from dart.run.control_client import request
+from dart.run.control_protocol import Answer, Outcome, Ping, Request
+from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.patience import slowness
 

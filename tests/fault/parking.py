@@ -3,8 +3,8 @@
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
-from dart import messages as m
-from dart.types import Generation, RolloutLease
+from dart.core import messages as m
+from dart.core.types import Generation, RolloutLease
 
 SILENCE_S = 600.0
 

@@ -198,7 +198,7 @@ def test_frames_carry_thespians_own_classes_and_nothing_else() -> None:
         ("actors.thespian_base", "os"),
         ("actors.thespian_base", "Path"),
         ("actors.thespian_base", "new_key"),
-        ("actors.shell", "Shell"),
+        ("actors.thespian_host", "Shell"),
         ("tests.fault.actors_under_test", "Worker"),
     ],
 )

@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from dart.training.checkpoint import CheckpointState, list_checkpoints, load_checkpoint, write_checkpoint
+from dart.store.checkpoints import CheckpointState, list_checkpoints, load_checkpoint, write_checkpoint
 
 WRITER = """
 import sys
 from pathlib import Path
-from dart.training.checkpoint import CheckpointState, prune, write_checkpoint
+from dart.store.checkpoints import CheckpointState, prune, write_checkpoint
 
 parent, first = Path(sys.argv[1]), int(sys.argv[2])
 

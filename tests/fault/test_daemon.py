@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dart.control.client import request
-from dart.control.protocol import Outcome, Pause, Ping, RestartActor, Resume, Scale
-from dart.control.socket import connect
-from dart.errors import NotRunningError
-from dart.rundir import RunPaths
+from dart.core.errors import NotRunningError
+from dart.core.run_directory import RunPaths
+from dart.run.control_client import request
+from dart.run.control_protocol import Outcome, Pause, Ping, RestartActor, Resume, Scale
+from dart.run.control_socket import connect
 from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon, await_taken
 from tests.fault.terminals import InTheForeground
 
@@ -121,7 +121,7 @@ import sys, time
 from pathlib import Path
 from dart import app
 from dart.cli.main import main
-from dart.control import daemon
+from dart.run import daemon
 
 run, where = Path(sys.argv[-1]), sys.argv.pop(1)
 module, name = {"check": (app, "_conclude"), "report": (daemon, "publish")}[where]

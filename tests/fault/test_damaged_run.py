@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dart.cli.exit_codes import ExitCode
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
+from dart.store.checkpoints import list_checkpoints
 from dart.store.reader import StoreReader
-from dart.training.checkpoint import list_checkpoints
 from tests.fault.daemons import DEADLINE_S, Daemon
 
 

@@ -17,12 +17,14 @@ from threading import Timer
 import psutil
 import pytest
 
-from dart.config_sections import Desktop, Faults
-from dart.environments.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
+from dart.config.injected_faults import Injected
+from dart.config.sections import Desktop, Faults
+from dart.core.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
-from dart.environments.desktop.installed import missing_for_desktops
+from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.tasks import instance_of, is_infeasible, solution_of, task_ids
+from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -39,10 +41,8 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
-from dart.environments.injected import Injected
 from dart.environments.protocol import Environment
-from dart.environments.wire import Wire
+from dart.environments.screen_io import Wire
 
 _MISSING = missing_for_desktops()
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
@@ -231,7 +231,7 @@ async def test_a_desktop_that_is_closed_leaves_no_process(
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from dart.config_sections import Desktop
+from dart.config.sections import Desktop
 from dart.environments.desktop.environment import DesktopEnvironment
 async def main():
     environment = DesktopEnvironment("env-000", Path(sys.argv[1]), Desktop())

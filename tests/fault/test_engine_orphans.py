@@ -20,7 +20,7 @@ GONE_WITHIN_S = 5.0
 PROGRAM = """
     import multiprocessing, sys, threading, time
     from pathlib import Path
-    from dart.rollout.engine_processes import tie_spawned_processes
+    from dart.inference.engine_processes import tie_spawned_processes
     from tests.fault.test_engine_orphans import core
 
     if __name__ == "__main__":

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dart.environments.actions import Click, Wait
-from dart.environments.cdp import Session
+from dart.core.actions import Click, Wait
+from dart.core.types import FaultKind
 from dart.environments.faults import (
     BrowserDied,
     BrowserHung,
@@ -23,8 +23,8 @@ from dart.environments.faults import (
     PageHung,
     ResetFailed,
 )
-from dart.environments.miniwob import MiniWobEnvironment
-from dart.types import FaultKind
+from dart.environments.miniwob.cdp import Session
+from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = pytest.mark.browser
 
@@ -201,7 +201,9 @@ async def test_a_start_that_never_comes_is_a_timeout_that_says_so(
     environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "no-start.html").write_text("<html></html>")
-    monkeypatch.setattr("dart.environments.miniwob.page_url", lambda *_: f"file://{tmp_path}/no-start.html")
+    monkeypatch.setattr(
+        "dart.environments.miniwob.environment.page_url", lambda *_: f"file://{tmp_path}/no-start.html"
+    )
     await fails_in_time(environment.reset(TASK, 1, deadline_s=HANG_S), EnvironmentTimeout)
 
 
@@ -210,7 +212,7 @@ async def test_a_page_whose_script_fails_is_a_failed_reset(
 ) -> None:
     (tmp_path / "broken.html").write_text("<script>var core = {cover_div: 1}</script>")
     url = f"file://{tmp_path}/broken.html?seed=1"
-    monkeypatch.setattr("dart.environments.miniwob.page_url", lambda *_: url)
+    monkeypatch.setattr("dart.environments.miniwob.environment.page_url", lambda *_: url)
     await fails_in_time(environment.reset(TASK, 1, deadline_s=DEADLINE_S), ResetFailed)
 
 
@@ -240,7 +242,7 @@ async def test_waiting_past_the_deadline_is_a_timeout(environment: MiniWobEnviro
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from dart.environments.miniwob import MiniWobEnvironment
+from dart.environments.miniwob.environment import MiniWobEnvironment
 
 async def main():
     environment = MiniWobEnvironment(Path(sys.argv[1]))

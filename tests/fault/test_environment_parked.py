@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from actors.system import ActorSystem, RootSpec
-from dart.config import Config
-from dart.environments.actions import Scroll, format_action
-from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.oracles import ORACLES
-from dart.environments.play import play
-from dart.environments.targets import click
+from dart.config.config import Config
+from dart.core.actions import Scroll, format_action
+from dart.core.types import RolloutLease, RolloutState
+from dart.environments.miniwob.dom_queries import click
+from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.environments.miniwob.oracle_runner import play
+from dart.environments.miniwob.oracles import ORACLES
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.types import RolloutLease, RolloutState
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import supervisor_args
 from tests.fault.actors_under_test import eventually, sockets_left_to_the_collector

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from dart.environments.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
-from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.oracles import ORACLES
-from dart.environments.play import play
+from dart.core.actions import Click, Finished, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.environments.miniwob.dom_queries import click
+from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.environments.miniwob.oracle_runner import play
+from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation
-from dart.environments.targets import click
 
 pytestmark = pytest.mark.browser
 
@@ -191,7 +191,7 @@ async def test_every_oracle_solves_a_first_seed(environment: MiniWobEnvironment)
 async def test_the_pages_of_earlier_episodes_are_collected(
     environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dart.environments.miniwob.PAGES_LEFT", 12)
+    monkeypatch.setattr("dart.environments.miniwob.environment.PAGES_LEFT", 12)
     for seed in range(12):
         await environment.reset("miniwob/click-test-2", seed, deadline_s=DEADLINE_S)
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dart.config_sections import Faults
-from dart.environments.actions import Action, Click, Drag, Hotkey, Type
+from dart.config.injected_faults import Injected
+from dart.config.sections import Faults
+from dart.core.actions import Action, Click, Drag, Hotkey, Type
+from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     BrowserDied,
@@ -17,10 +19,8 @@ from dart.environments.faults import (
     FrozenFrame,
     ResetFailed,
 )
-from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
-from dart.environments.injected import Injected
-from dart.environments.miniwob import MiniWobEnvironment
-from dart.environments.targets import click
+from dart.environments.miniwob.dom_queries import click
+from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = pytest.mark.browser
 

@@ -22,8 +22,8 @@ from actors.scratch import LOCK, PREFIX
 from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.errors import TreeGaveUp
+from supervision.run import supervised, worker
 from supervision.supervisor import supervisor_spec
-from supervision.tree import supervised, worker
 from tests.fault.actors_under_test import (
     PATIENCE_S,
     Echo,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dart.errors import DiskError
+from dart.core.errors import DiskError
+from dart.core.records import Finish
 from dart.store.blobs import BlobStore
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
-from dart.store.records import Finish
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.testing.trajectories import trajectory_for
 
 DISK_BYTES = 4 << 20
 BALLAST_BYTES = 1 << 20
@@ -86,7 +86,7 @@ import resource, sys
 from pathlib import Path
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.testing.trajectories import trajectory_for
 
 store = Store(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))

@@ -15,9 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dart.config_sections import OSWorld, OSWorldLocal
-from dart.environments.actions import Hotkey, Type
-from dart.environments.desktop.installed import missing_for_desktops
+from dart.config.injected_faults import Injected
+from dart.config.sections import OSWorld, OSWorldLocal
+from dart.core.actions import Hotkey, Type
+from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import (
     ApplicationDied,
     CallFailed,
@@ -26,10 +27,9 @@ from dart.environments.faults import (
     NotReady,
     WindowManagerDied,
 )
-from dart.environments.injected import Injected
 from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
 from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
-from dart.environments.wire import Wire
+from dart.environments.screen_io import Wire
 
 _MISSING = missing_for_desktops()
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dart.control.companions import NICENESS
-from dart.control.protocol import Outcome, Pause
+from dart.run.control_protocol import Outcome, Pause
+from dart.run.sidecars import NICENESS
 from tests.fault.daemons import DEADLINE_S, Daemon
 
 pytestmark = pytest.mark.slow

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import Config
-from dart.rundir import RunPaths
-from dart.store.check import check
+from dart.config.config import Config
+from dart.core.records import Totals
+from dart.core.run_directory import RunPaths
+from dart.store.integrity import check
 from dart.store.reader import StoreReader
-from dart.store.records import Totals
 from tests.fault.daemons import CONFIG
 from tests.patience import slowness
 

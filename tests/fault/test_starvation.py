@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from actors.board import Board
-from dart.curation.starvation import Link, Stage
-from dart.observe.events import STARVED
-from dart.rundir import RunPaths
+from dart.core.records import Event
+from dart.core.run_directory import RunPaths
+from dart.curation.stall_diagnosis import Link, Stage
 from dart.store.reader import StoreReader
-from dart.store.records import Event
+from dart.telemetry.events import STARVED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 90.0

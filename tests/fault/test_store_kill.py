@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.records import Finish
+from dart.core.types import RolloutState
 from dart.store.reader import StoreReader
-from dart.store.records import Finish
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import RolloutState
+from dart.testing.trajectories import trajectory_for
 
 KILLS = 6
 START_DEADLINE_S = 30.0
@@ -23,8 +23,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import FaultKind
+from dart.testing.trajectories import trajectory_for
+from dart.core.types import FaultKind
 
 store = Store(Path(sys.argv[1]))
 acknowledged = open(sys.argv[2], "a", buffering=1)
@@ -100,10 +100,10 @@ def test_a_store_killed_inside_a_transaction_comes_back_without_it(tmp_path: Pat
     torn = """
 import os, signal, sys
 from pathlib import Path
-import dart.store.episodes as module
+import dart.store.rollout_writer as module
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import RolloutLease
+from dart.testing.trajectories import trajectory_for
+from dart.core.types import RolloutLease
 
 store = Store(Path(sys.argv[1]))
 lease = RolloutLease(rollout_id=1, group_id=1, task_id="click-test", seed=7, step_cap=10, attempt=1, fence=1,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import load_config
-from dart.observe.ending import read
-from dart.rundir import RunPaths
-from dart.store.check import check
+from dart.config.config import load_config
+from dart.core.run_directory import RunPaths
+from dart.inspect.signals import read
+from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.fault.daemons import CONFIG, DEADLINE_S, await_taken
 from tests.fault.terminals import Terminal

@@ -13,11 +13,11 @@ from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
 from actors.codec import message
 from actors.errors import AskError, AskTimeout, MailboxFull
-from dart import messages as m
-from dart.config import Config
-from dart.modelled.learner import ModelledLearner
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.types import GenerateRequest, Generation
 from dart.store.store import Store
-from dart.types import GenerateRequest, Generation
+from dart.training.simulated_learner import ModelledLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running
 
@@ -213,8 +213,8 @@ def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) ->
             backoff=Backoff(initial_s=0.05),
         )
 
-    engines = [child(name, "dart.rollout.actor:RolloutActor") for name in WORKERS]
-    sync = child("weight_sync", "dart.rollout.weight_sync:WeightSyncActor")
+    engines = [child(name, "dart.inference.actor:RolloutActor") for name in WORKERS]
+    sync = child("weight_sync", "dart.inference.weight_sync:WeightSyncActor")
     with running(pool("rollout_pool", *engines), sync, child("askers", f"{__name__}:Askers")) as processes:
         scene = Scene(processes, tmp_path)
         scene.await_answers(ASKERS)

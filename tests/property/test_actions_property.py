@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dart.environments import actions as a
+from dart.core import actions as a
 
 pixels = st.integers(0, a.MAX_COORDINATE)
 points = st.tuples(pixels, pixels)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from actors.actor import LIVENESS_CHECK_S, Actor, Sender, Stop, receives
 from actors.codec import message
-from actors.completion import Completion
 from actors.errors import AskError, MailboxFull
+from actors.future import Completion
 from actors.testing import Bench
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args

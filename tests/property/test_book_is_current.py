@@ -9,21 +9,21 @@ from random import Random
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dart.core.records import Batch, GroupRecord, Snapshot
+from dart.core.types import FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh
 from dart.curation.curator import Curator, Settings
 from dart.curation.decisions import LeaseAgain, LeaseBatch, LeaseNew, NoBatch, NoWork
-from dart.curation.desk import Desk, open_desk
+from dart.curation.experience_pool import Pool
 from dart.curation.groups import version_floor
-from dart.curation.memory_record import MemoryRecord, at_once
-from dart.curation.pool import Pool
-from dart.curation.quarantine import Limits
 from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
-from dart.curation.selection import turn
+from dart.curation.service import Desk, open_desk
 from dart.curation.step_cap import StepCap
-from dart.store.records import Batch, GroupRecord, Snapshot
-from dart.types import FaultKind, RolloutLease
+from dart.curation.task_quarantine import Limits
+from dart.curation.task_selection import turn
+from dart.testing.memory_record import MemoryRecord, at_once
 
 ENVIRONMENTS = [f"env-{number:03d}" for number in range(8)]
 MOMENTS = 250

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dart.control.protocol import MAX_FRAME_BYTES, Malformed, Request, decode_request, encode
+from dart.run.control_protocol import MAX_FRAME_BYTES, Malformed, Request, decode_request, encode
 
 NAMES = ("do", "name", "wait_ms", "environments", "x")
 VERBS = ("ping", "restart", "stop", "release", "pause", "resume", "drain", "scale", "", "exec")

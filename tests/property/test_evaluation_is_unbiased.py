@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.evaluation_bias import measure
+from dart.core.records import Phase
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
-from dart.curation.phases import EvaluationEpisode
-from dart.store.records import Phase
+from dart.curation.run_phases import EvaluationEpisode
 
 LEASE_S = 1000.0
 ASKS_AGAIN_S = 7.0

@@ -18,22 +18,22 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dart.core.records import Batch, Commit, DecisionKind, Finish, Park, Release, Snapshot
+from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import groups_admissible, most_groups
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.desk import Desk, Record, open_desk
-from dart.curation.memory_record import at_once
-from dart.curation.pool import Pool
-from dart.curation.quarantine import Limits
+from dart.curation.experience_pool import Pool
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.service import Desk, Record, open_desk
 from dart.curation.step_cap import StepCap
-from dart.curation.testing import LocalRecord
+from dart.curation.task_quarantine import Limits
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, Commit, DecisionKind, Finish, Park, Release, Snapshot
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import Demonstration, FaultKind, RolloutLease
+from dart.testing.local_record import LocalRecord
+from dart.testing.memory_record import at_once
+from dart.testing.trajectories import step_at, trajectory_for
 
 T = TypeVar("T")
 

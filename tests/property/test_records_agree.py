@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dart.curation.memory_record import MemoryRecord, at_once
-from dart.curation.testing import LocalRecord
+from dart.core.records import DecisionKind, TaskDecision
+from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.store.errors import StoreConflict
-from dart.store.records import DecisionKind, TaskDecision
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import Demonstration, FaultKind, RolloutLease
+from dart.testing.local_record import LocalRecord
+from dart.testing.memory_record import MemoryRecord, at_once
+from dart.testing.trajectories import step_at, trajectory_for
 
 TASKS = ("click-test", "login-user")
 MAX_RESUMES, MAX_ATTEMPTS = 2, 2

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dart.core.types import RolloutLease
 from dart.curation.curator import Settings
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.desk import Desk, open_desk
-from dart.curation.memory_record import at_once
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.curation.testing import LocalRecord
+from dart.curation.service import Desk, open_desk
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
-from dart.types import RolloutLease
+from dart.testing.local_record import LocalRecord
+from dart.testing.memory_record import at_once
+from dart.testing.trajectories import trajectory_for
 
 TICKS = 150
 ENVIRONMENTS = 6

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from actors.actor import Actor, ChildReady, Stop
-from actors.completion import Completion
+from actors.future import Completion
 from actors.process import EXIT_SHUTDOWN
 from actors.testing import Bench
 from supervision import management

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dart.environments.actions import Action, ActionParseError, Click, Drag, Hotkey, Scroll, Type, Wait
-from dart.policy.frames import FrameError, ResizeRule
+from dart.core.actions import Action, ActionParseError, Click, Drag, Hotkey, Scroll, Type, Wait
+from dart.policy.coordinates import FrameError, ResizeRule
 from dart.policy.uitars import moved, read_answer, write_answer
 
 QWEN = ResizeRule(factor_px=28, min_area_px=56 * 56, max_area_px=1280 * 28 * 28)

@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from dart.rundir import RunPaths
-from dart.web.access import access_for
+from dart.core.run_directory import RunPaths
 from dart.web.app import web_app
-from dart.web.guard import HEADERS, Guard
+from dart.web.auth import access_for
+from dart.web.middleware import HEADERS, Guard
 from tests.recorded_run import record_run
 
 TOKEN = "a-token-of-a-good-length-0123456789"

@@ -1,4 +1,4 @@
-"""Any order of publishes, loads, failures, deaths and starts keeps the promises of `dart.rollout.sync`."""
+"""Any order of publishes, loads, failures, deaths and starts keeps the promises of `sync_plan`."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dart.rollout.sync import LONGEST_RETRY_S, Load, Serve, Sync
+from dart.inference.sync_plan import LONGEST_RETRY_S, Load, Serve, Sync
 
 WORKERS = [f"rollout-{number}" for number in range(5)]
 

@@ -21,19 +21,19 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from dart.config import Config, load_config
+from dart.config.config import Config, load_config
+from dart.core.types import GenerateRequest, Group, Outcome, Trajectory
+from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.context import ContextLimits
-from dart.policy.interface import ForeignPrompt
 from dart.policy.load import Holding, load
 from dart.policy.lora import ADAPTER_FILE
-from dart.policy.reading import Reading
-from dart.rollout.engine import TransformersEngine
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import BlobStore
-from dart.training.checkpoint import load_checkpoint
+from dart.store.checkpoints import load_checkpoint
+from dart.training.distributed_learner import RankDied, RankedLearner
 from dart.training.learner import Learner, UpdateReport
-from dart.training.ranked import RankDied, RankedLearner
-from dart.training.resume import learner_config
-from dart.types import GenerateRequest, Group, Outcome, Trajectory
+from dart.training.learner_factory import learner_config
 from tests.sampled import recorded
 
 pytestmark = [

@@ -13,8 +13,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm`
 
 from actors.process import is_alive
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, rollout_child
-from dart import messages as m
-from dart.types import Generation
+from dart.core import messages as m
+from dart.core.types import Generation
 from tests.fault.actors_under_test import Running, eventually, pool, started
 
 pytestmark = pytest.mark.timeout(900)

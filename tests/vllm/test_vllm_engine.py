@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` has an environment for it")
 
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, scores
-from dart.rollout.layout import OtherLayout
-from dart.rollout.protocol import Unanswerable
-from dart.rollout.vllm_engine import VllmEngine
-from dart.training.checkpoint import CorruptCheckpoint
-from dart.types import GenerateRequest, Generation, VersionSpan
+from dart.core.types import GenerateRequest, Generation, VersionSpan
+from dart.inference.checkpoint_layout import OtherLayout
+from dart.inference.protocol import Unanswerable
+from dart.inference.vllm_engine import VllmEngine
+from dart.store.checkpoints import CorruptCheckpoint
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dart.config_sections import Desktop
-from dart.environments.actions import Action, Wait, format_action
+from dart.config.config import Config
+from dart.config.injected_faults import Injected
+from dart.config.sections import Desktop
+from dart.core.actions import Action, Wait, format_action
+from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.desktop.inputs import desktop_calls, desktop_receipts, own_time_s
-from dart.environments.desktop.installed import missing_for_desktops
-from dart.environments.desktop.machine import DesktopMachine
+from dart.environments.desktop.requirements import missing_for_desktops
+from dart.environments.desktop.sandbox_client import DesktopMachine
 from dart.environments.desktop.tasks import Instance, State, Window, instance_of, is_infeasible
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -33,12 +36,11 @@ from dart.environments.faults import (
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.frames import FrameWatch, frame_size
-from dart.environments.injected import Injected
+from dart.environments.input_audit import Receipts, differences
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
-from dart.environments.receipts import Receipts, differences
 from dart.environments.scoring import clamped_score
-from dart.environments.wire import Wire
+from dart.environments.screen_io import Wire
+from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 WAIT_S = 1.0
 """How long the action `Wait` waits."""
@@ -166,7 +168,7 @@ class DesktopEnvironment:
             self._machine.send_signal(number)
 
     async def disturb(self, kind: Injected) -> None:
-        """Break it from inside, below every check; for `dart.environments.faulty`."""
+        """Break it from inside, below every check; for `dart.environments.fault_injection`."""
         if self._machine is not None:
             await self._machine.call("disturb", kind=kind.value, deadline_s=self._settings.start_deadline_s)
 
@@ -303,3 +305,8 @@ def _state(found: Mapping[str, Any]) -> State:
         ),
         active=active["class"][-1] if active and active["class"] else "",
     )
+
+
+def make(config: Config, name: str, paths: RunPaths) -> DesktopEnvironment:
+    """The environment of the actor ``name`` (`dart.config.environment_kinds`)."""
+    return DesktopEnvironment(name, paths.scratch / name, config.environments.desktop)

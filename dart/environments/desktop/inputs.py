@@ -8,7 +8,7 @@ events that arrive can be counted against the ones sent.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from dart.environments.actions import (
+from dart.core.actions import (
     Action,
     CallUser,
     Click,
@@ -21,8 +21,8 @@ from dart.environments.actions import (
     Type,
     Wait,
 )
-from dart.environments.inputs import Call
-from dart.environments.receipts import Receipts
+from dart.environments.browser_inputs import Call
+from dart.environments.input_audit import Receipts
 
 LEFT, RIGHT = 1, 3
 WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from dart.environments.actions import (
+from dart.config.config import Config
+from dart.core.actions import (
     Action,
     CallUser,
     Click,
@@ -144,6 +145,11 @@ def _task(name: str, pattern: str, solve: Solution) -> Callable[[Draw], Draw]:
 def task_ids() -> tuple[str, ...]:
     """Every task, sorted."""
     return tuple(sorted(_TASKS))
+
+
+def tasks_of(config: Config) -> tuple[str, ...]:
+    """Every task, whatever the configuration."""
+    return task_ids()
 
 
 def instance_of(task_id: str, seed: int) -> Instance:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dart.environments.faults import TaskUnsupported
 from dart.environments.osworld.judging import not_known
-from dart.environments.osworld.task_files import PREFIX, load_task, task_ids
+from dart.environments.osworld.tasks import PREFIX, load_task, task_ids
 
 
 @dataclass(frozen=True, slots=True)

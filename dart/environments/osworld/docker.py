@@ -8,10 +8,10 @@ killed environment left is found and removed before the next one starts.
 import contextlib
 from pathlib import Path
 
-from dart.config_sections import OSWorldDocker
+from dart.config.machine_address import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, Address
+from dart.config.sections import OSWorldDocker
 from dart.environments.faults import CallFailed, InfrastructureFault
-from dart.environments.osworld.guest import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, Address
-from dart.environments.osworld.machines import Lent, run
+from dart.environments.osworld.providers import Lent, run
 
 LABEL = "dartrl.environment"
 KVM = Path("/dev/kvm")

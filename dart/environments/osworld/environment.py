@@ -15,8 +15,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dart.config_sections import OSWorld
-from dart.environments.actions import Action, Wait, format_action
+from dart.config.config import Config
+from dart.config.injected_faults import Injected
+from dart.config.machine_address import Address
+from dart.config.sections import OSWorld
+from dart.core.actions import Action, Wait, format_action
+from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import (
     ActionNotConfirmed,
@@ -30,19 +34,18 @@ from dart.environments.faults import (
     NotReady,
     TaskUnsupported,
 )
-from dart.environments.frames import FrameWatch, frame_size
-from dart.environments.injected import Injected
-from dart.environments.osworld.guest import Address, Guest
+from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import judge
 from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
-from dart.environments.osworld.machines import Lent, Provider
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.probes import Look, break_guest, look
+from dart.environments.osworld.providers import Lent, Provider
+from dart.environments.osworld.readiness import Look, break_guest, look
 from dart.environments.osworld.setup_steps import Setting, take_steps
-from dart.environments.osworld.task_files import OSWorldTask, Step, load_task
+from dart.environments.osworld.tasks import OSWorldTask, Step, load_task
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
-from dart.environments.wire import Wire
+from dart.environments.screen_io import Wire
+from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 ANSWERS_WITHIN_S = 10.0
 """A guest that comes up has this long for a single answer; it is asked again."""
@@ -196,7 +199,7 @@ class OSWorldEnvironment:
             self._guest.cut("died" if number is signal.SIGKILL else "hung")
 
     async def disturb(self, kind: Injected) -> None:
-        """Break the guest from inside, below every check; for `dart.environments.faulty`."""
+        """Break the guest from inside, below every check; for `dart.environments.fault_injection`."""
         if self._guest is not None:
             await break_guest(self._guest, kind.value, deadline_s=DISTURB_DEADLINE_S)
 
@@ -405,7 +408,12 @@ def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> Pro
         from dart.environments.osworld.local import LocalProvider
 
         return LocalProvider(name, settings, scratch)
-    from dart.environments.osworld.machines import AddressList
+    from dart.environments.osworld.providers import AddressList
 
     index = int("".join(filter(str.isdigit, name)) or 0)
     return AddressList(settings.addresses, index, settings.revert_command)
+
+
+def make(config: Config, name: str, paths: RunPaths) -> OSWorldEnvironment:
+    """The environment of the actor ``name`` (`dart.config.environment_kinds`)."""
+    return make_osworld(name, paths.scratch / name, paths.root, config.environments.osworld)

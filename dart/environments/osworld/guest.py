@@ -15,14 +15,12 @@ from typing import Any
 
 import httpx2
 
+from dart.config.machine_address import Address
 from dart.environments.faults import CallFailed, MachineDied, MachineHung
-from dart.environments.frames import frame_size
 from dart.environments.osworld.bodies import IDENTITY, BodyRefused, BodyTooLarge, body_of
+from dart.environments.screenshot_checks import frame_size
 
 Command = str | Sequence[str]
-
-SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
-"""Ports inside a guest."""
 
 COMMAND_MOST_S = 120.0
 """The guest itself ends a command after this long."""
@@ -44,19 +42,6 @@ ANSWER_MOST_PARTS = 2_000_000
 
 SAID_LETTERS = 300
 """How much of an error's text goes into a message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a machine's ports are reached from here."""
-
-    host: str
-    server: int = SERVER_PORT
-    chromium: int = CHROMIUM_PORT
-    vlc: int = VLC_PORT
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.server}"
 
 
 @dataclass(frozen=True, slots=True)

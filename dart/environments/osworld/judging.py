@@ -19,10 +19,10 @@ from dart.environments.limited_child import ChildFailed, in_child
 from dart.environments.osworld import evidence_of_applications  # noqa: F401 - its looks make themselves known
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
 from dart.environments.osworld.guest import AnswerTooLarge
-from dart.environments.osworld.probes import look
+from dart.environments.osworld.readiness import look
 from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import STEPS, Setting
-from dart.environments.osworld.task_files import INFEASIBLE, Check, OSWorldTask
+from dart.environments.osworld.tasks import INFEASIBLE, Check, OSWorldTask
 
 _PACKAGE = "dart.environments.osworld"
 

@@ -8,7 +8,7 @@ way, ends there. It says how many lines it carried out.
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from dart.environments.actions import (
+from dart.core.actions import (
     Action,
     CallUser,
     Click,
@@ -21,7 +21,7 @@ from dart.environments.actions import (
     Type,
     Wait,
 )
-from dart.environments.inputs import Call
+from dart.environments.browser_inputs import Call
 
 LINE = "line"
 """Name of a call; its parameter is the code."""

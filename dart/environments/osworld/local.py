@@ -12,13 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dart.config_sections import OSWorld
-from dart.environments.desktop.installed import missing_for_desktops
+from dart.config.machine_address import Address
+from dart.config.sections import OSWorld
 from dart.environments.desktop.openbox import openbox_rc
+from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox import passwd_text, sandbox_command
 from dart.environments.faults import CallFailed, DesktopMissing
-from dart.environments.osworld.guest import Address
-from dart.environments.osworld.machines import Lent
+from dart.environments.osworld.providers import Lent
 
 START = """
 touch "$HOME/.Xauthority"

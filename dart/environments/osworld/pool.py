@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from dart.config_sections import OSWorldPool
+from dart.config.machine_address import VLC_PORT, Address
+from dart.config.sections import OSWorldPool
 from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
-from dart.environments.osworld.guest import VLC_PORT, Address
-from dart.environments.osworld.machines import Lent
+from dart.environments.osworld.providers import Lent
 
 QUOTA_RETRY_S = 5.0
 """How often a full quota is looked at again."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from dart.environments.png import refuse_huge
+from dart.core.png import refuse_huge
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -22,7 +22,7 @@ from dart.environments.osworld.addresses_of_pages import as_query, same_page
 from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.task_files import Step
+from dart.environments.osworld.tasks import Step
 
 UNTIL_EVERY_S = 0.3
 

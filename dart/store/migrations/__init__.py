@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dart.store.engine import connect, named_errors
 from dart.store.errors import StoreTooNew, StoreUnavailable
+from dart.store.sqlite import connect, named_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from actors.actor import Actor
 from actors.bridge import Bridge, FollowerBridge, LeaderBridge
-from actors.completion import Completion
+from actors.future import Completion
 from actors.testing import Bench
 
 STEP_S = 0.05

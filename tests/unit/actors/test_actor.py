@@ -13,8 +13,8 @@ import pytest
 from actors.actor import HELD_MESSAGES, LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.codec import Envelope, Kind, message
-from actors.completion import Completion
 from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.future import Completion
 from actors.testing import Bench
 
 

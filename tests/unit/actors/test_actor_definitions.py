@@ -10,8 +10,8 @@ import pytest
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
 from actors.errors import ActorError
-from actors.shell import actor_class
 from actors.testing import Bench
+from actors.thespian_host import actor_class
 
 
 @message

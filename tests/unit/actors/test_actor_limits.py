@@ -9,8 +9,8 @@ import pytest
 
 from actors.actor import LONGEST_S, MAX_OPEN_HANDLERS, REASON_CHARACTERS, Actor, Sender, Stop, receives
 from actors.codec import Envelope, Kind, Sealed, message
-from actors.completion import Completion
 from actors.errors import ActorError, AskTimeout, Refused
+from actors.future import Completion
 from actors.testing import Bench
 
 

@@ -19,7 +19,7 @@ from actors.last_words import (
     reason_of,
     say_on_console,
 )
-from actors.shell import leave_last_words
+from actors.thespian_host import leave_last_words
 
 
 def identity(run_dir: Path) -> Identity:

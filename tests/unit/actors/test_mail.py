@@ -20,7 +20,7 @@ from actors.board import ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, Envelope, Kind, Sealed, encode, message
 from actors.errors import ActorDied, ActorError, MailboxFull, MessageTooLarge
 from actors.mail import Address, Mail
-from actors.post import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
+from actors.transport import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0

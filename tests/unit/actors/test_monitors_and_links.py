@@ -9,8 +9,8 @@ import pytest
 from actors.actor import Actor, ChildReady, Sender, receives
 from actors.board import ActorState
 from actors.codec import message
-from actors.deaths import LOOK_S, REASON_DEADLINE_S
 from actors.errors import ActorDied, ActorError, LinkedActorEnded
+from actors.exit_watch import LOOK_S, REASON_DEADLINE_S
 from actors.monitors import RETRY_S, Down, Exit, is_abnormal
 from actors.process import EXIT_CRASHED, EXIT_SHUTDOWN
 from actors.testing import Bench

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import ablation, ablation_report
 from benchmarks.ablation import ARMS, BASE, SWITCHES, Budget, PlayedEpisode, command, curve, finished, groups
-from dart.config import load_config
+from dart.config.config import load_config
 
 BUDGET = Budget(actions=100, episodes=10, environments=2)
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import chaos, chaos_report
 from benchmarks.chaos_faults import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Fault, Planned, is_any, plan
 from benchmarks.chaos_report import Episode
-from dart.environments.faulty import Injected, Injection
+from dart.environments.fault_injection import Injected, Injection
 
 
 def of_kind(planned: list[Planned]) -> Counter[tuple[str, str]]:

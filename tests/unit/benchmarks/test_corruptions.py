@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import corruptions
 from benchmarks.corruptions import Corruption, Verdict
-from dart.rundir import RunPaths
-from dart.training.checkpoint import CheckpointState, write_checkpoint
+from dart.core.run_directory import RunPaths
+from dart.store.checkpoints import CheckpointState, write_checkpoint
 from tests.recorded_run import record_run
 
 

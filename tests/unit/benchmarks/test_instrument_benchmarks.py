@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from benchmarks import command_line, scrape
-from dart.observe.reading import read_snapshot
-from dart.rundir import holder
+from dart.core.run_directory import holder
+from dart.inspect.snapshot_reader import read_snapshot
 
 REPORT = """\
 import time: self [us] | cumulative | imported package

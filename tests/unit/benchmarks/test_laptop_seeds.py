@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks import laptop_seeds
-from dart.observe.report import Report, RunReport, to_json, write_json
-from dart.observe.statistics import Score
+from dart.core.statistics import Score
+from dart.inspect.report import Report, RunReport, to_json, write_json
 
 TASK = "miniwob/click-test-2"
 

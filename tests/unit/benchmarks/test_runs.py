@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import runs
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.testing.trajectories import trajectory_for
 
 
 def trained(path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.plant import EventClock, Plant, Routing, Share, SimulatedEngine, ideal, predict
 from benchmarks.simulation import CONFIG, at_size, decade
-from dart.config import Config, load_config
+from dart.config.config import Config, load_config
 
 EXACT = (
     "environments.latency.reset_median_s=1.0",

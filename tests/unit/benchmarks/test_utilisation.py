@@ -2,7 +2,8 @@
 
 import pytest
 
-from dart.observe.utilisation import Finished, LoadPoint, Window, quantile, spent, utilisation
+from dart.core.statistics import quantile
+from dart.inspect.utilisation import Finished, LoadPoint, Window, spent, utilisation
 
 WINDOW = Window(begins_unix_s=100.0, ends_unix_s=160.0)
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from dart.core.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
+from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, Outside, Settings
 from dart.curation.decisions import (
     DropGroup,
@@ -17,8 +19,6 @@ from dart.curation.decisions import (
 )
 from dart.curation.groups import DropReason
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.store.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
-from dart.types import FaultKind, RolloutState
 
 NOW = 1000.0
 SETTINGS = Settings(

@@ -9,16 +9,16 @@ import pytest
 
 from actors.actor import Actor
 from actors.testing import Bench
-from dart import messages as m
-from dart.config import Config
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.records import Evaluation, Phase
+from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import CuratorActor
-from dart.observe.events import EVALUATION_FAILED, STARVED
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
-from dart.store.records import Evaluation, Phase
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import Demonstration, FaultKind, RolloutLease
+from dart.telemetry.events import EVALUATION_FAILED, STARVED
+from dart.testing.trajectories import step_at, trajectory_for
 
 TASK = "modelled/0"
 ENV, ENGINE = "env-000", "rollout-0"

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dart.core.records import GroupRecord, RolloutRecord
+from dart.core.types import RolloutState
 from dart.curation.groups import (
     DropReason,
     awaiting,
@@ -12,8 +14,6 @@ from dart.curation.groups import (
     version_floor,
     why_untrainable,
 )
-from dart.store.records import GroupRecord, RolloutRecord
-from dart.types import RolloutState
 
 POLICY_VERSION = 3
 

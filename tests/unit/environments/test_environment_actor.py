@@ -11,18 +11,18 @@ import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
 from actors.testing import Bench
-from dart import messages as m
-from dart.config import Config
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
+from dart.environments.simulated import ModelledEnvironment, screenshot_of
 from dart.environments.wrapper import WrappedEnvironment
-from dart.modelled.environment import ModelledEnvironment, screenshot_of
-from dart.observe.load import LOAD
-from dart.store import parcels
+from dart.store import step_files
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
+from dart.telemetry.load_meter import LOAD
 
 TASK, SEED = "modelled/0", 3
 NUM_STEPS = 4
@@ -362,7 +362,7 @@ class PausedStore(Actor):
         if self.is_gone:
             self.is_gone = False
             await self.sleep(1e6)
-        self.stored.append((call.rollout_id, len(parcels.opened(call.steps))))
+        self.stored.append((call.rollout_id, len(step_files.opened(call.steps))))
         return m.Verdict(value="accepted")
 
     @receives(m.RecordEvents)

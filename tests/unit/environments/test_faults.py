@@ -2,8 +2,8 @@
 
 import pytest
 
+from dart.core.types import FaultKind
 from dart.environments import faults
-from dart.types import FaultKind
 
 
 @pytest.mark.parametrize(

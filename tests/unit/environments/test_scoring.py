@@ -2,8 +2,8 @@
 
 import pytest
 
+from dart.core.types import Outcome
 from dart.environments.scoring import reward_of
-from dart.types import Outcome
 
 
 @pytest.mark.parametrize(

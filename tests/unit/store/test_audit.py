@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.records import Conservation, DecisionKind, TaskDecision
+from dart.core.types import Demonstration
 from dart.store.audit import is_well_formed
-from dart.store.records import Conservation, DecisionKind, TaskDecision
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import Demonstration
+from dart.testing.trajectories import step_at, trajectory_for
 
 
 @pytest.fixture(scope="module")

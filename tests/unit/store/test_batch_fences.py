@@ -2,10 +2,10 @@
 
 import pytest
 
+from dart.core.records import Batch, Commit, Refusal
 from dart.store.errors import StoreConflict
-from dart.store.records import Batch, Commit, Refusal
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.testing.trajectories import trajectory_for
 
 
 @pytest.fixture

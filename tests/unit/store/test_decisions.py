@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dart.messages import EventDraft
-from dart.store.records import DecisionKind, TaskDecision
+from dart.core.messages import EventDraft
+from dart.core.records import DecisionKind, TaskDecision
 from dart.store.store import Store
 
 FEWER = TaskDecision(

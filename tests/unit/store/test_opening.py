@@ -9,15 +9,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from dart.errors import DiskError, RunDirectoryError
+from dart.core.errors import DiskError, RunDirectoryError
+from dart.core.records import Finish, Park
 from dart.store import migrations
 from dart.store.errors import StoreTooNew, StoreUnavailable
 from dart.store.reader import StoreReader
-from dart.store.records import Finish, Park
 from dart.store.schema import metadata
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
 from dart.store.writer import open_engine
+from dart.testing.trajectories import trajectory_for
 
 
 def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_a_locked_record_is_an_error_that_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dart.store.engine.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("dart.store.sqlite.BUSY_TIMEOUT_S", 0.05)
     path = tmp_path / "store.db"
     with Store(path) as store:
         other = sqlite3.connect(path, isolation_level=None)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from dart.core.records import Finish, Park, Release, Relet
+from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.store.errors import StoreConflict
-from dart.store.records import Finish, Park, Release, Relet
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import FaultKind, RolloutLease, RolloutState
+from dart.testing.trajectories import step_at, trajectory_for
 
 STEPS = (step_at(0, 0), step_at(1, 1), step_at(1, 2))
 

@@ -9,14 +9,14 @@ import pytest
 
 from actors.actor import Actor
 from actors.testing import Bench
-from dart import messages as m
-from dart.config import Config
-from dart.errors import DiskError
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.errors import DiskError
 from dart.store.actor import RETRY_S, StoreActor
 from dart.store.client import write
+from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
-from dart.store.room import ROOM_RETRY_S, await_room, is_no_room
 from dart.store.store import Store
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
@@ -25,7 +25,7 @@ NO_ROOM = OSError(28, "No space left on device")
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dart.store.engine.BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("dart.store.sqlite.BUSY_TIMEOUT_S", 0.01)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import dataclasses
 import msgpack
 import pytest
 
+from dart.core.records import Finish
+from dart.core.types import PromptImage, Step, VersionSpan
 from dart.store.errors import StoreConflict
-from dart.store.records import Finish
-from dart.store.rows import pack_steps, unpack_steps
+from dart.store.serialization import pack_steps, unpack_steps
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import PromptImage, Step, VersionSpan
+from dart.testing.trajectories import step_at, trajectory_for
 
 
 def seeing(*screens: str) -> Step:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.records import Commit, Evaluation, Finish, Phase, Release, Relet
+from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
-from dart.store.records import Commit, Evaluation, Finish, Phase, Release, Relet
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import FaultKind, RolloutLease, RolloutState
+from dart.testing.trajectories import step_at, trajectory_for
 
 FAULT = FaultKind.INFRASTRUCTURE
 NOW = 5000.0

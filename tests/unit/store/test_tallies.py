@@ -1,9 +1,9 @@
 """What is counted as it happens, so that nobody who looks at a run scans it."""
 
-from dart.store.records import Conservation
+from dart.core.records import Conservation
+from dart.core.types import FaultKind, RolloutLease
 from dart.store.store import Store
-from dart.store.testing import step_at, trajectory_for
-from dart.types import FaultKind, RolloutLease
+from dart.testing.trajectories import step_at, trajectory_for
 
 
 def test_every_fate_fault_and_parking_is_counted_as_it_happens(record: Store) -> None:

@@ -16,7 +16,6 @@ from supervision import management
 from supervision.actions import Ended
 from supervision.backoff import backoff_s
 from supervision.budget import add_restart
-from supervision.changes import changed
 from supervision.child_spec import (
     LONGEST_S,
     Backoff,
@@ -30,8 +29,9 @@ from supervision.child_spec import (
 )
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
+from supervision.patch import changed
+from supervision.run import worker
 from supervision.supervisor import supervisor_args, supervisor_spec
-from supervision.tree import worker
 
 
 def spec(**changes: Any) -> ChildSpec:

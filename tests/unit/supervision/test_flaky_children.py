@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervision import breaker, management
+from supervision import circuit_breaker, management
 from supervision.actions import (
     Action,
     Answer,
@@ -18,7 +18,6 @@ from supervision.actions import (
     Status,
     Target,
 )
-from supervision.breaker import Circuit, CircuitState
 from supervision.child_spec import (
     Backoff,
     Breaker,
@@ -30,6 +29,7 @@ from supervision.child_spec import (
     Strategy,
     SupervisorFlags,
 )
+from supervision.circuit_breaker import Circuit, CircuitState
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 
@@ -80,11 +80,11 @@ class Pool:
 def test_a_circuit_opens_at_one_failure_too_many_within_its_window() -> None:
     circuit = Circuit()
     for now_s in (0.0, 1.0):
-        circuit = breaker.failed(circuit, POLICY, now_s, own_clock_s=now_s)
+        circuit = circuit_breaker.failed(circuit, POLICY, now_s, own_clock_s=now_s)
         assert circuit.state is CircuitState.CLOSED
-    late = breaker.failed(circuit, POLICY, 62.0, own_clock_s=62.0)
+    late = circuit_breaker.failed(circuit, POLICY, 62.0, own_clock_s=62.0)
     assert late == Circuit(failures=(62.0,)), "the others are long ago"
-    soon = breaker.failed(circuit, POLICY, 62.0, own_clock_s=2.0)
+    soon = circuit_breaker.failed(circuit, POLICY, 62.0, own_clock_s=2.0)
     assert soon == Circuit(CircuitState.OPEN, open_until_s=92.0), "it has only waited meanwhile"
 
 
@@ -100,15 +100,15 @@ def test_a_circuit_opens_at_one_failure_too_many_within_its_window() -> None:
 def test_probation_is_over_once_it_ran_well_for_long_enough(
     state: CircuitState, ran_s: float, after: CircuitState
 ) -> None:
-    assert breaker.after_running(Circuit(state), POLICY, ran_s).state is after
+    assert circuit_breaker.after_running(Circuit(state), POLICY, ran_s).state is after
 
 
 def test_only_an_open_circuit_is_put_on_probation_where_one_failure_opens_it_again() -> None:
     closed = Circuit(failures=(1.0,))
-    assert breaker.on_probation(closed) is closed
-    probation = breaker.on_probation(breaker.opened(POLICY, 5.0))
+    assert circuit_breaker.on_probation(closed) is closed
+    probation = circuit_breaker.on_probation(circuit_breaker.opened(POLICY, 5.0))
     assert probation == Circuit(CircuitState.HALF_OPEN)
-    assert breaker.failed(probation, POLICY, 50.0, own_clock_s=50.0) == Circuit(
+    assert circuit_breaker.failed(probation, POLICY, 50.0, own_clock_s=50.0) == Circuit(
         CircuitState.OPEN, open_until_s=80.0
     )
 

@@ -10,8 +10,8 @@ import pytest
 from actors.actor import Stop
 from actors.bridge import LinkDown, LinkUp
 from actors.codec import to_plain
-from actors.completion import Completion
 from actors.errors import Refused
+from actors.future import Completion
 from actors.link import Carry
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.hosts import (

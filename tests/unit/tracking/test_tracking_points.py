@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import Config, load_config
-from dart.observe.load import LOAD
-from dart.observe.utilisation import LoadPoint
-from dart.store.browsing import RunBrowser
-from dart.store.records import Version
+from dart.config.config import Config, load_config
+from dart.core.records import Version
+from dart.inspect.utilisation import LoadPoint
+from dart.store.browse_queries import RunBrowser
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.telemetry.load_meter import LOAD
+from dart.testing.trajectories import trajectory_for
 from dart.tracking import follower
 from dart.tracking.follower import Follower, Position
 from dart.tracking.points import Between, Point, point

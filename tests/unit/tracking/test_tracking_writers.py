@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dart.config import load_config
-from dart.errors import UnavailableError
-from dart.preflight import missing_trackers, require_installation
+from dart.config.config import load_config
+from dart.core.errors import UnavailableError
+from dart.preflight.requirements import missing_trackers, require_installation
 from dart.tracking.points import Point
 from dart.tracking.writers import TensorBoard, WeightsAndBiases
 from tests.event_files import scalars
@@ -52,7 +52,7 @@ def test_weights_and_biases_keeps_an_offline_run(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_missing_package_is_told_before_anything_starts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dart.preflight.find_spec", lambda _: None)
+    monkeypatch.setattr("dart.preflight.requirements.find_spec", lambda _: None)
     config = load_config(None, [f'tracking.writers=["{name}"]'])
 
     (problem,) = missing_trackers(config)
@@ -64,6 +64,6 @@ def test_a_missing_package_is_told_before_anything_starts(name: str, monkeypatch
 
 
 def test_nobody_who_writes_nothing_needs_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dart.preflight.find_spec", lambda _: None)
+    monkeypatch.setattr("dart.preflight.requirements.find_spec", lambda _: None)
 
     assert list(missing_trackers(load_config())) == []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dart.types import Demonstration, Group, Outcome, Step, Trajectory
+from dart.core.types import Demonstration, Group, Outcome, Step, Trajectory
 
 
 def step_of(sha256: str = "0" * 64, token_ids: tuple[int, ...] = (1, 2, 3), **changes: object) -> Step:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from dart.core.types import Demonstration, Group
 from dart.training.advantage import step_advantages, weighted_advantages
-from dart.types import Demonstration, Group
 
 
 def test_every_step_counts_once_in_mean_and_deviation() -> None:

@@ -3,14 +3,14 @@ from collections.abc import Callable
 
 import pytest
 
+from dart.core.types import Demonstration, Group, Step
 from dart.training.batch import (
     pad_answers,
     split_evenly,
     step_samples,
     within,
 )
-from dart.training.refusal import MalformedStep
-from dart.types import Demonstration, Group, Step
+from dart.training.batch_errors import MalformedStep
 
 
 def test_every_step_becomes_a_sample_with_its_trajectorys_advantage(group_of: Callable[..., Group]) -> None:

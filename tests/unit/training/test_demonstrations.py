@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dart.core.types import Demonstration
 from dart.policy.checkpoint import load_codec, save_policy
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
-from dart.policy.reading import Reading
+from dart.policy.prompt_spec import Reading
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader
@@ -24,7 +25,6 @@ from dart.store.store import Store
 from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstrations import import_demonstrations, main, read_demonstrations
-from dart.types import Demonstration
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
 

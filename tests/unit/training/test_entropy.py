@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from dart.core.types import Demonstration, Group
 from dart.training.entropy import entropy_threshold, is_kept, quantile, step_entropy
-from dart.types import Demonstration, Group
 
 
 def group_with(group_of: Callable[..., Group], entropies: Sequence[Sequence[float]]) -> Group:

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
+from dart.core.types import Demonstration, Group
 from dart.training.staleness import staleness_figures, staleness_of
-from dart.types import Demonstration, Group
 
 
 def test_the_age_of_a_step_is_counted_in_versions_and_demonstrations_have_none(

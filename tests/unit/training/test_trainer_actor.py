@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.completion import Completion
+from actors.future import Completion
 from actors.testing import Bench
-from dart import messages as m
-from dart.config import Config
-from dart.modelled.learner import ModelledLearner
-from dart.observe.events import BATCH_REFUSED
-from dart.observe.load import LOAD
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.records import Batch
+from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
 from dart.store.errors import BlobMissing
 from dart.store.reader import StoreReader
-from dart.store.records import Batch
 from dart.store.store import Store
-from dart.store.testing import trajectory_for
+from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.load_meter import LOAD
+from dart.testing.trajectories import trajectory_for
 from dart.training.actor import BatchTaken, TrainerActor
-from dart.training.refusal import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
-from dart.types import RolloutLease, Trajectory
+from dart.training.batch_errors import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
+from dart.training.simulated_learner import ModelledLearner
 
 CONFIG = Config().model_dump(mode="json") | {
     "training": Config().training.model_dump(mode="json") | {"learner": "modelled"},

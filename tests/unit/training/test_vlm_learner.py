@@ -10,20 +10,20 @@ import pytest
 import torch
 from PIL import Image
 
-from dart.errors import UnavailableError
+from dart.core.errors import UnavailableError
+from dart.core.types import GenerateRequest, Group, PastStep, Step
+from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
+from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.context import ContextLimits
-from dart.policy.interface import ForeignPrompt
 from dart.policy.load import Holding, load
-from dart.policy.reading import Reading
-from dart.policy.tiny_families import FAMILIES
-from dart.rollout.engine import TransformersEngine
-from dart.rollout.layout import layout_of, refuse_other_layout
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import BlobStore
-from dart.training.checkpoint import load_checkpoint
+from dart.store.checkpoints import load_checkpoint
+from dart.testing.tiny_families import FAMILIES
+from dart.training.batch_errors import blame
+from dart.training.distributed import OPTIMIZER_FILE, write_parts
 from dart.training.learner import Learner, LearnerConfig
-from dart.training.ranks import OPTIMIZER_FILE, write_parts
-from dart.training.refusal import blame
-from dart.types import GenerateRequest, Group, PastStep, Step
 from tests.sampled import recorded
 
 pytestmark = pytest.mark.usefixtures("one_thread")

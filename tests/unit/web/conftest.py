@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from dart.rundir import RunPaths
-from dart.web.access import access_for
+from dart.core.run_directory import RunPaths
 from dart.web.app import web_app
+from dart.web.auth import access_for
 from tests.recorded_run import record_run
 
 TOKEN = "a-token-of-a-good-length-0123456789"

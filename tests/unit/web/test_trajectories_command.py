@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dart.cli.main import app
-from dart.rundir import RunPaths
+from dart.core.run_directory import RunPaths
 
 
 def trajectories(recorded: RunPaths, *arguments: str) -> Result:

@@ -9,9 +9,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from dart.rundir import RunPaths
-from dart.web.access import access_for
+from dart.core.run_directory import RunPaths
 from dart.web.app import STREAMS_MOST, web_app
+from dart.web.auth import access_for
 from dart.web.connections import HEAD_S, WAITING_MOST, BoundedHttp
 from dart.web.server import CONNECTIONS_MOST
 

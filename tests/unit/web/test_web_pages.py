@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from dart.errors import UsageError
-from dart.rundir import RunPaths
+from dart.core.errors import UsageError
+from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
-from dart.web.access import access_for
 from dart.web.app import STREAM_S, changes, told, web_app
+from dart.web.auth import access_for
 from dart.web.export import trajectory_html, write_trajectory
-from dart.web.parts import Page, Part
-from dart.web.run import Run
+from dart.web.pages import Page, Part
+from dart.web.run_view import Run
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
 from tests.unit.web.conftest import TOKEN
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dart.observe.sizes import Sizes
-from dart.observe.utilisation import LoadPoint
+from dart.inspect.pool_sizes import Sizes
+from dart.inspect.utilisation import LoadPoint
 from dart.web.series import Bins, Played, Slots, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)

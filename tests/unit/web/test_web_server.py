@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.errors import DiskError, UnavailableError, UsageError
+from dart.core.errors import DiskError, UnavailableError, UsageError
 from dart.web.server import address, listen, token_of
 
 

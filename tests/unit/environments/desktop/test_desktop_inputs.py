@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dart.environments.actions import (
+from dart.core.actions import (
     Action,
     CallUser,
     Click,

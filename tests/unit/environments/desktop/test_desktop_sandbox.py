@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dart.environments.desktop import installed, memory
+from dart.environments.desktop import memory, requirements
 from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.desktop.openbox import openbox_rc
 from dart.environments.desktop.sandbox import HOME, passwd_text, sandbox_command
@@ -61,9 +61,9 @@ def test_the_configuration_of_the_window_manager_is_xml() -> None:
 
 
 def test_what_is_not_installed_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed.shutil, "which", lambda program: None if program == "Xvfb" else "/bin/x")
-    monkeypatch.setattr(installed, "find_spec", lambda module: None if module == "mss" else object())
-    assert installed.missing_for_desktops() == ["Xvfb (Debian package xvfb)", "the Python package mss"]
+    monkeypatch.setattr(requirements.shutil, "which", lambda program: None if program == "Xvfb" else "/bin/x")
+    monkeypatch.setattr(requirements, "find_spec", lambda module: None if module == "mss" else object())
+    assert requirements.missing_for_desktops() == ["Xvfb (Debian package xvfb)", "the Python package mss"]
 
 
 @pytest.fixture

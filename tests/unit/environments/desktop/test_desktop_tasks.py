@@ -2,7 +2,7 @@
 
 import pytest
 
-from dart.environments.actions import CallUser, Finished, Type, parse_action
+from dart.core.actions import CallUser, Finished, Type, parse_action
 from dart.environments.desktop.tasks import (
     State,
     Window,

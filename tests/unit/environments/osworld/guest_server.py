@@ -31,7 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from dart.environments.osworld.probes import LOOK, LOOKED_AT
+from dart.environments.osworld.readiness import LOOK, LOOKED_AT
 
 COMMAND_SECONDS = 120
 

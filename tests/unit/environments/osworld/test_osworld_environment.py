@@ -9,9 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config_sections import Faults, OSWorld
-from dart.environments.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.config.injected_faults import Injected
+from dart.config.machine_address import Address
+from dart.config.sections import Faults, OSWorld
+from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.core.types import Outcome
 from dart.environments.deadlines import LeftS
+from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -29,16 +33,13 @@ from dart.environments.faults import (
     UnknownTask,
     WindowManagerDied,
 )
-from dart.environments.faulty import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
-from dart.environments.injected import Injected
 from dart.environments.osworld import judging
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
-from dart.environments.osworld.guest import Address, Guest
-from dart.environments.osworld.machines import Lent
+from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.providers import Lent
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.task_files import Step
+from dart.environments.osworld.tasks import Step
 from dart.environments.scoring import reward_of
-from dart.types import Outcome
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 RENAME = {

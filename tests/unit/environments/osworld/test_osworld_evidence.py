@@ -12,14 +12,15 @@ from typing import Any
 import httpx2
 import pytest
 
+from dart.config.machine_address import Address
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
 from dart.environments.osworld.contents import chrome_value
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
-from dart.environments.osworld.guest import Address, Guest
+from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import JUDGES, judge
 from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import Setting, take_steps, with_visits
-from dart.environments.osworld.task_files import Step, parse_task
+from dart.environments.osworld.tasks import Step, parse_task
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 CHROME = ".config/google-chrome"

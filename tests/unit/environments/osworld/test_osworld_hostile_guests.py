@@ -25,7 +25,7 @@ from dart.environments.osworld.judges_of_text import compare_zip_files, run_sqli
 from dart.environments.osworld.judging import JUDGES, judge
 from dart.environments.osworld.reading import Unreadable, xml_in
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.task_files import parse_task
+from dart.environments.osworld.tasks import parse_task
 from tests.unit.environments.huge_pictures import huge_png
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server, one_colour
 

@@ -7,14 +7,15 @@ from typing import Any
 import httpx2
 import pytest
 
+from dart.config.machine_address import Address
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
 from dart.environments.osworld import downloads, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
 from dart.environments.osworld.evidence import look_at
-from dart.environments.osworld.guest import Address, Guest
+from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.setup_steps import Setting, take_steps
-from dart.environments.osworld.task_files import Step
+from dart.environments.osworld.tasks import Step
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 SECRET = "PRIVATE KEY OF THIS COMPUTER"

@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config_sections import OSWorldDocker, OSWorldPool
+from dart.config.machine_address import Address, parse_address
+from dart.config.sections import OSWorldDocker, OSWorldPool
 from dart.environments.faults import (
     CallFailed,
     MachineDied,
@@ -19,9 +20,8 @@ from dart.environments.faults import (
     ProviderRefused,
 )
 from dart.environments.osworld.docker import DockerProvider
-from dart.environments.osworld.guest import Address
-from dart.environments.osworld.machines import AddressList, parse_address
 from dart.environments.osworld.pool import PoolProvider
+from dart.environments.osworld.providers import AddressList
 
 # ---- addresses ----
 

@@ -10,7 +10,7 @@ import pytest
 from dart.environments.faults import TaskUnsupported, UnknownTask
 from dart.environments.osworld.coverage import main
 from dart.environments.osworld.judging import JUDGES
-from dart.environments.osworld.task_files import Check, Step, load_task, parse_task, task_ids
+from dart.environments.osworld.tasks import Check, Step, load_task, parse_task, task_ids
 
 PLAIN: dict[str, Any] = {
     "id": "x",

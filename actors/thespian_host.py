@@ -1,0 +1,309 @@
+"""The Thespian actor around an actor: it owns the process, the actor owns the behaviour.
+
+Thespian runs a failing handler a second time on a copy and lets the actor live
+on. Here nothing fails twice: whatever escapes is written down as last words and
+ends the process with a code its supervisor understands.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import io
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+from thespian.actors import Actor as ThespianActor
+from thespian.actors import ThespianWatch, WatchMessage
+
+from actors import log
+from actors.actor import Actor, Identity, identity_of
+from actors.board import LAUNCHER, Board
+from actors.clock import SystemClock
+from actors.errors import ChildNotStarted
+from actors.last_words import crash_file, crash_report, flush_standard_streams, say_on_console
+from actors.mail import Mail
+from actors.process import EXIT_CRASHED, can_open, leave_to_the_parent, start_ticks
+from actors.thespian_base import Boot, let_go, newborn
+from actors.timerfd import Alarm
+from actors.transport import listen
+
+SPARE_DESCRIPTORS = 16
+"""File descriptors a supervisor keeps free: with none left it could not watch or stop a child."""
+
+DESCRIPTORS_PER_CHILD = 3
+"""Its pidfd, and a connection each way."""
+
+OWN_DESCRIPTORS = 48
+"""What a supervisor needs besides, to be told to stop for example."""
+
+CRASHES_KEPT = 5
+"""Incarnations of a name whose crash files stay, where their numbers are consecutive."""
+
+
+class ChildProcess:
+    """A forked actor process as its supervisor holds it. The pidfd is the one truth about its exit."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid: int = process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        process._popen.finalizer()  # multiprocessing's two pipes to the child tell nothing that this does not
+
+    def returncode(self) -> int | None:
+        """The exit code, or minus the signal; None while it runs."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+
+
+class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
+    """Receives everything Thespian delivers; one actor lives inside after Boot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._actor: Actor | None = None
+        self._identity: Identity | None = None
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._alarm = Alarm()
+        self.watch(self._alarm.fd, self._alarm.acknowledge)
+        _shells.add(self)
+
+    def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:
+        try:
+            self._receive(message)
+        except BaseException as error:
+            self._crash(error)
+        return ThespianWatch([self._epoll.fileno()])
+
+    # ---- Runtime ----
+
+    def watch(self, fd: int, ready: Callable[[], None]) -> None:
+        self._epoll.register(fd, select.EPOLLIN)
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """Comes before its close: a forked child may hold it too, and it would be reported for ever."""
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def wake_at(self, monotonic_s: float) -> None:
+        self._alarm.set_no_later_than(monotonic_s)
+
+    def spawn(self, boot: Mapping[str, Any]) -> ChildProcess:
+        children = len(getattr(self._myRef, "_child_procs", ()))
+        wanted = OWN_DESCRIPTORS + DESCRIPTORS_PER_CHILD * (children + 1)
+        has_room = wanted <= resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if not has_room or not can_open(SPARE_DESCRIPTORS, self._epoll.fileno()):
+            raise ChildNotStarted(
+                f"its supervisor has {children} children and may open too few files for one more; "
+                "raise ulimit -n, or put children below a supervisor of their own"
+            )
+        with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:
+            # Whoever is forked inherits it: mail finds its place before the child has run a line.
+            plain = _packed({**boot, "inbox_fd": inbox.fileno()})
+            with newborn(plain, _live):
+                return self._fork(boot["name"])
+
+    def _fork(self, name: str) -> ChildProcess:
+        address = self.createActor(Shell)
+        # Thespian keeps a failed fork to itself; the last process would then be an older child's.
+        started = getattr(self._myRef, "_child_procs", [])[-1:]
+        if not started or started[0].childAddr != address:
+            raise ChildNotStarted(f"no process could be forked for {name!r}; see ulimit -u and free memory")
+        try:
+            return ChildProcess(started[0].childProc)
+        except OSError:
+            started[0].childProc.kill()  # it runs, and nobody could watch it
+            raise
+
+    def pidfd(self, pid: int) -> int:
+        return os.pidfd_open(pid)
+
+    def exit(self, code: int) -> None:
+        if self._actor is not None:
+            self._actor.board.note_own_exit(self._actor.identity.slot, code)
+        flush_standard_streams()
+        os._exit(code)
+
+    def abandon(self) -> None:
+        """Close what a forked child has inherited of its parent's loop."""
+        self._alarm.close()
+        self._epoll.close()
+        _shells.discard(self)
+
+    # ---- inside ----
+
+    def _receive(self, message: Any) -> None:
+        if isinstance(message, Boot) and self._actor is None:
+            boot = msgpack.unpackb(message.plain)
+            self._identity = identity_of(boot)
+            _prepare(self._identity)
+            self.boot(boot, self._identity)
+            self._serve(0.0)
+        elif isinstance(message, WatchMessage):
+            self._serve(0.0)
+        if self._actor is not None and not self._actor.forks:
+            let_go(self._myRef.transport)
+            self.serve_for_ever()
+
+    def serve_for_ever(self) -> None:
+        """The loop of an actor that forks nobody: it needs nothing of Thespian any more. Never returns."""
+        assert self._actor is not None
+        beat_s = self._actor.identity.beat_s
+        try:
+            while True:
+                self._serve(beat_s)
+        except BaseException as error:
+            self._crash(error)
+
+    def _serve(self, timeout_s: float) -> None:
+        """One turn of the actor once there is something to do; a beat when there is nothing for so long."""
+        assert self._actor is not None
+        events = self._epoll.poll(timeout_s)
+        if not events and timeout_s:
+            self._actor.beat()
+            return
+        for fd, _ in events:
+            ready = self._watched.get(fd)  # what was ready before it may have unwatched it
+            if ready is not None:
+                ready()
+        self._actor.turn()
+
+    def boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
+        """Make the actor that the boot map names, and let it start."""
+        try:
+            self._boot(boot, identity)
+        except BaseException as error:
+            self._crash(error)
+
+    def _boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
+        self._identity = identity
+        board = Board(identity.run_dir / "board")
+        mail = Mail(board, identity.mail_dir, (identity.run_dir / "key").read_bytes())
+        inbox_fd = mail.bind(identity.slot, identity.incarnation, boot.get("inbox_fd"))
+        if (
+            identity.parent == LAUNCHER
+        ):  # which forked it by way of Thespian and learns its pid from the board
+            board.set(identity.slot, pid_start_ticks=start_ticks(os.getpid()), pid=os.getpid())
+        board.set(identity.slot, beat_ns=time.monotonic_ns(), gauge_version=0)
+        wanted = actor_class(boot["actor"])
+        actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
+        if wanted.forks:
+            actor.every(identity.beat_s, actor.beat)
+        self._actor = actor
+        actor.boot(inbox_fd)
+
+    def _crash(self, error: BaseException) -> None:
+        text = crash_report(error)
+        self.abandon()  # there may be no other descriptor left to write with
+        if self._identity is not None:
+            leave_last_words(self._identity, text)
+            if self._actor is not None:
+                self._actor.log.error("actor_crashed", traceback=text)
+            if self._identity.prints_reports and self._identity.parent == LAUNCHER:  # who has no supervisor
+                say_on_console(f"[{self._identity.name}] crashed:\n{text}")
+        flush_standard_streams()
+        os._exit(EXIT_CRASHED)
+
+
+def leave_last_words(identity: Identity, text: str) -> None:
+    """Say why this incarnation ends, for its supervisor; the last line counts."""
+    plain = text.encode(errors="backslashreplace")  # an error may quote half a letter
+    with contextlib.suppress(OSError):  # on a full disk the process ends all the same
+        crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
+    with contextlib.suppress(OSError):  # an actor that failed before it opened the board says so all the same
+        board = Board(identity.run_dir / "board")
+        board.set(identity.slot, last_error=plain.decode().strip().rpartition("\n")[2])
+        board.close()
+
+
+def _forget_crash(identity: Identity) -> None:
+    """Of the one incarnation that is too old now: to look for others would cost every start a listing."""
+    too_old = identity.incarnation - CRASHES_KEPT
+    for suffix in ("fault", "txt"):
+        crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
+
+
+def actor_class(path: str) -> type[Actor]:
+    """The class that `module:Class` names; imported here and now. Raises TypeError when it is no Actor."""
+    module_name, _, class_name = path.partition(":")
+    found = getattr(importlib.import_module(module_name), class_name)
+    if not (isinstance(found, type) and issubclass(found, Actor)):
+        raise TypeError(f"{path!r} names no actor: {found!r} is no subclass of actors.Actor")
+    return found
+
+
+def _packed(boot: Mapping[str, Any]) -> bytes:
+    try:
+        return bytes(msgpack.packb(boot))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ChildNotStarted(f"the args of {boot['name']!r} cannot be packed: {error}") from error
+
+
+def _live(plain: bytes) -> None:
+    """In a process just forked: who forks nobody lives and dies in here, the others go on to Thespian."""
+    boot = msgpack.unpackb(plain)
+    identity = identity_of(boot)
+    try:
+        _prepare(identity)
+        wanted = actor_class(boot["actor"])
+    except BaseException as error:
+        leave_last_words(identity, crash_report(error))
+        flush_standard_streams()
+        os._exit(EXIT_CRASHED)
+    if not wanted.forks:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        log.take_over_logging()
+        leave_to_the_parent(except_fd=boot["inbox_fd"])
+        shell = Shell()
+        shell.boot(boot, identity)
+        shell.serve_for_ever()
+
+
+def _prepare(identity: Identity) -> None:
+    """From here on, whatever happens is written down, and what is printed comes out line by line."""
+    _default_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
+    with contextlib.suppress(OSError):  # on a full disk it lives without
+        _forget_crash(identity)
+        fault = crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
+        faulthandler.enable(fault.open("w"))
+
+
+def _default_signals() -> None:
+    """Undo Thespian's handlers: a signal that should end a process ends it. Ctrl-C is the launcher's."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+_shells: "weakref.WeakSet[Shell]" = weakref.WeakSet()
+"""The parent's, in a child that was just forked."""
+
+
+def _forget_the_parents() -> None:
+    for shell in list(_shells):
+        shell.abandon()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)

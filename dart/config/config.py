@@ -1,0 +1,450 @@
+"""Everything a person may set, with complete defaults: an empty file runs the laptop job.
+
+Layers, the last one wins: the defaults below, one TOML file, `--set section.key=value`. They are merged key
+by key before anything is validated. Unknown keys are refused, all problems are reported at once, and old
+names get no alias. Only this module and `dart.config.layers` parse text; the rest of the system passes these
+frozen models or plain data. No heavy library is imported here: the command line has to answer at once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dart.config.environment_kinds import KINDS
+from dart.config.injected_faults import Injected
+from dart.config.layers import (
+    Layer,
+    Problem,
+    describe,
+    did_you_mean,
+    dotted,
+    explain,
+    file_layer,
+    merge,
+    near,
+    overrides_layer,
+    section_of,
+    shortened,
+    to_toml,
+    without_refused,
+)
+from dart.config.machine_address import parse_address
+from dart.config.sections import (
+    MACHINE_DEFAULTS,
+    POOLS,
+    Child,
+    Context,
+    Curation,
+    Environments,
+    Evaluation,
+    Modelled,
+    Observe,
+    OSWorld,
+    Rollout,
+    Run,
+    Section,
+    Supervision,
+    Tasks,
+    Tracking,
+    Training,
+    Web,
+    child_over,
+)
+from dart.core.errors import ConfigurationError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+"""Where relative policy folders are looked for when they are not beside the configuration file."""
+
+
+ACTORS_MOST = 1000
+"""Of both pools together: the board has 1024 rows, and a child that is replaced has two for a while."""
+
+UNKNOWN_TASKS_SHOWN = 5
+
+REVERT_FIELDS = ("address", "host", "port", "snapshot")
+SERVER_FIELDS = ("port",)
+"""What is filled into commands for virtual machines."""
+
+PROBLEMS_SHOWN = 20
+"""The first ones: what fits on a screen."""
+
+
+RETIRED = (("environments", "osworld", "missing_result"),)
+"""Keys of earlier versions: the file that a run of such a version keeps holds them, and is still read."""
+
+
+class ConfigError(ConfigurationError):
+    """The configuration has one or more problems: the first lines of them, all in ``problems``."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        lines = [str(problem) for problem in problems[:PROBLEMS_SHOWN]]
+        if len(problems) > PROBLEMS_SHOWN:
+            lines.append(f"and {len(problems) - PROBLEMS_SHOWN} more problems; {len(problems)} in all")
+        super().__init__("\n".join(lines))
+        self.problems = tuple(problems)
+
+
+class Config(Section):
+    """The whole configuration."""
+
+    run: Run = Run()
+    tasks: Tasks = Tasks()
+    environments: Environments = Environments()
+    rollout: Rollout = Rollout()
+    context: Context = Context()
+    curation: Curation = Curation()
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    observe: Observe = Observe()
+    web: Web = Web()
+    tracking: Tracking = Tracking()
+    modelled: Modelled = Modelled()
+    supervision: Supervision = Supervision()
+
+    def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
+        """A TOML file that resolves to this configuration."""
+        return to_toml(self.model_dump(mode="json"), origins or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A valid configuration, and where each value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+    """Dotted key to `default`, the file's name or `--set`."""
+
+    def to_toml(self) -> str:
+        """The configuration as TOML, each value with its origin as a comment."""
+        return self.config.to_toml(self.origins)
+
+
+def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
+    """Merge defaults, the file and the overrides, and check the result.
+
+    raises    ConfigError with every problem found
+    """
+    layers, problems = _read_layers(path, overrides)
+    defaults = Config().model_dump(mode="json")
+    data, origins = merge([Layer("default", defaults), *_for_machines(layers), *layers])
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        problems += explain(error, Config, origins, defaults)
+        # The rest of the file is still worth checking: what was refused counts as not given.
+        config = Config.model_validate(without_refused(data, error, defaults))
+    for keys, text in contradictions(config):
+        problems.append(Problem(_first_given(keys, origins), keys[0], text))
+    if problems:
+        raise ConfigError(problems)
+    return Resolved(_with_policy_found(config, path), origins)
+
+
+def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
+    """What is different by default where environments are desktops or virtual machines."""
+    given, _ = merge(layers)
+    environments = given.get("environments")
+    kind = environments.get("kind") if isinstance(environments, dict) else None
+    if not isinstance(kind, str) or kind not in MACHINE_DEFAULTS:
+        return []
+    return [Layer(f"default for {kind}", MACHINE_DEFAULTS[kind])]
+
+
+def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
+    """Where the first of these keys that somebody set was set."""
+    given = (
+        origin
+        for key in keys
+        for name, origin in origins.items()
+        if name == key or name.startswith(key + ".")
+    )
+    return next((origin for origin in given if origin != "default"), "default")
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration a file and `--set` overrides make; without both, the defaults.
+
+    raises    ConfigError with every problem found
+    """
+    return resolve(path, overrides).config
+
+
+def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
+    layer, file_problems = file_layer(path) if path else (Layer("default", {}), [])
+    _forget_retired(layer)
+    overriding, override_problems = overrides_layer(overrides)
+    return [layer, overriding], [*file_problems, *override_problems]
+
+
+def _forget_retired(layer: Layer) -> None:
+    for *sections, key in RETIRED:
+        table: Any = layer.data
+        for section in sections:
+            table = table.get(section) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            table.pop(key, None)
+
+
+def _with_policy_found(config: Config, path: Path | None) -> Config:
+    """Make `training.policy` absolute: beside the file if it is there, else in the repository."""
+    places = [path.resolve().parent] if path else []
+    candidates = [place / config.training.policy for place in [*places, REPOSITORY]]
+    found = next((candidate for candidate in candidates if candidate.exists()), candidates[-1])
+    return config.model_copy(update={"training": config.training.model_copy(update={"policy": found})})
+
+
+Contradiction = tuple[tuple[str, ...], str]
+"""The keys that do not go together, the one to blame first; what is wrong with it and what to do."""
+
+
+def contradictions(config: Config) -> Iterator[Contradiction]:
+    """Values that are each allowed and wrong together."""
+    yield from _task_problems(config)
+    yield from _fault_problems(config.environments)
+    yield from _provider_problems(config.environments)
+    yield from _size_problems(config)
+    yield from _backoff_problems(config.supervision)
+    yield from _children_problems(config)
+    yield from _breaker_problems(config.supervision)
+    yield from _curation_problems(config.curation)
+    yield from _modelled_problems(config)
+    yield from _latency_problems(config)
+    yield from _ranks_problems(config.training)
+
+
+def _size_problems(config: Config) -> Iterator[Contradiction]:
+    """Each actor has a row on the board, and there are only so many."""
+    actors = config.environments.count + config.rollout.count
+    if actors > ACTORS_MOST:
+        yield (
+            ("environments.count", "rollout.count"),
+            f"and rollout.count must be at most {ACTORS_MOST} together, got {actors}",
+        )
+
+
+def _latency_problems(config: Config) -> Iterator[Contradiction]:
+    """Waits that are added must fit into the deadlines, and the longest episode into its lease."""
+    waits, environments = config.environments.latency, config.environments
+    if not waits.enabled:
+        return
+    reset_s, step_s = waits.reset_max_s * waits.scale, waits.step_max_s * waits.scale
+    for longest_s, key, deadline_s in (
+        (reset_s, "reset_deadline_s", environments.reset_deadline_s),
+        (step_s, "step_deadline_s", environments.step_deadline_s),
+    ):
+        if longest_s >= deadline_s:
+            yield (
+                (f"environments.{key}", "environments.latency.enabled"),
+                f"must be more than the {longest_s:g} s of environments.latency, got {deadline_s:g}",
+            )
+    episode_s = reset_s + config.curation.step_cap * step_s
+    if episode_s >= config.curation.lease_s:
+        yield (
+            ("curation.lease_s", "environments.latency.enabled"),
+            f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
+            f"wait by environments.latency alone, got {config.curation.lease_s:g}",
+        )
+
+
+def _ranks_problems(training: Training) -> Iterator[Contradiction]:
+    if training.ranks > 1 and training.learner == "modelled":
+        yield ("training.ranks",), f"must be 1 with training.learner = 'modelled', got {training.ranks}"
+
+
+def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
+    fewest, most = curation.rollout_number.minimum, curation.rollouts_per_group
+    if curation.rollout_number.enabled and fewest > most:
+        yield (
+            ("curation.rollout_number.minimum", "curation.rollouts_per_group"),
+            f"must be at most rollouts_per_group ({most}), got {fewest}",
+        )
+    if 0 < curation.over_provision < 1:
+        yield (
+            ("curation.over_provision",),
+            f"must be 0 for no limit of its own, or at least 1, got {curation.over_provision:g}",
+        )
+
+
+def _modelled_problems(config: Config) -> Iterator[Contradiction]:
+    """Each kind of environment plays its own tasks only."""
+    kind = config.environments.kind
+    for task in config.tasks.train:
+        if task.partition("/")[0] in set(KINDS) - {kind}:
+            yield (
+                ("tasks.train", "environments.kind"),
+                f"names {task!r}, which environments of kind {config.environments.kind!r} do not play",
+            )
+
+
+def _breaker_problems(supervision: Supervision) -> Iterator[Contradiction]:
+    for name, child in supervision:
+        if isinstance(child, Child) and child.breaker.enabled and name not in POOLS.values():
+            yield (
+                (f"supervision.{name}.breaker.enabled",),
+                "must be false: only children of a pool can be left alone, "
+                f"{sorted(set(POOLS.values()))} are pools",
+            )
+
+
+def _children_problems(config: Config) -> Iterator[Contradiction]:
+    """What is said of single children: that there is such a child, and that it may be said."""
+    supervision = config.supervision
+    known = [f"env-{index:03d}" for index in range(config.environments.count)]
+    known += [f"rollout-{index}" for index in range(config.rollout.count)]
+    for child_id, different in supervision.children.items():
+        key = f"supervision.children.{child_id}"
+        if child_id not in known:
+            yield (key,), f"is no child of a pool{did_you_mean(near(child_id, known))}"
+            continue
+        pool = supervision.model_copy(update={"children": {}}).child(child_id)
+        try:
+            Child.model_validate(child_over(pool, different))
+        except ValidationError as error:
+            for problem in explain(error, Child, {}, pool.model_dump(mode="json")):
+                yield (f"{key}.{problem.key}",), problem.text
+
+
+def _fault_problems(environments: Environments) -> Iterator[Contradiction]:
+    """A fault that this kind of environment cannot have would never strike."""
+    if not environments.faults.enabled:
+        return
+    for kind in set(Injected) - KINDS[environments.kind].injectable:
+        if getattr(environments.faults, kind.value):
+            yield (
+                (f"environments.faults.{kind.value}", "environments.kind"),
+                f"must be 0: environments of kind {environments.kind!r} cannot have this fault",
+            )
+
+
+def _provider_problems(environments: Environments) -> Iterator[Contradiction]:
+    """What each provider of virtual machines needs to be told."""
+    osworld = environments.osworld
+    if environments.kind != "osworld":
+        return
+    yield from _template_problems("revert_command", osworld.revert_command, REVERT_FIELDS)
+    yield from _template_problems("local.server", osworld.local.server, SERVER_FIELDS)
+    yield from _address_problems(osworld)
+    if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
+        yield (
+            ("environments.osworld.addresses", "environments.count"),
+            f"must name a machine for each of the {environments.count} environments, "
+            f"got {len(osworld.addresses)}",
+        )
+    if osworld.provider == "local" and not osworld.local.server:
+        yield (
+            ("environments.osworld.local.server", "environments.osworld.provider"),
+            "must be the command of a guest server, got nothing",
+        )
+    can_revert = osworld.provider == "addresses" and bool(osworld.revert_command)
+    if osworld.renew == "revert" and not can_revert:
+        yield (
+            ("environments.osworld.renew",),
+            "is 'revert', which needs provider 'addresses' and a revert_command",
+        )
+    if osworld.renew == "recreate" and osworld.provider == "addresses":
+        yield (
+            ("environments.osworld.renew", "environments.osworld.provider"),
+            "is 'recreate', but nobody makes machines of given addresses anew: choose 'revert' or 'keep'",
+        )
+
+
+def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
+    """A command whose placeholders could not be filled in would fail at the first reset."""
+    there_are = ", ".join(f"{{{name}}}" for name in sorted(known))
+    for part in command:
+        try:
+            part.format(**dict.fromkeys(known, ""))
+        except (ValueError, LookupError, AttributeError):
+            yield (
+                (f"environments.osworld.{key}",),
+                f"has {shortened(repr(part))}, which cannot be filled in; there are {there_are}, "
+                "and {{ stands for a brace",
+            )
+
+
+def _address_problems(osworld: OSWorld) -> Iterator[Contradiction]:
+    if osworld.provider != "addresses":
+        return
+    for address in osworld.addresses:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
+
+
+def _task_problems(config: Config) -> Iterator[Contradiction]:
+    tasks = config.tasks.train
+    for task, times in Counter(tasks).items():
+        if times > 1:
+            yield ("tasks.train",), f"names {shortened(repr(task))} {times} times; name it once"
+    try:
+        known = set(known_tasks(config))
+    except ConfigurationError as error:
+        yield ("environments.osworld.tasks",), str(error)
+        return
+    foreign = set(KINDS) - {config.environments.kind}
+    unknown = [
+        task for task in tasks if known and task not in known and task.partition("/")[0] not in foreign
+    ]
+    for task in unknown[:UNKNOWN_TASKS_SHOWN]:
+        hint = did_you_mean(near(task, known))
+        yield ("tasks.train",), f"names {shortened(repr(task))}, which is not a task{hint}"
+    if len(unknown) > UNKNOWN_TASKS_SHOWN:
+        yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more that are not tasks"
+
+
+def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:
+    for name, child in supervision:
+        if isinstance(child, Child) and child.backoff.max_s < child.backoff.initial_s:
+            yield (
+                (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
+                f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
+            )
+
+
+def known_tasks(config: Config) -> Collection[str]:
+    """Ids of the tasks there are for the kind of environment; empty where nothing can be checked."""
+    name = KINDS[config.environments.kind].task_ids
+    ids: Collection[str] = resolve_name(name)(config) if name else ()
+    return ids
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors: with the meaning of every key."""
+    schema = Config.model_json_schema()
+    schema["title"] = "dartrl configuration"
+    sections = {model.__name__: model for model in _models(Config)}
+    for table in (schema, *schema["$defs"].values()):
+        model = sections.get(table.get("title", ""), Config)
+        for key, about in table.get("properties", {}).items():
+            if text := describe(model, key):
+                about["description"] = " ".join(text.split())
+    return schema
+
+
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A section and all sections below it."""
+    yield model
+    for name in model.model_fields:
+        below = section_of(model, [name])
+        if below is not None:
+            yield from _models(below)
+
+
+def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Every key whose value is not the same, with both values; None where a side has no such key."""
+    old, new = (dict(dotted(config.model_dump(mode="json"))) for config in (before, after))
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)
+
+
+def field_rows() -> Iterator[tuple[str, str, Any]]:
+    """Every key in file order: (dotted key, its description, its default)."""
+    for key, default in dotted(Config().model_dump(mode="json")):
+        yield key, describe(Config, key), default

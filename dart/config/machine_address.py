@@ -1,0 +1,30 @@
+"""The address of a virtual machine, as a configuration writes it."""
+
+from dataclasses import dataclass
+
+SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
+"""Ports inside a guest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a machine's ports are reached from here."""
+
+    host: str
+    server: int = SERVER_PORT
+    chromium: int = CHROMIUM_PORT
+    vlc: int = VLC_PORT
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.server}"
+
+
+def parse_address(text: str) -> Address:
+    """``host``, and up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
+    host, *ports = text.split(":")
+    is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
+    numbers = [int(port[:6]) for port in ports] if is_right else []
+    if not host or not is_right or not all(0 < number < 2**16 for number in numbers):
+        raise ValueError(f"expected host:port, or host:port:chromium-port:vlc-port, got {text!r}")
+    names = ("server", "chromium", "vlc")
+    return Address(host=host, **dict(zip(names, numbers or [SERVER_PORT], strict=False)))

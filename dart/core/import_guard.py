@@ -1,0 +1,48 @@
+"""Refuses to start when `supervision` is somebody else's package.
+
+Roboflow's computer-vision toolbox is imported under the same name. With both in one environment the one that
+was installed last silently wins, and everything after that fails in confusing ways. Nothing here imports the
+package it looks at. Background: docs/decisions/0001-import-names.md.
+"""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+EXIT_CONFIGURATION = 78
+"""EX_CONFIG of sysexits.h: a service manager must not try again (same value as ExitCode.CONFIGURATION)."""
+
+HOME = Path(__file__).resolve().parents[2]
+"""The folder that holds the three packages actors, supervision and dart."""
+
+
+def imported_from(package: str) -> Path | None:
+    """The file `import package` would load, or None when there is none (missing, or a bare folder)."""
+    spec = find_spec(package)
+    return Path(spec.origin).resolve() if spec and spec.origin else None
+
+
+def complaint(found: Path | None, home: Path) -> str | None:
+    """What is wrong with `supervision` being loaded from `found`; None when it is ours."""
+    if found == home / "supervision" / "__init__.py":
+        return None
+    if found is None:
+        return (
+            f"the package 'supervision' of this project is missing; {home / 'supervision'} should hold it. "
+            "Uninstalling another package of that name may have removed its files: install this project "
+            "again (make setup)."
+        )
+    return (
+        f"'import supervision' finds {found}, not this project's {home / 'supervision'}. Most likely that is "
+        "Roboflow's computer-vision package. Remove it from this environment (pip uninstall supervision), "
+        "install this project again (make setup), and keep programs that need the other package in an "
+        "environment of their own, reached over HTTP."
+    )
+
+
+def require_own_supervision() -> None:
+    """End the process with exit code 78 unless `supervision` is this project's package."""
+    problem = complaint(imported_from("supervision"), HOME)
+    if problem is not None:
+        sys.stderr.write(f"error: {problem}\n")
+        raise SystemExit(EXIT_CONFIGURATION)

@@ -1,0 +1,545 @@
+"""Everything the actors of the training system say to each other.
+
+environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed,
+                         GuidedStored, GuidedFailed
+environment -> rollout   Generate
+environment -> store     FinishRollout, ParkRollout, ForgetParked, RecordGuided
+curator     -> store     OpenGroup … LeaseBatch, RefuseBatch, RecordDecisions, InjectDemonstration,
+                         RecordEvaluation
+trainer     -> curator   BatchRequest, UpdateCommitted
+trainer     -> store     CommitUpdate, RefuseBatch
+trainer     -> weight_sync   VersionPublished
+weight_sync -> rollout   LoadVersion, Serve, Probe
+environment -> weight_sync   EngineSuspect
+anyone      -> weight_sync   WhichWorkers
+operator    -> curator   HoldWork
+anyone      -> store     RecordEvents
+store       -> asker     Paused, when the disk refuses
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.codec import message
+from dart.core.records import Evaluation, TaskDecision
+from dart.core.types import FaultKind, GenerateRequest, Generation, RolloutLease, Trajectory
+
+message(RolloutLease)
+message(Generation)
+
+
+# ---- work: environment and curator ----
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRequest:
+    """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or Wait."""
+
+    environment: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationTask:
+    """Play one held-out seed and report the reward; nothing is trained on it."""
+
+    phase: str
+    task_id: str
+    seed: int
+    step_cap: int
+    temperature: float
+    fence: int
+    """Repeated in EvaluationEnded and EvaluationFailed; the curator ignores that of an ended lease."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedTask:
+    """Play the task of a demonstration with its actions as a hint; a success is one of the policy's own."""
+
+    pool_id: int
+    """The demonstration: its actions are in the record."""
+    task_id: str
+    seed: int
+    step_cap: int
+    attempt: int
+    """1 for the first episode under it."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing for you now; ask again later."""
+
+    retry_after_s: float
+    reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldWork:
+    """Give out no new episode and batch, or go on; answered by WorkHeld, or Paused: nothing changed."""
+
+    is_held: bool | None
+    """None asks how it is and changes nothing."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkHeld:
+    """Whether new work is held back, which is in the record, and what goes on."""
+
+    is_held: bool
+    playing: int
+    """Episodes that are being played."""
+    is_training: bool
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStored:
+    """A leased rollout ended and its trajectory is in the record."""
+
+    rollout_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFailed:
+    """A leased rollout ended without a reward."""
+
+    rollout_id: int
+    fence: int
+    kind: FaultKind
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutParked:
+    """A leased rollout was interrupted at a step boundary; its steps are in the record."""
+
+    rollout_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedStored:
+    """An episode under a demonstration's actions ended and is in the record."""
+
+    pool_id: int
+    task_id: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidedFailed:
+    """An episode under a demonstration's actions ended without a reward."""
+
+    pool_id: int
+    detail: str
+    is_interrupted: bool = False
+    """Its environment was told to stop: that is no failure of the episode."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationEnded:
+    """An evaluation episode has a result. Answered by Verdict once it is in the record (`accepted`,
+    `duplicate`) or refused (`fenced`: the lease had ended), or by Paused: ask again."""
+
+    fence: int
+    policy_version: int
+    reward: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFailed:
+    """An evaluation episode ended without a reward."""
+
+    fence: int
+    kind: FaultKind
+    detail: str
+    is_interrupted: bool = False
+    """Its environment was told to stop: that is no failure of the episode."""
+
+
+# ---- generation and weights: rollout actors ----
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generate:
+    """Ask the policy for one answer; answered by Generation, by Wait: another engine may answer, or by
+    CannotAnswer: none can."""
+
+    request: GenerateRequest
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannotAnswer:
+    """There is something wrong with the request itself; asking again will not help."""
+
+    reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadVersion:
+    """Serve this policy version from now on; answered by VersionLoaded once a generate proved it.
+
+    With `hold` the engine answers nothing from the moment it hears this until `Serve` (the coupled way)."""
+
+    version: int
+    folder: str
+    hold: bool = False
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serve:
+    """Every engine has loaded the version: go on. No answer."""
+
+    version: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionLoaded:
+    """What the engine serves now, as read back from a real answer."""
+
+    version: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailed:
+    """The version could not be taken over; the engine still serves the one it had."""
+
+    version: int
+    """What it serves."""
+    reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Prove by a real generate that this engine answers; answered by VersionLoaded."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSuspect:
+    """An ask of this rollout actor ended without an answer. No answer; it is probed before it is used."""
+
+    worker: str
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhichWorkers:
+    """Ask weight_sync who serves what; answered by Workers."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """One rollout actor as weight_sync sees it."""
+
+    worker: str
+    state: str
+    """HEALTHY, UPDATING, STALE, SUSPECT or DEAD (`dart.inference.worker_state`), in lower case."""
+    version: int
+    """What it serves; -1 while it does not run."""
+    reason: str
+    """Why it is not healthy; empty when it is."""
+    since_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """All rollout actors, and the version they should serve."""
+
+    version: int
+    workers: tuple[WorkerReport, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPublished:
+    """A new policy version is committed."""
+
+    version: int
+    folder: str
+
+
+# ---- batches: trainer and curator ----
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest:
+    """The trainer is idle; answered by BatchLease, Wait or RunOver."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLease:
+    """Whole groups for one update."""
+
+    batch_id: int
+    group_ids: tuple[int, ...]
+    fence: int
+    """Repeated in CommitUpdate; a later lease of the same batch voids it."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOver:
+    """Training and evaluation are done; the trainer may end, and with it the run."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateCommitted:
+    """A batch is consumed and a new version exists."""
+
+    version: int
+
+
+# ---- the record: store ----
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """Answered by Number (the group's id)."""
+
+    task_id: str
+    seed: int
+    rollouts_wanted: int
+    step_cap: int
+    policy_version: int
+    probes_length: bool = False
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRollout:
+    """Answered by RolloutLease."""
+
+    group_id: int
+    environment: str
+    deadline_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReletRollout:
+    """Answered by RolloutLease, or Verdict when it cannot be leased."""
+
+    rollout_id: int
+    environment: str
+    deadline_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRollout:
+    """Answered by Verdict."""
+
+    rollout_id: int
+    fence: int
+    fault_kind: FaultKind
+    detail: str
+    max_attempts: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """The steps of an episode, in a file (`dart.store.step_files`): they may be more than mail carries."""
+
+    path: str
+    sha256: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishRollout:
+    """Answered by Verdict, after it is durable."""
+
+    rollout_id: int
+    fence: int
+    trajectory: Trajectory
+    """Without its steps."""
+    steps: Parcel
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkRollout:
+    """Keep what was played of an episode that must be interrupted; answered by Verdict (of Park)."""
+
+    rollout_id: int
+    fence: int
+    steps: Parcel
+    reason: str
+    max_resumes: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetParked:
+    """The parked steps of a rollout could not be replayed and it is played anew; answered by Verdict."""
+
+    rollout_id: int
+    fence: int
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectDemonstration:
+    """Add a demonstration to a group in which every rollout failed; answered by Verdict."""
+
+    group_id: int
+    pool_id: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGuided:
+    """Answered by Verdict (of Guided), after it is durable."""
+
+    guide_id: int
+    attempt: int
+    instruction: str
+    reward: float
+    steps: Parcel
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDecisions:
+    """Answered by Number (how many)."""
+
+    decisions: tuple[TaskDecision, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventDraft:
+    """Something that happened, before it is in the record."""
+
+    kind: str
+    subject: str
+    data: Mapping[str, str | int | float | bool | None]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEvents:
+    """Told, not asked: an event that gets lost changes nothing. Answered by Number when asked."""
+
+    events: tuple[EventDraft, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The disk refuses writes. Nothing of this one was kept: ask again later."""
+
+    reason: str
+    retry_after_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropGroup:
+    """Answered by Number (rollouts dropped)."""
+
+    group_id: int
+    reason: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseBatch:
+    """Answered by Number (the batch's id)."""
+
+    group_ids: tuple[int, ...]
+    deadline_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReletBatch:
+    """Lease the open batch again, to a trainer that was started again; answered by BatchLease."""
+
+    batch_id: int
+    deadline_unix_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitUpdate:
+    """Answered by Verdict, after it is durable."""
+
+    batch_id: int
+    fence: int
+    version: int
+    checkpoint: str
+    metrics: Mapping[str, float]
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseBatch:
+    """A batch cannot be trained; answered by Verdict (of Refusal), after it is durable."""
+
+    batch_id: int
+    fence: int
+    group_ids: tuple[int, ...]
+    """To blame: dropped. The others are open again."""
+    pool_ids: tuple[int, ...]
+    """Demonstrations to blame: taken out of use."""
+    reason: str
+    detail: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEvaluation:
+    """Answered by Verdict."""
+
+    evaluation: Evaluation
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A count or a key."""
+
+    value: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a call, as the value of its enum in `dart.core.records`."""
+
+    value: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """The call contradicts the record; nothing changed. The caller's picture of the record is wrong."""
+
+    text: str

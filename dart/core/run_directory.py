@@ -1,0 +1,410 @@
+"""The run directory: the identity of a run, and where everything of it lies.
+
+A run is running as long as the lock on its directory is held; there is no pid file that could be stale. The
+lock is an flock, so every process the run forked holds it too: it is free when the last of them has ended.
+
+    config.toml   the resolved configuration        checkpoints/  one folder per policy version
+    lock          held for life; names the pid      logs/         one file per actor
+    key           32 random bytes, mode 0600        crash/        last words of actors that died
+    board         vitals of all actors              report.json   the final table
+    control.sock  where a living run is steered     session.json  how much of its time it has used
+    store.db      the record                        curve.png     the learning curve
+    blobs/        screenshots, by content           scratch/      browser profiles, gone when the run ends
+    web.token     asked of who steers by the page   tracking/     for TensorBoard and the like
+    signals       by which it was told to end
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dart.core.errors import NotRunningError, RunDirectoryError
+
+KEY_BYTES = 32
+"""Length of the key that authenticates everything the run's processes say to each other."""
+
+SOCKET_PATH_BYTES = 108
+"""Room for the path of a Unix socket, its end included (sun_path in unix(7))."""
+
+SOCKET_NAME_BYTES = 56
+"""What is left of that for the name of a socket in the mail folder, or in one of an engine in it."""
+
+PROBE_WAIT_S = 0.2
+"""Somebody who asks whether the run is running holds the lock for a moment."""
+
+ORPHANS_END_S = 6.0
+"""Processes of a killed run end within 5 s; until then they hold its lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """Where things lie in the run directory `root`."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def key(self) -> Path:
+        return self.root / "key"
+
+    @property
+    def board(self) -> Path:
+        return self.root / "board"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store.db"
+
+    @property
+    def record_files(self) -> tuple[Path, ...]:
+        """The record, and what SQLite keeps beside it."""
+        return tuple(self.store.with_name(f"{self.store.name}{suffix}") for suffix in ("", "-wal", "-shm"))
+
+    @property
+    def blobs(self) -> Path:
+        return self.root / "blobs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def crash(self) -> Path:
+        return self.root / "crash"
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+    @property
+    def step_files(self) -> Path:
+        """Steps of episodes on their way to the store."""
+        return self.scratch / "parcels"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.json"
+
+    @property
+    def curve(self) -> Path:
+        return self.root / "curve.png"
+
+    @property
+    def tracking(self) -> Path:
+        return self.root / "tracking"
+
+    @property
+    def control(self) -> Path:
+        return self.root / "control.sock"
+
+    @property
+    def daemon_log(self) -> Path:
+        """Of `dartrl up --detach`."""
+        return self.logs / "daemon.jsonl"
+
+    @property
+    def daemon_output(self) -> Path:
+        """What its processes say past their logs."""
+        return self.logs / "daemon.output"
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return self.blobs, self.checkpoints, self.logs, self.crash
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """A run directory this process holds, from `claim` to `release`."""
+
+    paths: RunPaths
+    mail: Path
+    """Short folder for Unix sockets, mode 0700, removed at the end."""
+    lock_fd: int
+
+    def release(self) -> None:
+        """Remove what only a living run needs and let go of the directory. The directory itself stays."""
+        shutil.rmtree(self.mail, ignore_errors=True)
+        shutil.rmtree(self.paths.scratch, ignore_errors=True)
+        os.close(self.lock_fd)
+
+
+MakeRecord = Callable[[RunPaths], None]
+
+
+@contextlib.contextmanager
+def claimed(
+    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
+) -> Iterator[RunDirectory]:
+    """Hold a run directory for as long as the block lasts; see `claim`."""
+    directory = claim(root, resume=resume, config_toml=config_toml, make_record=make_record)
+    try:
+        yield directory
+    finally:
+        directory.release()
+
+
+def claim(
+    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
+) -> RunDirectory:
+    """Create or take up the run directory and hold its lock.
+
+    make_record   makes the record of a new run, or refuses a run without one; called before anything of an
+                  earlier run is changed, and before the configuration says that a new run exists
+    raises    RunDirectoryError if it cannot be made, is taken, holds a run that was not to be resumed, or
+              holds none that could be; nothing of an earlier run is changed then
+    """
+    paths = RunPaths(root.resolve())
+    if not paths.lock.exists():  # nothing of ours yet: look before anything is made there
+        refuse_unfit(paths, resume=resume)
+    try:
+        make_private(paths.root)
+        lock_fd = _lock(paths)
+    except OSError as error:
+        raise _cannot_make(paths.root, error) from error
+    try:
+        refuse_unfit(paths, resume=resume)
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        make_private(*paths.folders)
+        make_record(paths)
+        mail = _fill(paths, config_toml)
+    except BaseException:
+        os.close(lock_fd)
+        raise
+    return RunDirectory(paths, mail, lock_fd)
+
+
+def make_private(*folders: Path) -> None:
+    """Make folders that only their owner can enter, from their first moment and with any umask.
+
+    Folders above them are made for everybody to pass through. Raises OSError.
+    """
+    for folder in folders:
+        _make_passable(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        folder.chmod(0o700)  # it was there before, or the umask takes rights from its owner
+
+
+def _make_passable(folder: Path) -> None:
+    if not folder.exists():
+        _make_passable(folder.parent)
+        folder.mkdir(mode=0o755, exist_ok=True)
+
+
+def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
+    """Say what is wrong with using this directory, if something is.
+
+    raises    RunDirectoryError
+    """
+    try:
+        paths.root.stat()
+    except FileNotFoundError:
+        pass  # it will be made
+    except OSError as error:  # below a file, or links that lead in a circle
+        raise RunDirectoryError(
+            f"run directory {paths.root} cannot be made: {error.strerror}; "
+            "choose a place you can write to with --run-dir"
+        ) from error
+    if paths.root.exists() and not paths.root.is_dir():
+        raise RunDirectoryError(f"run directory {paths.root} is a file; choose another one with --run-dir")
+    if paths.config.exists() and not resume:
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds a run already; go on with it by --resume, "
+            "or start a new one elsewhere with --run-dir"
+        )
+    if resume and not paths.config.exists():
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds no run to resume; start one without --resume, "
+            "or name the directory of a run with --run-dir"
+        )
+    own = {path.name for path in (paths.lock, paths.key, *paths.folders, *paths.record_files)}
+    foreign = sorted(path.name for path in _content(paths.root) if path.name not in own)
+    if foreign and not paths.config.exists():
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds something else ({', '.join(foreign[:3])}); "
+            "choose an empty or a new one with --run-dir"
+        )
+
+
+def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
+    """The same, and that another process runs the run there, before anything else of a start is done.
+
+    Those that an earlier part left behind are waited for by `claim`. Raises RunDirectoryError.
+    """
+    if paths.lock.exists() and (pid := holder(paths.root)) and _alive(pid):
+        raise taken(paths.root, pid)
+    refuse_unfit(paths, resume=resume)
+
+
+def _content(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _cannot_make(root: Path, error: OSError) -> Exception:
+    """A full disk stays what it is; everything else is about the place."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return error
+    return RunDirectoryError(
+        f"run directory {root} cannot be made: {error.strerror}; "
+        "choose a place you can write to with --run-dir"
+    )
+
+
+def _lock(paths: RunPaths) -> int:
+    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _wait_for_lock(fd, paths)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _wait_for_lock(fd: int, paths: RunPaths, clock: Callable[[], float] = time.monotonic) -> None:
+    started = clock()
+    while not _try_lock(fd, fcntl.LOCK_EX):
+        pid = _recorded_pid(fd)
+        limit_s = PROBE_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
+        if clock() - started > limit_s:
+            raise taken(paths.root, pid)
+        time.sleep(0.02)
+
+
+def taken(root: Path, pid: int | None) -> RunDirectoryError:
+    """What to say to whoever wants a run directory that another process holds."""
+    if pid is not None and not _alive(pid):
+        return RunDirectoryError(
+            f"run directory {root} is held by processes left over from process {pid}, which has ended; "
+            f"find them with 'fuser {root / 'lock'}' and end them, or choose another directory with --run-dir"
+        )
+    holder = f"process {pid}" if pid is not None else "another process"
+    return RunDirectoryError(
+        f"run directory {root} is taken by {holder}; look at that run with 'dartrl status --run-dir {root}', "
+        "end it, or choose another directory with --run-dir"
+    )
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _recorded_pid(fd: int) -> int | None:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def holder(root: Path) -> int | None:
+    """The pid of the process that runs the run in `root`, 0 if it is only starting, None when nothing runs.
+
+    raises    NotRunningError if there is no such run at all
+    """
+    paths = RunPaths(root)
+    try:
+        fd = os.open(paths.lock, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotRunningError(f"there is no run in {root}; name its directory with --run-dir") from None
+    try:
+        return None if _try_lock(fd, fcntl.LOCK_SH) else _recorded_pid(fd) or 0
+    finally:
+        os.close(fd)
+
+
+def latest_run(folder: Path) -> Path:
+    """The run in `folder` that is running, or else the one that was started last.
+
+    raises    NotRunningError if there is none
+    """
+    runs = sorted(folder.glob("*/lock"), key=lambda lock: lock.stat().st_mtime, reverse=True)
+    if not runs:
+        raise NotRunningError(f"there is no run in {folder}/; name its directory with --run-dir")
+    return next((lock.parent for lock in runs if holder(lock.parent) is not None), runs[0].parent)
+
+
+def _fill(paths: RunPaths, config_toml: str) -> Path:
+    """Everything else a run needs before its first process starts. Returns the mail folder."""
+    _write(paths.key, os.urandom(KEY_BYTES), 0o600)
+    mail = _make_mail_dir(paths.root)
+    keep_config(paths, config_toml)  # last: its presence says that the run exists
+    return mail
+
+
+def keep_config(paths: RunPaths, config_toml: str) -> None:
+    """Write down the configuration that holds, whole. Raises OSError."""
+    _write(paths.config, config_toml.encode(), 0o644)
+
+
+def reserve(path: Path) -> None:
+    """Take the disk space of a file with holes now: its processes map it, and a hole that finds the disk full
+    would kill whoever touches it.
+
+    raises    OSError (ENOSPC) when there is not enough
+    """
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file whole: after a crash it holds the old content or the new."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def mail_dir(root: Path) -> Path:
+    """Where the sockets of the run in `root` lie: short enough for a Unix socket, the same for everyone."""
+    name = f"dartrl-{os.getuid()}-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
+    own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
+    fits = len(str(own / name)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES
+    return (own if fits and own.is_dir() and os.access(own, os.W_OK) else Path("/tmp")) / name
+
+
+def _make_mail_dir(root: Path) -> Path:
+    """Make the mail folder, empty. In /tmp anybody could have made it before: only our own is taken."""
+    folder = mail_dir(root)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise RunDirectoryError(
+            f"{folder} must be a folder of your own that nobody else can enter, and is not; "
+            "remove it, or set XDG_RUNTIME_DIR to a private folder"
+        )
+    for left_over in folder.iterdir():
+        left_over.unlink()
+    return folder

@@ -1,0 +1,85 @@
+"""Confidence intervals for success rates, and quantiles, without any library."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Z_95 = 1.959963984540054
+"""Two-sided 95 % quantile of the standard normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Successes among independent episodes."""
+
+    successes: int
+    episodes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.successes <= self.episodes or self.episodes == 0:
+            raise ValueError(
+                f"expected 0 <= successes <= episodes and at least one episode, "
+                f"got {self.successes} of {self.episodes}"
+            )
+
+    @property
+    def rate(self) -> float:
+        return self.successes / self.episodes
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's score interval: right near 0 and 1 too, where the usual one is not.
+
+        Source: E. B. Wilson 1927, J. Am. Stat. Assoc. 22, 209.
+        """
+        n, p, z2 = self.episodes, self.rate, Z_95 * Z_95
+        centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+        half = Z_95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+        return Interval(max(0.0, centre - half), min(1.0, centre + half))
+
+
+def mean_interval(scores: Sequence[Score]) -> Interval:
+    """Interval of the mean over tasks, each weighing the same whatever its number of episodes.
+
+    The distances of the single intervals' ends add up in quadrature (MOVER).
+    Source: G. Y. Zou and A. Donner 2008, Stat. Med. 27, 1693.
+    """
+    mean = mean_rate(scores)
+    low = math.sqrt(sum((s.rate - s.interval.low) ** 2 for s in scores)) / len(scores)
+    high = math.sqrt(sum((s.interval.high - s.rate) ** 2 for s in scores)) / len(scores)
+    return Interval(max(0.0, mean - low), min(1.0, mean + high))
+
+
+def mean_rate(scores: Sequence[Score]) -> float:
+    """Mean success over tasks, each weighing the same."""
+    return sum(score.rate for score in scores) / len(scores)
+
+
+def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Interval:
+    """Interval of (mean after - mean before); for one task each it is Newcombe's.
+
+    Source: R. G. Newcombe 1998, Stat. Med. 17, 873, method 10.
+    """
+    first, second = mean_interval(before), mean_interval(after)
+    rate_1, rate_2 = mean_rate(before), mean_rate(after)
+    low = math.hypot(rate_2 - second.low, first.high - rate_1)
+    high = math.hypot(second.high - rate_2, rate_1 - first.low)
+    return Interval(rate_2 - rate_1 - low, rate_2 - rate_1 + high)
+
+
+def quantile(in_order: Sequence[float], share: float) -> float | None:
+    """The nearest rank of values in ascending order; None of none."""
+    return nearest_rank(in_order, share) if in_order else None
+
+
+def nearest_rank(in_order: Sequence[float], share: float) -> float:
+    """The least of some values in ascending order that at least this share of them does not exceed."""
+    return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])

@@ -1,0 +1,222 @@
+"""The live groups, indexed by every question that is asked of them.
+
+A copy of the record's rows: shown a row, it brings its indexes up to date in O(log n) (a group has few
+rollouts). It decides nothing. Its size is that of the live groups.
+
+Groups leased to the trainer are in the book until their update is committed, and in none of the indexes.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dart.core.records import GroupRecord, RolloutRecord
+from dart.core.types import RolloutState
+from dart.curation import groups
+from dart.curation.groups import DropReason
+from dart.curation.indexed_heap import Priorities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many groups stand where, and how many rollouts are out."""
+
+    live: int
+    at_trainer: int
+    ready: int
+    """Complete and trainable."""
+    unfinished: int
+    awaiting: int
+    """With a rollout that somebody must play again or take up."""
+    unissued: int
+    """With rollouts nobody was given yet."""
+    played: int
+    """Rollouts some environment holds."""
+
+
+class Book:
+    """Groups by id; the indexes hold ids, the oldest group (by floor, then by id) first."""
+
+    def __init__(self, live: Iterable[GroupRecord] = ()) -> None:
+        self._groups: dict[int, GroupRecord] = {}
+        self.with_awaiting: Priorities[int] = Priorities()
+        self.with_unissued: Priorities[int] = Priorities()
+        self.unfinished: Priorities[int] = Priorities()
+        self.ready: Priorities[int] = Priorities()
+        self.worthless: dict[int, DropReason] = {}
+        """Complete, and they teach nothing."""
+        self._by_oldest_step: Priorities[int] = Priorities()
+        self._floors: Counter[int] = Counter()
+        self._ready_floors: Counter[int] = Counter()
+        self._played: dict[str, dict[int, RolloutRecord]] = {}
+        """Environment to the rollouts it holds."""
+        self._deadlines: Priorities[tuple[int, int]] = Priorities()
+        """(rollout, group) that somebody holds."""
+        for group in live:
+            self.put(group)
+
+    # what is there
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[GroupRecord]:
+        return iter(self._groups.values())
+
+    def get(self, group_id: int) -> GroupRecord | None:
+        """A live group; None when it is settled."""
+        return self._groups.get(group_id)
+
+    def __getitem__(self, group_id: int) -> GroupRecord:
+        return self._groups[group_id]
+
+    def played_by(self, environment: str) -> RolloutRecord | None:
+        """A rollout the environment holds."""
+        return next(iter(self._played.get(environment, {}).values()), None)
+
+    def held(self) -> Iterator[RolloutRecord]:
+        """Every rollout that is being played."""
+        for rollouts in self._played.values():
+            yield from rollouts.values()
+
+    def overdue(self, now_unix_s: float) -> list[RolloutRecord]:
+        """Rollouts whose holder is past its deadline, the longest overdue first."""
+        keys = self._deadlines.up_to((now_unix_s, math.inf))
+        return [found for key in keys if (found := self._member(*key)) is not None]
+
+    def stale(self, oldest_allowed: int) -> list[int]:
+        """Groups that have a step of an older version."""
+        return self._by_oldest_step.up_to(oldest_allowed - 1)
+
+    def floors(self) -> Mapping[int, int]:
+        """How many groups there are of each version floor, without those at the trainer."""
+        return self._floors
+
+    def oldest_ready(self, count: int) -> Mapping[int, int]:
+        """The same of that many groups from the front of `ready`, without looking at any of them."""
+        left, found = count, {}
+        for floor in sorted(self._ready_floors):
+            found[floor] = min(left, self._ready_floors[floor])
+            left -= found[floor]
+        return found
+
+    @property
+    def unbatched(self) -> int:
+        """Groups in flight or ready."""
+        return self._floors.total()
+
+    def counts(self) -> Counts:
+        """How things stand."""
+        return Counts(
+            live=len(self),
+            at_trainer=len(self) - self.unbatched,
+            ready=len(self.ready),
+            unfinished=len(self.unfinished),
+            awaiting=len(self.with_awaiting),
+            unissued=len(self.with_unissued),
+            played=len(self._deadlines),
+        )
+
+    # what changes
+
+    def put(self, group: GroupRecord) -> None:
+        """A group is there, or was changed."""
+        before = self._groups.get(group.group_id)
+        self._groups[group.group_id] = group
+        self._index(before, group)
+        for rollout in (*(before.rollouts if before else ()), *group.rollouts):
+            self._index_lease(rollout, is_held=False)
+        for rollout in group.rollouts:
+            self._index_lease(rollout, is_held=is_held(rollout))
+
+    def put_rollout(self, rollout: RolloutRecord) -> RolloutRecord | None:
+        """A rollout of a live group was changed; returns what it was before, None when it is new."""
+        group = self._groups[rollout.group_id]
+        before = self._member(rollout.rollout_id, rollout.group_id)
+        if before is None:
+            members: Iterable[RolloutRecord] = (*group.rollouts, rollout)
+        else:
+            members = (
+                rollout if known.rollout_id == rollout.rollout_id else known for known in group.rollouts
+            )
+            self._index_lease(before, is_held=False)
+        changed = replace(group, rollouts=tuple(members))
+        self._groups[group.group_id] = changed
+        self._index(group, changed)
+        self._index_lease(rollout, is_held=is_held(rollout))
+        return before
+
+    def remove(self, group_id: int) -> GroupRecord:
+        """A group is settled."""
+        group = self._groups.pop(group_id)
+        self._index(group, None)
+        for rollout in group.rollouts:
+            self._index_lease(rollout, is_held=False)
+        return group
+
+    # how
+
+    def _member(self, rollout_id: int, group_id: int) -> RolloutRecord | None:
+        members = self._groups[group_id].rollouts
+        return next((known for known in members if known.rollout_id == rollout_id), None)
+
+    def _index(self, before: GroupRecord | None, after: GroupRecord | None) -> None:
+        if before is not None and before.batch_id is None:
+            _count(self._floors, groups.version_floor(before), -1)
+        known = after or before
+        assert known is not None
+        key = known.group_id
+        if after is None or after.batch_id is not None:
+            for index in (self.with_awaiting, self.with_unissued, self.unfinished):
+                index.discard(key)
+            self._index_ready(key, None)
+            self._by_oldest_step.discard(key)
+            self.worthless.pop(key, None)
+            return
+        floor = groups.version_floor(after)
+        _count(self._floors, floor, 1)
+        self._index_unbatched(after, (floor, key))
+
+    def _index_unbatched(self, group: GroupRecord, rank: tuple[int, int]) -> None:
+        key = group.group_id
+        is_complete = groups.is_complete(group)
+        why_not = groups.why_untrainable(group)
+        self.with_awaiting.set(key, rank if groups.awaiting(group) is not None else None)
+        self.with_unissued.set(key, rank if groups.unissued(group) else None)
+        self.unfinished.set(key, None if is_complete else rank)
+        self._index_ready(key, rank if is_complete and why_not is None else None)
+        self._by_oldest_step.set(key, groups.oldest_step(group))
+        if why_not is None:
+            self.worthless.pop(key, None)
+        else:
+            self.worthless[key] = why_not
+
+    def _index_ready(self, key: int, rank: tuple[int, int] | None) -> None:
+        for known, change in ((self.ready.rank(key), -1), (rank, 1)):
+            if known is not None:
+                _count(self._ready_floors, known[0], change)
+        self.ready.set(key, rank)
+
+    def _index_lease(self, rollout: RolloutRecord, *, is_held: bool) -> None:
+        key, environment = (rollout.rollout_id, rollout.group_id), rollout.environment
+        if is_held and environment is not None:
+            self._deadlines.put(key, (rollout.deadline_unix_s, rollout.rollout_id))
+            self._played.setdefault(environment, {})[rollout.rollout_id] = rollout
+            return
+        self._deadlines.discard(key)
+        if environment is not None and (held := self._played.get(environment)) is not None:
+            held.pop(rollout.rollout_id, None)
+            if not held:
+                del self._played[environment]
+
+
+def _count(floors: Counter[int], floor: int, change: int) -> None:
+    floors[floor] += change
+    if not floors[floor]:
+        del floors[floor]
+
+
+def is_held(rollout: RolloutRecord) -> bool:
+    """Whether an environment plays it now."""
+    return rollout.state == RolloutState.LEASED and rollout.environment is not None

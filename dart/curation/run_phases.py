@@ -1,0 +1,92 @@
+"""What the run is doing now: measuring the base policy, training, measuring the result. Pure.
+
+The record and the clock decide, never a memory of this process: a restarted
+curator is in the phase the last one was in.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dart.core.records import Evaluation, Phase
+
+
+class RunPhase(StrEnum):
+    """Where a run is on its way."""
+
+    BEFORE = "before"
+    TRAINING = "training"
+    AFTER = "after"
+    OVER = "over"
+
+
+class EvaluationEpisode(NamedTuple):
+    """One episode of an evaluation; each is played once in each phase."""
+
+    task_id: str
+    seed: int
+    is_greedy: bool = False
+    """Played with the most likely answers instead of samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was asked of the run."""
+
+    tasks: tuple[str, ...]
+    held_out_seeds: tuple[int, ...]
+    greedy_seeds: tuple[int, ...] = ()
+    """Seeds that are played once more, with the most likely answers."""
+    before: bool
+    after: bool
+    max_updates: int
+    """0 for no limit."""
+    max_actions: int = 0
+    """Environment steps of stored training episodes; 0 for no limit."""
+    training_ends_unix_s: float
+    """Infinite for no limit; the final evaluation comes after."""
+
+    @property
+    def episodes(self) -> frozenset[EvaluationEpisode]:
+        """Everything that one evaluation plays."""
+        sampled = {EvaluationEpisode(task, seed) for task in self.tasks for seed in self.held_out_seeds}
+        greedy = {
+            EvaluationEpisode(task, seed, is_greedy=True) for task in self.tasks for seed in self.greedy_seeds
+        }
+        return frozenset(sampled | greedy)
+
+    def is_measured(self, phase: Phase) -> bool:
+        """Whether an evaluation was asked for."""
+        return self.before if phase is Phase.BEFORE else self.after
+
+
+def that_count(
+    evaluations: Iterable[Evaluation], phase: Phase, newest_version: int | None
+) -> tuple[Evaluation, ...]:
+    """Those of a phase; after training only those of the newest version: a resumed run has others."""
+    return tuple(
+        one
+        for one in evaluations
+        if one.phase is phase and (phase is Phase.BEFORE or one.policy_version == newest_version)
+    )
+
+
+def missing(plan: Plan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
+    """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
+    played = {EvaluationEpisode(one.task_id, one.seed, one.is_greedy) for one in done}
+    return sorted(plan.episodes - played, key=lambda one: (one.seed, one.is_greedy, one.task_id))
+
+
+def phase_now(
+    plan: Plan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
+) -> RunPhase:
+    """The phase that follows from the record."""
+    if plan.before and missing_before and updates == 0:
+        return RunPhase.BEFORE
+    is_spent = 0 < plan.max_updates <= updates or 0 < plan.max_actions <= actions
+    if not is_spent and now_unix_s < plan.training_ends_unix_s:
+        return RunPhase.TRAINING
+    if plan.after and missing_after:
+        return RunPhase.AFTER
+    return RunPhase.OVER

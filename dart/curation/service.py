@@ -1,0 +1,311 @@
+"""Decisions carried out: the curator's book and the record kept in step.
+
+Each method decides, writes to the record, shows the curator what came of it, and goes on until there is an
+answer. What an environment or a trainer says is only a reason to look: the record is believed, so a lost,
+repeated or late message changes nothing. The whole record is read when the desk opens, and again only when it
+contradicts the book: somebody else wrote, or a message got lost.
+
+One method at a time: the awaits in between belong together. If the record contradicts the book for good, or a
+call does not end, the exception passes; the next desk starts from the record.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from dart.core.records import (
+    Batch,
+    DemonstrationSummary,
+    GroupRecord,
+    Refusal,
+    Release,
+    Relet,
+    RolloutRecord,
+    Snapshot,
+    TaskDecision,
+)
+from dart.core.types import FaultKind, RolloutLease
+from dart.curation.curator import Curator, Outside, Settings
+from dart.curation.decisions import Inject, LeaseAgain, LeaseNew, NoBatch, NoWork, OpenGroup, TakeBack
+from dart.curation.groups import DropReason
+from dart.store.errors import StoreConflict
+
+
+class Record(Protocol):
+    """What the desk needs of the store; the writes go to its process, the reads may be local."""
+
+    async def open_group(
+        self,
+        task_id: str,
+        seed: int,
+        rollouts_wanted: int,
+        step_cap: int,
+        policy_version: int,
+        probes_length: bool,
+    ) -> int: ...
+
+    async def lease_rollout(
+        self, group_id: int, environment: str, deadline_unix_s: float
+    ) -> RolloutLease: ...
+
+    async def relet_rollout(
+        self, rollout_id: int, environment: str, deadline_unix_s: float
+    ) -> RolloutLease | Relet: ...
+
+    async def release_rollout(
+        self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
+    ) -> Release: ...
+
+    async def inject(self, group_id: int, pool_id: int) -> None: ...
+
+    async def drop_group(self, group_id: int, reason: str) -> int: ...
+
+    async def record_decisions(self, decisions: tuple[TaskDecision, ...]) -> None: ...
+
+    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch: ...
+
+    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch: ...
+
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal: ...
+
+    async def rollout(self, rollout_id: int) -> RolloutRecord: ...
+
+    async def group(self, group_id: int) -> GroupRecord: ...
+
+    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]: ...
+
+    async def snapshot(self, recent_rewards: int) -> Snapshot: ...
+
+
+Clock = Callable[[], float]
+"""Unix seconds."""
+
+
+async def open_desk(
+    settings: Settings,
+    record: Record,
+    clock: Clock = time.time,
+    on_decision: Callable[[TaskDecision], None] = lambda _: None,
+) -> "Desk":
+    """A desk that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
+    desk = Desk(
+        settings, record, Curator(settings, await record.snapshot(settings.kept_rewards)), clock, on_decision
+    )
+    await desk.give_back_stale_batch()
+    await desk.settle()
+    return desk
+
+
+class Desk:
+    """Where environments get rollouts and the trainer gets batches."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        record: Record,
+        curator: Curator,
+        clock: Clock,
+        on_decision: Callable[[TaskDecision], None],
+    ) -> None:
+        self.settings = settings
+        self.record = record
+        self.curator = curator
+        self._clock = clock
+        self._on_decision = on_decision
+        self._told_overdue: tuple[int, int] | None = None
+        """Batch and fence of which it was told that it is overdue."""
+
+    # environments
+
+    def serving(self, version: int | None) -> None:
+        """The oldest version that any engine serves; None while none does."""
+        self.curator.serving_version = version
+
+    def outside(self, seen: Outside) -> None:
+        """Who of the environments and engines is there."""
+        self.curator.outside = seen
+
+    async def work(self, environment: str) -> RolloutLease | NoWork:
+        """What an idle environment plays next."""
+        while True:
+            decision = self.curator.work_for(environment, self._clock())
+            if isinstance(decision, NoWork):
+                return decision
+            lease = await self._carry_out(decision, environment)
+            if lease is not None:
+                return lease
+
+    async def _carry_out(
+        self, decision: TakeBack | LeaseAgain | LeaseNew | OpenGroup, environment: str
+    ) -> RolloutLease | None:
+        """One step towards a lease; None when it only prepared one."""
+        match decision:
+            case TakeBack():
+                await self.take_back(decision)
+                return None
+            case OpenGroup():
+                await self._open_group(decision)
+                return None
+            case LeaseAgain(rollout_id=rollout_id, deadline_unix_s=deadline):
+                answer = await self.record.relet_rollout(rollout_id, environment, deadline)
+                await self.look(rollout_id)
+                return answer if isinstance(answer, RolloutLease) else None
+            case LeaseNew(group_id=group_id, deadline_unix_s=deadline):
+                lease = await self.record.lease_rollout(group_id, environment, deadline)
+                await self.look(lease.rollout_id)
+                return lease
+
+    async def _open_group(self, decision: OpenGroup) -> None:
+        group_id = await self.record.open_group(
+            decision.task_id,
+            decision.seed,
+            decision.rollouts_wanted,
+            decision.step_cap,
+            decision.policy_version,
+            decision.probes_length,
+        )
+        self.curator.group_seen(await self.record.group(group_id))
+
+    async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
+        """An environment gives up its lease."""
+        return await self.take_back(self.curator.after_fault(rollout_id, fence, fault_kind, detail))
+
+    async def take_back(self, decision: TakeBack) -> Release:
+        """End a lease without a reward."""
+        answer = await self.record.release_rollout(
+            decision.rollout_id, decision.fence, decision.fault_kind, decision.detail, decision.max_attempts
+        )
+        rollout = await self.record.rollout(decision.rollout_id)
+        self.curator.rollout_seen(rollout)
+        if answer in (Release.AWAITING, Release.DROPPED):
+            self.curator.attempt_failed(
+                rollout.group_id, decision.fault_kind, environment_lost=decision.environment_lost
+            )
+        await self.settle()
+        return answer
+
+    async def look(self, rollout_id: int) -> None:
+        """Something happened to a rollout, for instance it was stored: read what, and do what follows."""
+        self.curator.rollout_seen(await self.record.rollout(rollout_id))
+        await self.settle()
+
+    async def take_back_overdue(self) -> int:
+        """Take back every lease past its deadline; returns how many."""
+        overdue = self.curator.overdue(self._clock())
+        for decision in overdue:
+            await self.take_back(decision)
+        return len(overdue)
+
+    # groups and tasks
+
+    async def settle(self) -> None:
+        """Everything that follows from what the book knows: demonstrations, drops, decisions about tasks."""
+        while True:
+            await self._inject()
+            for drop in self.curator.drops():
+                await self.record.drop_group(drop.group_id, drop.reason.value)
+                self.curator.group_dropped(drop.group_id, self._clock())
+            decisions = self.curator.decisions(self._clock())
+            if not decisions:
+                return
+            await self.record.record_decisions(decisions)
+            self.curator.decided(decisions)
+            for decision in decisions:
+                self._on_decision(decision)
+
+    async def _inject(self) -> None:
+        """Add demonstrations where everything failed.
+
+        Whoever drops one from the pool tells nobody: the record refuses it, and is read again.
+        """
+        refused: Inject | None = None
+        while (decision := self.curator.injection()) is not None:
+            try:
+                await self.record.inject(decision.group_id, decision.pool_id)
+            except StoreConflict:
+                if decision == refused:
+                    raise
+                refused = decision
+                await self._read_again()
+            else:
+                self.curator.injected(decision)
+
+    async def pool_changed(self, task_id: str) -> None:
+        """An episode was played under a demonstration of this task: read what the pool holds by now."""
+        self.curator.tasks.pool_changed(task_id, await self.record.demonstrations(task_id))
+
+    # the trainer
+
+    async def batch(self) -> Batch | NoBatch:
+        """The batch to train next: the one leased before if it was not consumed, else a new one."""
+        deadline_unix_s = self._clock() + self.settings.batch_lease_s
+        refused: int | None = None
+        while (leased := self.curator.open_batch) is not None:
+            try:
+                batch = await self.record.relet_batch(leased.batch_id, deadline_unix_s)
+            except StoreConflict:
+                if leased.batch_id == refused:
+                    raise
+                # It was consumed or given back, and whoever did it could not say so.
+                refused = leased.batch_id
+                await self.reload()
+            else:
+                self.curator.batch_leased(batch)
+                return batch
+        decision = self.curator.batch()
+        if isinstance(decision, NoBatch):
+            return decision
+        batch = await self.record.lease_batch(decision.group_ids, deadline_unix_s)
+        self.curator.batch_leased(batch)
+        return batch
+
+    async def committed(self, version: int) -> None:
+        """The trainer committed an update; what it says is in the record before it says it."""
+        known = self.curator.trainer_version
+        if known is not None and version <= known:
+            return
+        if known is None or version != known + 1 or self.curator.open_batch is None:
+            await self.reload()
+            return
+        self.curator.update_committed(version)
+        await self.settle()
+
+    async def give_back_stale_batch(self) -> None:
+        """Open the groups of the leased batch again when the bound has been lowered below the age of one.
+
+        The trainer asserts the bound: it would end on that batch again and again. Groups that are fresh
+        enough are leased anew, the others are dropped.
+        """
+        if (stale := self.curator.stale_batch()) is None:
+            return
+        batch, staleness = stale
+        detail = (
+            f"batch {batch.batch_id} holds a step {staleness} versions old and curation.staleness is "
+            f"{self.settings.staleness_bound} now: its groups are judged anew"
+        )
+        await self.record.give_back_batch(batch.batch_id, batch.fence, DropReason.STALE.value, detail)
+        await self._read_again()
+
+    def overdue_batch(self) -> Batch | None:
+        """The open batch when it is past its deadline; each lease of it once."""
+        batch = self.curator.open_batch
+        if batch is None or self._clock() < batch.deadline_unix_s:
+            return None
+        lease = (batch.batch_id, batch.fence)
+        if lease == self._told_overdue:
+            return None
+        self._told_overdue = lease
+        return batch
+
+    # the whole record
+
+    async def reload(self) -> None:
+        """Start the book anew from the record: it says something else than the book."""
+        await self._read_again()
+        await self.settle()
+
+    async def _read_again(self) -> None:
+        snapshot = await self.record.snapshot(self.settings.kept_rewards)
+        before = self.curator
+        self.curator = Curator(self.settings, snapshot, before.serving_version)
+        self.curator.outside, self.curator.wanted_guides = before.outside, before.wanted_guides

@@ -1,0 +1,325 @@
+"""What is known about every task, whose turn it is, and what is decided about each.
+
+Kept current from what happens, one row at a time. A task may have its next group when it does not rest; of
+one whose rest is over, only when no group of it is being played: that group is its trial.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from dart.core.records import (
+    RECENT_REWARDS,
+    DecisionKind,
+    DemonstrationSummary,
+    TaskDecision,
+    TaskStatistics,
+)
+from dart.core.types import SUCCESS_ABOVE
+from dart.curation import task_quarantine
+from dart.curation.experience_pool import Pool
+from dart.curation.indexed_heap import Priorities
+from dart.curation.quota import GroupPlan, Quota, success
+from dart.curation.step_cap import StepCap
+from dart.curation.task_quarantine import HEALTHY, Health, Limits, Rest
+from dart.curation.task_selection import next_seed, turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRules:
+    """How tasks are curated; what is None is switched off."""
+
+    quota: Quota
+    step_cap: StepCap | None = None
+    quarantine: Limits | None = None
+    pool: Pool | None = None
+    order_seed: int = 0
+    success_above: float = SUCCESS_ABOVE
+    """A reward above it is a success."""
+
+    @property
+    def kept_rewards(self) -> int:
+        """Newest rewards of each task that are remembered: N of them are decided by."""
+        return max(RECENT_REWARDS, self.quota.group.rollouts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """One task."""
+
+    task_id: str
+    groups_opened: int
+    rewards: deque[float]
+    longest_success_steps: int | None
+    rollouts: int
+    """N of its next groups."""
+    step_cap: int
+    demonstrations: dict[int, DemonstrationSummary]
+    health: Health
+    why_it_rests: str = ""
+    unfinished: int = 0
+    """Groups of it that are being played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextGroup:
+    """What a task's next group is."""
+
+    task_id: str
+    plan: GroupPlan
+    probes_length: bool
+
+
+class Tasks:
+    """The tasks of a run, by name."""
+
+    def __init__(self, names: Sequence[str], known: Iterable[TaskStatistics], rules: TaskRules) -> None:
+        self._rules = rules
+        self._tasks: dict[str, Task] = {}
+        self._position = {name: position for position, name in enumerate(names)}
+        self._turns: Priorities[str] = Priorities()
+        """Tasks that may have a group now."""
+        self._resting: Priorities[str] = Priorities()
+        """Tasks that may not, of which no group is being played, by the end of their rest."""
+        self._at_rest: dict[str, None] = {}
+        """Every task that is not released from a rest."""
+        self._to_judge: dict[str, None] = {}
+        for statistics in known:
+            self._tasks[statistics.task_id] = self._read(statistics)
+        for name in names:
+            self._place(name)
+
+    def __getitem__(self, task_id: str) -> Task:
+        """What is known of a task; it is known from now on."""
+        if task_id not in self._tasks:
+            new = TaskStatistics(
+                task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None
+            )
+            self._tasks[task_id] = self._read(new)
+        return self._tasks[task_id]
+
+    # what happened
+
+    def group_opened(self, task_id: str) -> None:
+        task = self[task_id]
+        task.groups_opened += 1
+        task.unfinished += 1
+        self._place(task_id)
+
+    def group_is_played(self, task_id: str, change: int) -> None:
+        """One more group of it is being played, or one less."""
+        self[task_id].unfinished += change
+        self._place(task_id)
+
+    def episode_ended(self, task_id: str, reward: float, num_steps: int | None) -> None:
+        """An episode was stored."""
+        task = self[task_id]
+        task.rewards.append(reward)
+        is_success = reward > self._rules.success_above
+        if is_success and num_steps is not None:
+            task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
+        if (limits := self._rules.quarantine) is not None:
+            task.health = task_quarantine.after_episode(task.health, limits, succeeded=is_success)
+        self._to_judge[task_id] = None
+
+    def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
+        """An attempt ended by a fault that may be the task's."""
+        self._health_is(
+            task_id, task_quarantine.after_fault(self[task_id].health, environment_lost=environment_lost)
+        )
+
+    def group_without_success(self, task_id: str, now_unix_s: float, *, any_finished: bool) -> None:
+        """A group is over without a success, the pool's included."""
+        before = self[task_id].health
+        self._health_is(
+            task_id,
+            task_quarantine.after_group_without_success(before, now_unix_s, any_finished=any_finished),
+        )
+
+    def demonstration_used(self, task_id: str, pool_id: int) -> None:
+        """A demonstration was added to a group."""
+        task = self[task_id]
+        used = task.demonstrations[pool_id]
+        task.demonstrations[pool_id] = replace(used, uses=used.uses + 1)
+        self._health_is(task_id, task_quarantine.after_demonstration(task.health))
+
+    def pool_changed(self, task_id: str, held: Iterable[DemonstrationSummary]) -> None:
+        """What the pool holds for a task by now."""
+        self[task_id].demonstrations = {one.pool_id: one for one in held}
+
+    def decided(self, decision: TaskDecision) -> bool:
+        """A decision is in the record: from now on it counts.
+
+        returns   whether what is live of the task is not to be played on: it rests, and because of faults
+        """
+        task, is_unplayable = self[decision.task_id], False
+        self._to_judge.pop(decision.task_id, None)
+        match decision.kind:
+            case DecisionKind.ROLLOUTS:
+                task.rollouts = int(decision.after)
+            case DecisionKind.STEP_CAP:
+                task.step_cap = int(decision.after)
+            case DecisionKind.QUARANTINE:
+                limits = self._rules.quarantine
+                is_unplayable = bool(
+                    decision.after
+                    and limits is not None
+                    and task_quarantine.is_unplayable(task.health, limits)
+                )
+                task.health = Health(rest=rest_of(decision))
+                task.why_it_rests = decision.reason
+                self._place(decision.task_id)
+        return is_unplayable
+
+    # what follows
+
+    def next_group(self, now_unix_s: float) -> NextGroup | None:
+        """The next task's next group; None when every task rests."""
+        self._wake(now_unix_s)
+        task_id = self._turns.first()
+        return None if task_id is None else self._group_of(self[task_id])
+
+    def seed_of(self, group: NextGroup, seeds: Sequence[int]) -> int:
+        """The seed a task's next group plays: one with a demonstration where the group will need one."""
+        task, rules = self[group.task_id], self._rules
+        if rules.pool is not None:
+            chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
+            known = tuple(task.demonstrations.values())
+            if (seed := rules.pool.seed_for(group.plan, chance, known, task.rewards)) is not None:
+                return seed
+        return next_seed(task.task_id, task.groups_opened, seeds, rules.order_seed)
+
+    def why_none(self, now_unix_s: float) -> str:
+        """Why no task may have a group."""
+        task_id = self._resting.first()
+        every = f"every task rests ({len(self._position)})"
+        if task_id is None:
+            return f"{every}; those whose rest is over are being tried"
+        task = self[task_id]
+        assert task.health.rest is not None
+        left_s = max(0.0, task.health.rest.until_unix_s - now_unix_s)
+        return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_it_rests}"
+
+    def resting(self, now_unix_s: float) -> dict[str, str]:
+        """The tasks that rest now, with the reason."""
+        tasks = [self._tasks[name] for name in self._at_rest]
+        return {task.task_id: task.why_it_rests for task in tasks if not task.health.is_tried(now_unix_s)}
+
+    def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
+        """What is to be decided anew since something happened. The same again until it is in the record."""
+        found: list[TaskDecision] = []
+        for task_id in tuple(self._to_judge):
+            of_task = [
+                TaskDecision(
+                    task_id=task_id,
+                    kind=kind,
+                    before=before,
+                    after=after,
+                    reason=reason,
+                    policy_version=policy_version,
+                    unix_s=now_unix_s,
+                )
+                for kind, before, after, reason in self._changes(self[task_id], now_unix_s)
+            ]
+            if not of_task:
+                del self._to_judge[task_id]
+            found += of_task
+        return tuple(found)
+
+    # how
+
+    def _changes(self, task: Task, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
+        """Kind, before, after and reason of what is different from now on."""
+        rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
+        if rollouts != task.rollouts:
+            s = success(task.rewards, task.rollouts)
+            reason = f"success {s:.2f} over the last {task.rollouts}"
+            yield DecisionKind.ROLLOUTS, str(task.rollouts), str(rollouts), reason
+        rule, longest = self._rules.step_cap, task.longest_success_steps
+        if rule is not None and (cap := rule.after(longest)) != task.step_cap:
+            yield DecisionKind.STEP_CAP, str(task.step_cap), str(cap), rule.reason(longest)
+        limits = self._rules.quarantine
+        if (
+            limits is not None
+            and (verdict := task_quarantine.judge(task.health, limits, now_unix_s)) is not None
+        ):
+            yield DecisionKind.QUARANTINE, ends(task.health.rest), ends(verdict.rest), verdict.reason
+
+    def _health_is(self, task_id: str, health: Health) -> None:
+        if self._rules.quarantine is not None:
+            self[task_id].health = health
+            self._to_judge[task_id] = None
+
+    def _read(self, statistics: TaskStatistics) -> Task:
+        """A task as the record knows it."""
+        rules, decided = self._rules, statistics.decided
+        number, cap, rest = (decided.get(kind) for kind in DecisionKind)
+        largest = rules.quota.group.step_cap
+        task = Task(
+            task_id=statistics.task_id,
+            groups_opened=statistics.groups_opened,
+            rewards=deque(statistics.recent_rewards, maxlen=rules.kept_rewards),
+            longest_success_steps=statistics.longest_success_steps,
+            rollouts=rules.quota.at_first(None if number is None else int(number.after)),
+            step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),
+            demonstrations={found.pool_id: found for found in statistics.demonstrations},
+            health=HEALTHY if rest is None or rules.quarantine is None else Health(rest=rest_of(rest)),
+            why_it_rests="" if rest is None else rest.reason,
+        )
+        if rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap:
+            self._to_judge[task.task_id] = None
+        return task
+
+    def _place(self, task_id: str) -> None:
+        """Among those that may have a group now, those that may later, or neither while it is tried."""
+        if task_id not in self._position:
+            return  # it is in the record and not in the configuration any more
+        task = self._tasks.get(task_id)
+        rest = None if task is None else task.health.rest
+        position = self._position[task_id]
+        if rest is None:
+            self._at_rest.pop(task_id, None)
+        else:
+            self._at_rest[task_id] = None
+        is_tried = task is not None and task.unfinished > 0
+        self._turns.set(task_id, self._turn(task_id) if rest is None else None)
+        self._resting.set(task_id, None if rest is None or is_tried else (rest.until_unix_s, position))
+
+    def _turn(self, task_id: str) -> tuple[float, float, int]:
+        """Ties are left to the order of the configuration."""
+        task = self._tasks.get(task_id)
+        opened = 0 if task is None else task.groups_opened
+        return (*turn(task_id, opened, self._rules.order_seed), self._position[task_id])
+
+    def _wake(self, now_unix_s: float) -> None:
+        """Tasks whose rest is over take turns again."""
+        for task_id in self._resting.up_to((now_unix_s, math.inf)):
+            self._resting.discard(task_id)
+            self._turns.put(task_id, self._turn(task_id))
+
+    def _group_of(self, task: Task) -> NextGroup:
+        rule, cap = self._rules.step_cap, task.step_cap
+        probes = (
+            rule is not None
+            and cap < rule.largest
+            and rule.probes(task.task_id, task.groups_opened, self._rules.order_seed)
+        )
+        if rule is not None and probes:
+            cap = rule.largest
+        plan = GroupPlan(rollouts=task.rollouts, step_cap=cap)
+        return NextGroup(task_id=task.task_id, plan=plan, probes_length=probes)
+
+
+def ends(rest: Rest | None) -> str:
+    """The end of a rest as it is recorded; empty where there is none."""
+    return "" if rest is None else repr(rest.until_unix_s)
+
+
+def rest_of(decision: TaskDecision) -> Rest | None:
+    """The rest a recorded decision began; None where it ended one."""
+    if not decision.after:
+        return None
+    until_unix_s = float(decision.after)
+    return Rest(until_unix_s=until_unix_s, length_s=until_unix_s - decision.unix_s)

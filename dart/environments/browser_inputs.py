@@ -1,0 +1,175 @@
+"""Actions as the browser's input events: trusted mouse and key events at CSS pixels.
+
+Pure: an action in, a list of Chrome DevTools Protocol calls (method, parameters) out.
+The protocol's Input domain makes what a hand makes: the page cannot tell the difference
+(``isTrusted``), and native widgets react.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dart.core.actions import (
+    Action,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+)
+
+Call = tuple[str, dict[str, Any]]
+
+DRAG_MOVES = 6
+"""Moves between press and release; drag libraries start at the first and want a few more."""
+
+SCROLL_PIXELS = 100
+"""One turn of the wheel, as a wheel with notches does it."""
+
+BUTTON_BITS = {"none": 0, "left": 1, "right": 2}
+MODIFIER_BITS = {"alt": 1, "ctrl": 2, "meta": 4, "shift": 8}
+MODIFIER_KEYS = {
+    "alt": ("Alt", "AltLeft", 18),
+    "ctrl": ("Control", "ControlLeft", 17),
+    "meta": ("Meta", "MetaLeft", 91),
+    "shift": ("Shift", "ShiftLeft", 16),
+}
+"""DOM key, DOM code, Windows virtual key code."""
+
+NAMED_KEYS = {
+    "enter": ("Enter", "Enter", 13),
+    "tab": ("Tab", "Tab", 9),
+    "esc": ("Escape", "Escape", 27),
+    "space": (" ", "Space", 32),
+    "backspace": ("Backspace", "Backspace", 8),
+    "delete": ("Delete", "Delete", 46),
+    "up": ("ArrowUp", "ArrowUp", 38),
+    "down": ("ArrowDown", "ArrowDown", 40),
+    "left": ("ArrowLeft", "ArrowLeft", 37),
+    "right": ("ArrowRight", "ArrowRight", 39),
+    "home": ("Home", "Home", 36),
+    "end": ("End", "End", 35),
+    "pageup": ("PageUp", "PageUp", 33),
+    "pagedown": ("PageDown", "PageDown", 34),
+    **{f"f{n}": (f"F{n}", f"F{n}", 111 + n) for n in range(1, 13)},
+}
+KEY_TEXT = {"enter": "\r", "space": " "}
+"""Named keys that also produce a character."""
+
+EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
+"""What ctrl and a letter do in a text field; a browser without a window leaves that to the sender."""
+
+SCROLL_DELTAS = {
+    "up": (0, -SCROLL_PIXELS),
+    "down": (0, SCROLL_PIXELS),
+    "left": (-SCROLL_PIXELS, 0),
+    "right": (SCROLL_PIXELS, 0),
+}
+
+
+def input_calls(action: Action) -> list[Call]:
+    """The calls that carry out ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
+    match action:
+        case Click(x, y):
+            return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1)]
+        case LeftDouble(x, y):
+            return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1), *_press(x, y, "left", 2)]
+        case RightSingle(x, y):
+            return [_mouse("mouseMoved", x, y), *_press(x, y, "right", 1)]
+        case Drag():
+            return list(_drag(action))
+        case Hotkey(keys):
+            return list(_hotkey(keys))
+        case Type(content):
+            return [call for character in content for call in _character(character)]
+        case Scroll(x, y, direction):
+            dx, dy = SCROLL_DELTAS[direction]
+            return [
+                ("Input.dispatchMouseEvent", _mouse("mouseWheel", x, y)[1] | {"deltaX": dx, "deltaY": dy})
+            ]
+        case Wait() | Finished() | CallUser():
+            return []
+
+
+def _mouse(kind: str, x: float, y: float, button: str = "none", count: int = 0, held: str = "none") -> Call:
+    pointer = {"type": kind, "x": x, "y": y, "button": button, "clickCount": count}
+    return "Input.dispatchMouseEvent", pointer | {"buttons": BUTTON_BITS[held]}
+
+
+def _press(x: int, y: int, button: str, count: int) -> tuple[Call, Call]:
+    """Press and release; ``count`` is 2 for the second click of a double click."""
+    return (
+        _mouse("mousePressed", x, y, button, count, held=button),
+        _mouse("mouseReleased", x, y, button, count),
+    )
+
+
+def _drag(drag: Drag) -> Iterator[Call]:
+    yield _mouse("mouseMoved", drag.x, drag.y)
+    yield _mouse("mousePressed", drag.x, drag.y, "left", 1, held="left")
+    for move in range(1, DRAG_MOVES + 1):
+        part = move / DRAG_MOVES
+        x, y = drag.x + (drag.end_x - drag.x) * part, drag.y + (drag.end_y - drag.y) * part
+        yield _mouse("mouseMoved", x, y, "left", held="left")
+    yield _mouse("mouseReleased", drag.end_x, drag.end_y, "left", 1)
+
+
+def _hotkey(keys: tuple[str, ...]) -> Iterator[Call]:
+    *held, last = keys
+    modifiers = 0
+    for modifier in held:
+        modifiers |= MODIFIER_BITS[modifier]
+        yield _key("rawKeyDown", *MODIFIER_KEYS[modifier], modifiers)
+    yield from _last_key(last, modifiers)
+    for modifier in reversed(held):
+        modifiers &= ~MODIFIER_BITS[modifier]
+        yield _key("keyUp", *MODIFIER_KEYS[modifier], modifiers)
+
+
+def _last_key(key: str, modifiers: int) -> Iterator[Call]:
+    dom = NAMED_KEYS.get(key) or _character_key(key)
+    shift_only = modifiers in (0, MODIFIER_BITS["shift"])
+    text = KEY_TEXT.get(key, key if len(key) == 1 else "") if shift_only else ""
+    if modifiers == MODIFIER_BITS["shift"]:
+        text = text.upper()
+    commands = [EDIT_COMMANDS[key]] if modifiers == MODIFIER_BITS["ctrl"] and key in EDIT_COMMANDS else []
+    yield _key("keyDown" if text else "rawKeyDown", *dom, modifiers, text, commands)
+    yield _key("keyUp", *dom, modifiers)
+
+
+def _character(character: str) -> tuple[Call, Call]:
+    if character == "\n":
+        return _key("keyDown", *NAMED_KEYS["enter"], text="\r"), _key("keyUp", *NAMED_KEYS["enter"])
+    dom = _character_key(character)
+    return _key("keyDown", *dom, text=character), _key("keyUp", *dom)
+
+
+def _character_key(character: str) -> tuple[str, str, int]:
+    """DOM key, code and virtual key of the key that types ``character``; no code when a layout decides."""
+    if character.isascii() and character.isalpha():
+        return character, f"Key{character.upper()}", ord(character.upper())
+    if character.isascii() and character.isdigit():
+        return character, f"Digit{character}", ord(character)
+    return character, "Space" if character == " " else "", 32 if character == " " else 0
+
+
+def _key(
+    kind: str,
+    key: str,
+    code: str,
+    key_code: int,
+    modifiers: int = 0,
+    text: str = "",
+    commands: list[str] | None = None,
+) -> Call:
+    event: dict[str, Any] = {"type": kind, "key": key, "code": code, "windowsVirtualKeyCode": key_code}
+    event["modifiers"] = modifiers
+    if text:
+        event["text"] = text
+    if commands:
+        event["commands"] = commands
+    return "Input.dispatchKeyEvent", event

@@ -1,0 +1,84 @@
+"""Finding what an oracle aims at: an element of the page becomes a pixel to click and a box around it."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dart.core.actions import Action, Click
+from dart.environments.miniwob.pages import HEIGHT, WIDTH
+
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels; every click inside hits the same element (if nothing covers it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One action, and the box of what it aims at when it aims at something."""
+
+    action: Action
+    target: Box | None = None
+
+
+class Page(Protocol):
+    """The page an oracle plays on."""
+
+    async def inspect(self, expression: str) -> Any: ...
+
+
+class OracleLost(Exception):
+    """An oracle found no target where it expected one."""
+
+
+FIND_TARGET = """
+((selector, text, WIDTH, HEIGHT) => {
+  const said = (e) => (e.innerText ?? e.textContent).trim();
+  const fits = (e) => (text === null || said(e) === text) && e.getClientRects().length > 0;
+  const spot = (e) => {
+    const area = (r) => r.width * r.height;
+    const r = [...e.getClientRects()].reduce((a, b) => area(b) > area(a) ? b : a);
+    const [x0, y0] = [Math.max(0, Math.ceil(r.left)), Math.max(0, Math.ceil(r.top))];
+    const [x1, y1] = [Math.min(WIDTH, Math.floor(r.right)) - 1, Math.min(HEIGHT, Math.floor(r.bottom)) - 1];
+    const [cx, cy] = [Math.floor((x0 + x1) / 2), Math.floor((y0 + y1) / 2)];
+    const hits = ([x, y]) => { const hit = document.elementFromPoint(x, y); return hit && e.contains(hit); };
+    const points = [];
+    for (let x = x0; x <= x1; x++) for (let y = y0; y <= y1; y++) points.push([x, y]);
+    points.sort((p, q) => Math.hypot(p[0] - cx, p[1] - cy) - Math.hypot(q[0] - cx, q[1] - cy));
+    const point = points.find(hits);
+    return point === undefined ? null : {point, box: [x0, y0, x1, y1]};
+  };
+  return [...document.querySelectorAll(selector)].filter(fits).map(spot).find(s => s !== null) ?? null;
+})
+"""
+"""The pixel nearest the centre of an element's largest box that really hits it, and that box."""
+
+
+async def find(page: Page, selector: str, text: str | None = None) -> Move | None:
+    """A click on the first visible element that matches ``selector`` and says ``text``, if there is one."""
+    arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
+    found = await page.inspect(f"{FIND_TARGET}({arguments})")
+    if found is None:
+        return None
+    x0, y0, x1, y1 = found["box"]
+    return Move(Click(*found["point"]), (x0, y0, x1, y1))
+
+
+async def click(page: Page, selector: str, text: str | None = None) -> Move:
+    """As `find`; raises `OracleLost` when nothing matches."""
+    move = await find(page, selector, text)
+    if move is None:
+        raise OracleLost(f"expected a visible {selector} that says {text!r}")
+    return move
+
+
+def quoted(instruction: str) -> list[str]:
+    """The texts in double quotes."""
+    return re.findall(r'"(.*?)"', instruction)
+
+
+def said(pattern: str, instruction: str) -> str:
+    """The first group of ``pattern`` in the instruction."""
+    match = re.search(pattern, instruction)
+    if match is None:
+        raise OracleLost(f"expected the instruction to say {pattern!r}, got: {instruction!r}")
+    return match[1]

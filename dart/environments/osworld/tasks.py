@@ -1,0 +1,186 @@
+"""OSWorld's tasks as they are published: one JSON file each, read strictly into values.
+
+Pure but for reading the files. Three forms are in circulation and are all taken: one evaluation function with
+one result; lists of functions with lists of results, expected values and options of the same length; and the
+form that wraps the task in ``raw``. Sets of tasks (``{"chrome": ["<id>", ...], ...}``) are taken in place of
+the folder: then only those are known, from the folder ``examples`` beside the file.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dart.config.config import Config
+from dart.core.errors import ConfigurationError
+from dart.environments.faults import TaskUnsupported, UnknownTask
+
+PREFIX = "osworld/"
+INFEASIBLE = "infeasible"
+"""The evaluation function of a task whose right answer is that it cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something done to the machine before or after the episode."""
+
+    type: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One evaluation: what is looked at, what it is held against, and how."""
+
+    function: str
+    result: Mapping[str, Any] | None
+    expected: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OSWorldTask:
+    """One task."""
+
+    task_id: str
+    instruction: str
+    snapshot: str
+    setup: tuple[Step, ...]
+    before_checks: tuple[Step, ...]
+    """``postconfig``: done after the last action and before anything is evaluated."""
+    checks: tuple[Check, ...]
+    is_any_enough: bool
+    """``conj`` is ``or``: the best check counts; else all have to hold."""
+
+    @property
+    def is_infeasible(self) -> bool:
+        return any(check.function == INFEASIBLE for check in self.checks)
+
+
+def task_ids(tasks: Path) -> tuple[str, ...]:
+    """Every task of a folder or a set, sorted; empty when there is neither."""
+    return tuple(sorted(_files(tasks)))
+
+
+def tasks_of(config: Config) -> tuple[str, ...]:
+    """Every task of the folder or set that the configuration names."""
+    return task_ids(config.environments.osworld.tasks)
+
+
+def load_task(task_id: str, tasks: Path) -> OSWorldTask:
+    """Read one task. Raises UnknownTask, or TaskUnsupported for a file that says no task."""
+    files = _files(tasks)
+    if task_id not in files:
+        raise UnknownTask(task_id, files)
+    try:
+        data = json.loads(files[task_id].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TaskUnsupported(task_id, f"{files[task_id]} cannot be read: {error}") from error
+    return parse_task(task_id, data)
+
+
+@cache
+def _files(tasks: Path) -> Mapping[str, Path]:
+    if tasks.is_file():
+        folder = tasks.parent / "examples"
+        return {
+            f"{PREFIX}{area}/{id_}": folder / area / f"{id_}.json"
+            for area, ids in _chosen(tasks).items()
+            for id_ in ids
+        }
+    return {f"{PREFIX}{path.parent.name}/{path.stem}": path for path in tasks.glob("*/*.json")}
+
+
+def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
+    """Ids by area, as a set says. Raises ConfigurationError."""
+    expected = 'expected JSON such as {"chrome": ["id", …]}, or the folder of the tasks'
+    try:
+        chosen = json.loads(tasks.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"names {tasks}, which cannot be read: {error}; {expected}") from error
+    lists = chosen.values() if isinstance(chosen, dict) else [None]
+    if not all(isinstance(ids, list) and all(isinstance(id_, str) for id_ in ids) for ids in lists):
+        raise ConfigurationError(f"names {tasks}, which is no set of tasks; {expected}")
+    return chosen  # type: ignore[no-any-return]
+
+
+def parse_task(task_id: str, data: Any) -> OSWorldTask:
+    """The task a JSON value says. Raises TaskUnsupported with what is wrong with it."""
+    try:
+        raw = data.get("raw", data)
+        evaluator = raw["evaluator"]
+        return OSWorldTask(
+            task_id=task_id,
+            instruction=_text(raw["instruction"]),
+            snapshot=str(raw.get("snapshot") or "init_state"),
+            setup=tuple(_steps(raw.get("config"))),
+            before_checks=tuple(_steps(evaluator.get("postconfig"))),
+            checks=tuple(_checks(evaluator)),
+            is_any_enough=_conjunction(evaluator) == "or",
+        )
+    except KeyError as missing:
+        raise TaskUnsupported(task_id, f"its file has no {missing.args[0]!r}") from missing
+    except (TypeError, ValueError, AttributeError) as error:
+        raise TaskUnsupported(task_id, f"its file makes no sense: {error}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected an instruction, got {value!r}")
+    return value
+
+
+def _conjunction(evaluator: Mapping[str, Any]) -> str:
+    said = str(evaluator.get("conj", "and"))
+    if said not in ("and", "or"):
+        raise ValueError(f"expected conj to be 'and' or 'or', got {said!r}")
+    return said
+
+
+def _steps(given: Any) -> Iterator[Step]:
+    for step in given or ():
+        yield Step(str(step["type"]), dict(step.get("parameters") or {}))
+
+
+def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:
+    functions = evaluator["func"]
+    if isinstance(functions, str):
+        yield Check(
+            functions,
+            _mapping(evaluator.get("result")),
+            _mapping(evaluator.get("expected")),
+            dict(evaluator.get("options") or {}),
+        )
+        return
+    count = len(functions)
+    results = _row(evaluator, "result", count)
+    expected, options = _row(evaluator, "expected", count), _row(evaluator, "options", count)
+    for index in range(count):
+        yield Check(
+            str(functions[index]),
+            _mapping(results[index]),
+            _mapping(expected[index]),
+            dict(options[index] or {}),
+        )
+
+
+def _row(evaluator: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
+    """A list beside the list of functions; what is left out is empty for each of them."""
+    given = evaluator.get(key)
+    if not given:
+        return [None] * count
+    if isinstance(given, Mapping):
+        return [given] * count if count == 1 else _refuse(key, count, 1)
+    return given if len(given) == count else _refuse(key, count, len(given))
+
+
+def _refuse(key: str, count: int, got: int) -> Sequence[Any]:
+    raise ValueError(f"{count} functions need {count} of {key!r}, got {got}")
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"expected a table, got {value!r}")
+    return dict(value) if value else None

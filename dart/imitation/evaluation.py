@@ -1,0 +1,123 @@
+"""Success of a base policy on the seeds of model cards, in one process: a few browsers share one model."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
+from dart.core.seeds import model_card_seed
+from dart.core.types import SUCCESS_ABOVE
+from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.policy.codec import PromptCodec, load_pixels
+from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.sampling import SampledAnswer, sample
+
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is played: each task on the first `episodes` seeds of model cards."""
+
+    tasks: tuple[str, ...]
+    episodes: int
+    temperature: float
+    step_cap: int
+    environments: int = 4
+    seed: int = 0
+
+
+class Batcher:
+    """Answers prompts together: whatever waits when the model is free goes into one batch."""
+
+    def __init__(self, model: GuiPolicyForImageTextToText, temperature: float, seed: int) -> None:
+        self._model = model
+        self._temperature = temperature
+        self._generator = torch.Generator().manual_seed(seed)
+        self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
+
+    async def answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
+        """A sampled answer to one prompt; pixels uint8 [H, W, 3]."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[SampledAnswer] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._run)
+        self._waiting.append((prompt, pixels, future))
+        return await future
+
+    def _run(self) -> None:
+        batch, self._waiting = self._waiting, []
+        prompts, pixels, futures = zip(*batch, strict=True)
+        answers = sample(self._model, prompts, torch.stack(pixels), self._temperature, self._generator)
+        for future, answer in zip(futures, answers, strict=True):
+            future.set_result(answer)
+
+
+async def play_held_out(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec, trial: Trial
+) -> dict[str, list[float]]:
+    """Rewards by task, one per episode."""
+    jobs = iter([(task, model_card_seed(index)) for index in range(trial.episodes) for task in trial.tasks])
+    rewards: dict[str, list[float]] = {task: [] for task in trial.tasks}
+    batcher = Batcher(model, trial.temperature, trial.seed)
+    with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:
+        async with asyncio.TaskGroup() as group:
+            for number in range(trial.environments):
+                environment = MiniWobEnvironment(Path(scratch) / str(number))
+                group.create_task(_play_jobs(environment, jobs, batcher, codec, trial.step_cap, rewards))
+    return rewards
+
+
+async def _play_jobs(
+    environment: MiniWobEnvironment,
+    jobs: Iterator[tuple[str, int]],
+    batcher: Batcher,
+    codec: PromptCodec,
+    step_cap: int,
+    rewards: dict[str, list[float]],
+) -> None:
+    try:
+        for task_id, seed in jobs:
+            rewards[task_id].append(await _play(environment, task_id, seed, batcher, codec, step_cap))
+    finally:
+        await environment.close()
+
+
+async def _play(
+    environment: MiniWobEnvironment,
+    task_id: str,
+    seed: int,
+    batcher: Batcher,
+    codec: PromptCodec,
+    step_cap: int,
+) -> float:
+    """The reward of one episode; an answer that is no action ends it with 0."""
+    seen = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    history: list[str] = []
+    for _ in range(step_cap):
+        prompt = codec.encode_prompt(seen.instruction, history)
+        answer = await batcher.answer(prompt, torch.from_numpy(load_pixels(seen.screenshot)))
+        history.append(codec.decode_answer(answer.token_ids, seen.instruction))
+        try:
+            action = parse_action(history[-1])
+        except ActionParseError:
+            return 0.0
+        ended = isinstance(action, Finished | CallUser)
+        if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+            break
+        seen = await environment.observe(deadline_s=DEADLINE_S)
+    return await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
+    """Mean over tasks of the share of episodes that succeeded."""
+    return sum(success(task_rewards) for task_rewards in rewards.values()) / len(rewards)
+
+
+def success(rewards: Sequence[float]) -> float:
+    """Share of episodes that succeeded."""
+    return sum(reward > SUCCESS_ABOVE for reward in rewards) / len(rewards)

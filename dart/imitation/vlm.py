@@ -1,0 +1,150 @@
+"""Imitation: a policy that learns to answer as demonstrations do, before it is trained by reward.
+
+The tokens are those the engine would sample and the prompts those it would be asked with
+(`dart.training.demonstrations`); the loss is the mean over answers of their mean negative log-prob per token.
+A leaf: torch. `python -m dart.imitation.vlm FOLDER POLICY OUT` writes a checkpoint to start a run from.
+"""
+
+import argparse
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dart.config.sections import Context
+from dart.core.types import Step
+from dart.policy.base import Policy, Scorer
+from dart.policy.load import Holding, load
+from dart.policy.prompt_spec import Reading, reading_of
+from dart.policy.protocols import Screen, screenshots_of
+from dart.training.batch import within
+from dart.training.demonstration_format import screenshot_path
+from dart.training.demonstrations import read_demonstrations
+from dart.training.loss import sequence_mean_token_mean
+
+REPORT_EVERY = 20
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImitationConfig:
+    """Everything imitation depends on besides the data and the policy."""
+
+    updates: int = 200
+    batch: int = 8
+    """Steps per update."""
+    batch_tokens: int = 0
+    """Tokens per pass, padding included; 0: no bound."""
+    lr: float = 1e-3
+    warmup_updates: int = 10
+    max_grad_norm: float = 1.0
+    seed: int = 0
+
+
+def imitate(
+    policy: Policy,
+    steps: Sequence[Step],
+    screens: Mapping[str, Screen],
+    config: ImitationConfig,
+    report: Report = print,
+) -> float:
+    """Train on the steps' answers; returns the loss of the last update, in nats per token.
+
+    screens   every screenshot of the steps by its sha256
+    """
+    draw = random.Random(config.seed)
+    optimizer = torch.optim.AdamW(policy.trained(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    loss = math.nan
+    for update in range(1, config.updates + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = config.lr * min(1.0, update / max(1, config.warmup_updates))
+        batch = draw.sample(list(steps), min(config.batch, len(steps)))
+        loss = _update(policy, optimizer, batch, screens, config)
+        if update % REPORT_EVERY == 0 or update == config.updates:
+            report(f"update {update}/{config.updates} loss {loss:.3f} nats per token")
+    return loss
+
+
+def _update(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Step],
+    screens: Mapping[str, Screen],
+    config: ImitationConfig,
+) -> float:
+    optimizer.zero_grad(set_to_none=True)
+    total = 0.0
+    ordered = sorted(batch, key=policy.order)
+    for chunk in within(ordered, config.batch, config.batch_tokens, policy.tokens):
+        loss = answer_loss(policy, chunk, screens) * (len(chunk) / len(batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    norm = torch.nn.utils.clip_grad_norm_(policy.trained(), config.max_grad_norm)
+    if not math.isfinite(norm):
+        raise FloatingPointError(f"the gradient is {float(norm)}: lower the learning rate (now {config.lr})")
+    optimizer.step()
+    return total
+
+
+def answer_loss(policy: Scorer, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:
+    """Mean over the answers of their mean negative log-prob per token."""
+    scores = policy.score(steps, screens, 1.0)
+    return -sequence_mean_token_mean(scores.logprobs, scores.mask)
+
+
+def imitate_folder(
+    folder: Path,
+    base: Path,
+    out: Path,
+    config: ImitationConfig,
+    holding: Holding,
+    reading: Reading | None = None,
+    report: Report = print,
+) -> float:
+    """A checkpoint in `out` that imitates the demonstrations in `folder`; returns the last loss.
+
+    reading   how the policy is shown an episode; it has to be the same where it is asked later
+    """
+    policy = load(base, reading, holding)
+    read = read_demonstrations(folder, policy.codec)
+    demonstrations = sorted(read, key=lambda one: (one.task_id, one.seed))  # not as browsers were done
+    steps = [step for one in demonstrations for step in one.steps]
+    names = {name for step in steps for name in screenshots_of(step)}
+    screens = {
+        name: policy.codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in sorted(names)
+    }
+    report(f"imitating {len(steps)} steps of {len(demonstrations)} episodes")
+    loss = imitate(policy, steps, screens, config, report)
+    out.mkdir(parents=True)
+    policy.save(out)
+    return loss
+
+
+def main() -> None:
+    """Imitate a folder of demonstrations."""
+    usual = ImitationConfig()
+    parser = argparse.ArgumentParser(
+        description="Make a checkpoint that imitates demonstrations.",
+        epilog="python -m dart.imitation.vlm demonstrations tiny imitated --updates 300",
+    )
+    parser.add_argument("folder", type=Path, help="with a demonstrations.jsonl and its screenshots")
+    parser.add_argument("policy", type=Path, help="checkpoint to start from")
+    parser.add_argument("out", type=Path, help="folder to write, which must not be there yet")
+    parser.add_argument("--updates", type=int, default=usual.updates)
+    parser.add_argument("--batch", type=int, default=usual.batch)
+    parser.add_argument("--lr", type=float, default=usual.lr)
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--prompt", default="", help="text file, as context.prompt of the runs that follow")
+    options = parser.parse_args()
+    config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
+    holding = Holding(is_trained=True, precision=options.precision)
+    reading = reading_of(Context(prompt=options.prompt))
+    imitate_folder(options.folder, options.policy, options.out, config, holding, reading)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The processes an engine starts for itself: they die with their actor, and it is known why one ended.
+
+vLLM spawns its engine core through `multiprocessing`, and that its workers. A shell is put in front of the
+spawned interpreter, which arms the kernel's parent-death signal first and keeps what it says in a file.
+"""
+
+import multiprocessing.resource_tracker
+import multiprocessing.spawn
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from actors.process import ExitReason, is_alive, start_ticks
+from dart.inference.protocol import EngineError
+
+SETPRIV = "setpriv"
+"""Of util-linux; it sets the parent-death signal, which exec keeps."""
+
+TAIL_BYTES = 65536
+"""Where an engine's last words are looked for."""
+
+SHORT_OF_MEMORY = (
+    "the kernel killed a process for want of memory: lower rollout.vllm.memory, rollout.vllm.cpu_cache_gib, "
+    "rollout.vllm.max_tokens or rollout.max_batch"
+)
+
+_LAST_WORDS = re.compile(r"(?:\b\w*(?:Error|Exception)\b|Killed|Segmentation fault|out of memory).*")
+
+
+class EngineDied(EngineError):
+    """A process of an engine has ended; its actor ends too and is started again with a new engine."""
+
+
+class EngineWedged(EngineError):
+    """An engine's processes are there and do not answer; its actor ends and takes them along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of an engine, known by pid and start time."""
+
+    role: str
+    pid: int
+    ticks: int
+
+    @property
+    def is_there(self) -> bool:
+        return start_ticks(self.pid) == self.ticks and is_alive(self.pid)
+
+    @property
+    def condition(self) -> str:
+        """In words: gone, stopped, running …"""
+        if not self.is_there:
+            return "gone"
+        try:
+            return str(psutil.Process(self.pid).status())
+        except psutil.NoSuchProcess:
+            return "gone"
+
+
+def launcher_script(python: str, parent_pid: int, log: Path) -> str:
+    """A shell script that runs `python` with its arguments, tied to the life of `parent_pid`.
+
+    The parent may have died before the signal was armed; then its child is somebody else's.
+    """
+    inner = f'[ "$PPID" = {parent_pid} ] || exit 1; exec "$0" "$@" >>{shlex.quote(str(log))} 2>&1'
+    return (
+        "#!/bin/sh\n"
+        f'exec {SETPRIV} --pdeathsig KILL -- /bin/sh -c {shlex.quote(inner)} {shlex.quote(python)} "$@"\n'
+    )
+
+
+def tie_spawned_processes(log: Path) -> None:
+    """Whatever `multiprocessing` spawns from now on dies with the thread of this process that spawns it.
+
+    Its output is added to `log`, which begins anew: errors of the engine before are not its last words; the
+    log of that one is kept beside it. The resource tracker is started before: it has to outlive everybody,
+    because it removes what they leave in shared memory, and ends by itself.
+    """
+    multiprocessing.resource_tracker.ensure_running()
+    if log.exists():
+        log.replace(log.with_suffix(".previous.log"))
+    script = log.with_suffix(".launcher")
+    script.write_text(launcher_script(sys.executable, os.getpid(), log))
+    script.chmod(0o700)
+    multiprocessing.spawn.set_executable(str(script))
+
+
+def members_below(pids: Iterable[int]) -> tuple[Member, ...]:
+    """These processes and every one below them, the engine cores first."""
+    cores = [psutil.Process(pid) for pid in pids]
+    workers = [child for core in cores for child in core.children(recursive=True) if not _is_tracker(child)]
+    return tuple(
+        Member(role, process.pid, start_ticks(process.pid))
+        for role, processes in (("engine core", cores), ("worker", workers))
+        for process in processes
+    )
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    return any("resource_tracker" in word for word in process.cmdline())
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since the machine started."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def last_words(log: Path) -> str:
+    """The last error a log ends with; empty when it names none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    found = (match.group(0) for line in reversed(lines) if (match := _LAST_WORDS.search(line)))
+    return next(found, "")[:300]
+
+
+def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int, log: Path) -> str:
+    """What is known of the end of an engine, and what to do about it. Pure but for reading the log.
+
+    exits    how those ended whose parent this process is, by pid
+    killed   processes the kernel killed for want of memory meanwhile
+    """
+    ends = ", ".join(f"{one.role} {one.pid} ended{_by(exits.get(one.pid))}" for one in gone)
+    words = last_words(log)
+    parts = [
+        f"the engine is gone: {ends or 'it says so itself'}",
+        SHORT_OF_MEMORY if killed and _were_killed(gone, exits) else "",
+        f"its last words: {words}" if words else "",
+        f"its log is {log}",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _were_killed(gone: Iterable[Member], exits: Mapping[int, ExitReason]) -> bool:
+    """Or nobody knows. Where all ended by themselves the kernel killed somebody else's process."""
+    ends = [exits.get(one.pid) for one in gone]
+    return not ends or any(end is None or end.signal == signal.SIGKILL for end in ends)
+
+
+def why_wedged(missing: str, members: Iterable[Member], deadline_s: float, log: Path) -> str:
+    """What did not come, and how each process is that should have brought it."""
+    conditions = ", ".join(f"{one.role} {one.pid} is {one.condition}" for one in members)
+    return f"{missing} came within {deadline_s:g} s: {conditions}; its log is {log}"
+
+
+def _by(reason: ExitReason | None) -> str:
+    return f" ({reason})" if reason is not None else ""

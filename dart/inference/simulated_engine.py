@@ -1,0 +1,94 @@
+"""An engine that waits as long as one would and answers something plausible.
+
+A batch of r requests keeps it busy for `generate_base_s + r * generate_each_s`, whatever is asked; an answer
+has a lognormal number of tokens around `tokens_median`, each with an entropy and a log-prob of an exponential
+distribution, and the text is a click somewhere on the screen, so that it parses.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dart.config.sections import Modelled
+from dart.core.actions import Click, format_action
+from dart.core.types import GenerateRequest, Generation
+from dart.inference.checkpoint_verify import verify_policy
+
+WIDTH_PX, HEIGHT_PX = 160, 210
+"""Clicks are inside this frame."""
+
+VOCABULARY = 128
+"""Token ids are below this: one byte each in mail and in the record."""
+
+PROMPT_TOKENS = 8
+
+TOKENS_SIGMA = 0.4
+"""Spread of the number of tokens of an answer."""
+
+LONGEST_ANSWER = 4
+"""No answer is longer than this many times the median: a trajectory has to fit into mail."""
+
+MEAN_ENTROPY_NATS = 0.5
+
+
+class ModelledEngine:
+    """Answers without a policy. Real waiting; the draws come from one generator seeded with `seed`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        version: int,
+        *,
+        modelled: Modelled,
+        seed: int = 0,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._modelled = modelled
+        self._random = random.Random(seed)
+        self._wait = wait
+        self._version = -1
+        self.load(folder, version)
+
+    @property
+    def version(self) -> int:
+        """The policy version it answers with."""
+        return self._version
+
+    def load(self, folder: Path, version: int) -> None:
+        """Wait `load_s`; then this version answers. Raises CorruptCheckpoint; then the old one stays."""
+        self._wait(self._modelled.load_s)
+        verify_policy(folder, version)
+        self._version = version
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """One answer per request, after the service time of the whole batch."""
+        if not requests:
+            return []
+        self._wait(self._modelled.generate_base_s + len(requests) * self._modelled.generate_each_s)
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: GenerateRequest) -> Generation:
+        draw = self._random
+        count = self._tokens()
+        is_greedy = request.temperature == 0
+        return Generation(
+            prompt_ids=tuple(draw.randrange(VOCABULARY) for _ in range(PROMPT_TOKENS)),
+            token_ids=tuple(draw.randrange(VOCABULARY) for _ in range(count)),
+            logprobs=tuple(0.0 if is_greedy else -self._nats() for _ in range(count)),
+            entropies=tuple(self._nats() for _ in range(count)),
+            answer=self._text(request),
+            policy_version=self._version,
+        )
+
+    def _text(self, request: GenerateRequest) -> str:
+        return format_action(Click(self._random.randrange(WIDTH_PX), self._random.randrange(HEIGHT_PX)))
+
+    def _tokens(self) -> int:
+        median = self._modelled.tokens_median
+        drawn = median * math.exp(TOKENS_SIGMA * self._random.gauss(0.0, 1.0))
+        return min(max(1, round(drawn)), LONGEST_ANSWER * median)
+
+    def _nats(self) -> float:
+        return self._random.expovariate(1.0 / MEAN_ENTROPY_NATS)

@@ -1,0 +1,128 @@
+"""The engine that runs a checkpoint in this process by transformers (`dart.inference.protocol.Engine`).
+
+Screenshots and instructions in, sampled answers with their log-probs out. What it returns is the record
+training uses: token ids are never made again from text.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from dart.core.types import GenerateRequest, Generation
+from dart.inference.checkpoint_verify import verify_policy
+from dart.inference.protocol import Unanswerable
+from dart.policy.context import Screenshot
+from dart.policy.load import Holding, load
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import Codec, Screen, recorded_prompt
+
+
+class TransformersEngine:
+    """A checkpoint of any kind loaded by transformers. One thread calls it.
+
+    Who shares a batch changes no answer's probabilities (to rounding); the draws come from one
+    generator seeded with `seed`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        version: int,
+        *,
+        threads: int = 1,
+        seed: int = 0,
+        reading: Reading | None = None,
+        holding: Holding | None = None,
+    ) -> None:
+        """reading, holding   how a vision-language policy is shown an episode and held in memory"""
+        torch.set_num_threads(threads)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._reading = reading
+        self._holding = holding
+        self.load(folder, version)
+        self._screens = ScreenCache(self._policy.codec)
+
+    @property
+    def version(self) -> int:
+        """The policy version it answers with."""
+        return self._version
+
+    def load(self, folder: Path, version: int) -> None:
+        """Answer with this checkpoint from now on, once every file of it is proven by its hash.
+
+        Raises CorruptCheckpoint or CheckpointError; then the old policy stays.
+        """
+        verify_policy(folder, version)
+        self._policy = load(folder, self._reading, self._holding)
+        self._version = version
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
+
+        Raises Unanswerable when a screenshot is missing or not what its hash says, PixelFrameError when
+        it is of a size the policy cannot look at.
+        """
+        if not requests:
+            return []
+        codec = self._policy.codec
+        screens = [[self._screens.screen(shown) for shown in codec.shown(request)] for request in requests]
+        prompts = [codec.prompt(request, row) for request, row in zip(requests, screens, strict=True)]
+        recorded = [
+            recorded_prompt(codec, request, row, prompt)
+            for request, row, prompt in zip(requests, screens, prompts, strict=True)
+        ]
+        temperatures = [request.temperature for request in requests]
+        answers = self._policy.sample(prompts, screens, temperatures, self._generator)
+        return [
+            Generation(
+                prompt_ids=prompt.token_ids,
+                images=prompt.images,
+                token_ids=answer.token_ids,
+                logprobs=answer.logprobs,
+                entropies=answer.entropies,
+                answer=codec.understand(answer.token_ids, request.instruction, row[-1].frame),
+                policy_version=self._version,
+            )
+            for request, prompt, row, answer in zip(requests, recorded, screens, answers, strict=True)
+        ]
+
+
+class ScreenCache:
+    """Decoded screenshots by hash, the least recently used forgotten first.
+
+    The rollouts of a group start from one screen, and a click that changes nothing shows it again.
+    """
+
+    def __init__(self, codec: Codec, capacity: int = 256) -> None:
+        self._codec = codec
+        self._capacity = capacity
+        self._screens: OrderedDict[str, Screen] = OrderedDict()
+
+    def screen(self, shown: Screenshot) -> Screen:
+        """The screenshot as the policy sees it, proven by its hash. Raises Unanswerable, PixelFrameError."""
+        if shown.sha256 not in self._screens:
+            self._screens[shown.sha256] = self._codec.screen(shown.sha256, _read_screenshot(shown))
+        self._screens.move_to_end(shown.sha256)
+        found = self._screens[shown.sha256]
+        if len(self._screens) > self._capacity:
+            self._screens.popitem(last=False)
+        return found
+
+
+def _read_screenshot(shown: Screenshot) -> bytes:
+    try:
+        data = Path(shown.path).read_bytes()
+    except FileNotFoundError as missing:
+        raise Unanswerable(
+            f"screenshot {shown.path} is missing: its environment must write it before it asks"
+        ) from missing
+    found = hashlib.sha256(data).hexdigest()
+    if found != shown.sha256:
+        raise Unanswerable(
+            f"screenshot {shown.path} hashes to {found}, expected {shown.sha256}:"
+            " take the screenshot again, and check the disk that holds the run's blobs"
+        )
+    return data

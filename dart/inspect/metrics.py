@@ -1,0 +1,330 @@
+"""Every metric of a run: declared in one table, read from the board and the record when somebody scrapes.
+
+Nothing is counted here. Who counted it (a supervisor on the board, the store in its record) is asked at the
+moment of the scrape, so that the figures are those of `status`, also while actors hang or after a restart of
+this process. Written into docs/reference/metrics.md. A test compares the table with the dashboard.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from dart.inspect.snapshot import ActorRow, RunSnapshot
+
+
+class Kind(StrEnum):
+    """What a scraper may do with the numbers."""
+
+    COUNTER = "counter"
+    """Only grows, but for restarts of who counts."""
+    GAUGE = "gauge"
+
+
+Labels = tuple[str, ...]
+Sample = tuple[Labels, float]
+Read = Callable[[RunSnapshot], Iterable[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    """With its unit; counters get `_total` behind it."""
+    kind: Kind
+    about: str
+    """What it counts or measures."""
+    read: Read
+    labels: Mapping[str, str]
+    """Name to meaning."""
+
+    @property
+    def exposed(self) -> str:
+        """The name that queries use."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+
+def _value(read: Callable[[RunSnapshot], float | None]) -> Read:
+    """A metric without labels; no sample while there is no value."""
+
+    def samples(snapshot: RunSnapshot) -> Iterator[Sample]:
+        value = read(snapshot)
+        if value is not None:
+            yield (), value
+
+    return samples
+
+
+def _each(read: Callable[[RunSnapshot], Mapping[str, float]]) -> Read:
+    """A sample for each entry of a mapping; its key is the label."""
+    return lambda snapshot: (((key,), value) for key, value in read(snapshot).items())
+
+
+def _actors(read: Callable[[ActorRow], float | None]) -> Read:
+    """A sample for each actor that has the value."""
+
+    def samples(snapshot: RunSnapshot) -> Iterator[Sample]:
+        for actor in snapshot.actors:
+            value = read(actor)
+            if value is not None:
+                yield (actor.name,), value
+
+    return samples
+
+
+def _by_state(snapshot: RunSnapshot) -> Mapping[str, float]:
+    counted = Counter(actor.state for actor in snapshot.actors)
+    return {state: float(counted[state]) for state in STATES}
+
+
+STATES = ("starting", "running", "backoff", "quarantined", "stopping", "stopped", "failed")
+
+ACTOR = {"actor": "name of the actor"}
+
+
+def _gauge(name: str, about: str, read: Read, **labels: str) -> Metric:
+    return Metric(f"dartrl_{name}", Kind.GAUGE, about, read, labels)
+
+
+def _counter(name: str, about: str, read: Read, **labels: str) -> Metric:
+    return Metric(f"dartrl_{name}", Kind.COUNTER, about, read, labels)
+
+
+METRICS: tuple[Metric, ...] = (
+    # the run
+    _gauge(
+        "run_healthy",
+        "1 when every actor is up and ready, every rollout has one fate and nobody starves, else 0.",
+        _value(lambda run: run.is_healthy),
+    ),
+    _gauge(
+        "run_elapsed_seconds",
+        "How long the run has run, interruptions not counted.",
+        _value(lambda run: run.elapsed_s),
+    ),
+    _gauge(
+        "run_budget_seconds",
+        "Time the run has from start to final table; 0 for no limit.",
+        _value(lambda run: run.budget_s),
+    ),
+    _gauge(
+        "run_phase",
+        "1 for the phase the run is in.",
+        lambda run: [((run.phase.value,), 1.0)],
+        phase="starting, base evaluation, training, final evaluation or done",
+    ),
+    _gauge(
+        "notices",
+        "What is wrong beyond single actors: who starves, a record that takes no writes.",
+        _value(lambda run: len(run.notices)),
+    ),
+    # learning
+    _counter("updates", "Optimizer updates.", _value(lambda run: run.updates)),
+    _gauge(
+        "policy_version",
+        "The newest policy version the trainer made.",
+        _value(lambda run: run.policy_version),
+    ),
+    _gauge(
+        "engine_policy_version",
+        "The policy version each engine serves.",
+        lambda run: [((engine.name,), engine.version) for engine in run.engines],
+        engine="name of the rollout actor",
+    ),
+    _gauge(
+        "engine_healthy",
+        "1 when the engine is healthy or updating, 0 when it is stale, suspect or dead.",
+        lambda run: [((one.name,), one.state in ("healthy", "updating")) for one in run.engines],
+        engine="name of the rollout actor",
+    ),
+    _gauge(
+        "success_ratio",
+        "Share of successes among the newest trajectories of all tasks, 0 to 1.",
+        _value(lambda run: run.success_rate),
+    ),
+    _gauge(
+        "task_success_ratio",
+        "The same for each task.",
+        lambda run: [
+            ((task.task_id,), task.success_rate) for task in run.tasks if task.success_rate is not None
+        ],
+        task="id of the task",
+    ),
+    _gauge(
+        "task_rollouts",
+        "N: rollouts of the task's next group.",
+        lambda run: [((task.task_id,), task.rollouts) for task in run.tasks],
+        task="id of the task",
+    ),
+    _gauge(
+        "task_step_cap_steps",
+        "Most steps of an episode of the task's next group.",
+        lambda run: [((task.task_id,), task.step_cap) for task in run.tasks],
+        task="id of the task",
+    ),
+    _gauge(
+        "tasks_resting",
+        "Tasks in quarantine.",
+        _value(lambda run: sum(bool(one.resting) for one in run.tasks)),
+    ),
+    _gauge(
+        "update_figure",
+        "The figures of the newest update, in the units of the trainer's log: loss, kl, entropy, grad_norm "
+        "and others.",
+        _each(lambda run: run.update),
+        figure="name of the figure",
+    ),
+    _gauge(
+        "staleness_versions",
+        "How old the steps of the newest batch were when they were trained, in policy versions.",
+        lambda run: [
+            ((name,), value)
+            for name, value in (
+                ("mean", run.staleness_mean),
+                ("p50", run.staleness_p50),
+                ("p95", run.staleness_p95),
+                ("max", run.staleness_max),
+            )
+            if value is not None
+        ],
+        statistic="mean, p50, p95 or max over the steps of the batch",
+    ),
+    # data
+    _counter("trajectories", "Trajectories ever stored.", _value(lambda run: run.trajectories)),
+    _counter(
+        "environment_steps",
+        "Environment steps of all trajectories ever stored.",
+        _value(lambda run: run.steps),
+    ),
+    _counter(
+        "outcomes",
+        "Trajectories by how they ended.",
+        _each(lambda run: run.outcomes),
+        outcome="terminated, finished, step_cap, parse_error or infeasible",
+    ),
+    _counter(
+        "faults",
+        "Attempts that ended without a reward, by who is to blame.",
+        _each(lambda run: run.faults),
+        kind="infrastructure, system, policy, evaluator or task",
+    ),
+    _counter(
+        "dropped_rollouts",
+        "Rollouts that were not trained, by reason.",
+        _each(lambda run: run.drops),
+        reason="why",
+    ),
+    _gauge(
+        "rollouts",
+        "Rollouts by where they are now; together they are all that were ever issued.",
+        _each(
+            lambda run: {
+                name: getattr(run.conservation, name) for name in ("leased", "stored", "trained", "dropped")
+            }
+        ),
+        state="leased, stored, trained or dropped",
+    ),
+    _counter(
+        "issued_rollouts",
+        "Rollouts ever issued, counted by itself.",
+        _value(lambda run: run.conservation.issued),
+    ),
+    _gauge(
+        "conservation_holds",
+        "1 when every issued rollout is in exactly one place, else 0.",
+        _value(lambda run: run.conservation.holds),
+    ),
+    _counter("parkings", "Episodes that were interrupted and kept.", _value(lambda run: run.parkings)),
+    _gauge("parked_episodes", "Episodes that wait to be taken up again.", _value(lambda run: run.parked_now)),
+    _gauge(
+        "pool_demonstrations",
+        "Demonstrations of the experience pool in use.",
+        _value(lambda run: run.pool_size),
+    ),
+    _counter("pool_uses", "Groups that got a demonstration.", _value(lambda run: run.pool_uses)),
+    _counter(
+        "events",
+        "Events of the record, by kind (docs/reference/events.md); `load` comes every few seconds and is not "
+        "counted.",
+        _each(lambda run: run.events),
+        kind="kind of the event",
+    ),
+    # actors
+    _gauge(
+        "actors",
+        "Actors by state, as their supervisors see them.",
+        _each(_by_state),
+        state=", ".join(STATES),
+    ),
+    _gauge(
+        "actor_well",
+        "1 when the actor is up and ready and its process runs, else 0.",
+        _actors(lambda actor: actor.is_well),
+        **ACTOR,
+    ),
+    _counter(
+        "actor_restarts", "Restarts of the actor in this run.", _actors(lambda actor: actor.restarts), **ACTOR
+    ),
+    _gauge(
+        "actor_busy_seconds",
+        "How long the actor has been in its current handler; 0 when idle.",
+        _actors(lambda actor: actor.busy_s),
+        **ACTOR,
+    ),
+    _gauge(
+        "actor_beat_age_seconds",
+        "Time since the actor's last sign of life; at most 15 for one that runs.",
+        _actors(lambda actor: actor.beat_age_s),
+        **ACTOR,
+    ),
+    _gauge(
+        "actor_memory_bytes",
+        "Resident memory of the actor's process.",
+        _actors(lambda actor: actor.rss_bytes or None),
+        **ACTOR,
+    ),
+    _counter(
+        "actor_cpu_seconds",
+        "Processor time of the actor's process.",
+        _actors(lambda actor: actor.cpu_s or None),
+        **ACTOR,
+    ),
+)
+
+
+def exposition(snapshot: RunSnapshot) -> str:
+    """The metrics of one snapshot in Prometheus's text format 0.0.4.
+
+    Written here and not by its client library, which takes three times as long: at a thousand actors that
+    would be most of a scrape. A test reads it with the library's own parser.
+    """
+    return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
+
+
+def _lines(metric: Metric, snapshot: RunSnapshot) -> Iterator[str]:
+    exposed = metric.exposed
+    yield f"# HELP {exposed} {metric.about}\n# TYPE {exposed} {metric.kind}\n"
+    if not metric.labels:
+        yield from (f"{exposed} {_written(number)}\n" for _, number in metric.read(snapshot))
+        return
+    (label,) = metric.labels  # a second one would need its own format
+    for (value,), number in metric.read(snapshot):
+        yield f'{exposed}{{{label}="{_escaped(value)}"}} {_written(number)}\n'
+
+
+@lru_cache(maxsize=8192)
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def _written(number: float) -> str:
+    value = float(number)
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

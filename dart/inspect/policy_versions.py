@@ -1,0 +1,82 @@
+"""Policy versions and their checkpoints, from the record, the board and the disk."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.board import rows_of
+from dart.core.run_directory import RunPaths
+from dart.inspect.actor_table import serving
+from dart.store.checkpoints import STATE_FILE, list_checkpoints
+from dart.store.reader import StoreReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRow:
+    """One policy version."""
+
+    version: int
+    created_unix_s: float
+    checkpoint: str
+    is_kept: bool
+    """Its checkpoint is still there."""
+    served_by: tuple[str, ...]
+    """Engines that answer with it now."""
+    metrics: Mapping[str, float]
+    """The figures of the update that made it; empty for version 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """One checkpoint folder."""
+
+    version: int
+    folder: str
+    written_unix_s: float
+    size_bytes: int
+    is_complete: bool
+    """It was written to its end."""
+
+
+def read_versions(paths: RunPaths) -> list[VersionRow]:
+    """Every version, oldest first."""
+    serving = _serving(paths.board)
+    with StoreReader(paths.store) as store:
+        found = store.versions()
+    return [
+        VersionRow(
+            version=one.version,
+            created_unix_s=one.created_unix_s,
+            checkpoint=str(one.folder(paths.root)),
+            is_kept=one.folder(paths.root).is_dir(),
+            served_by=tuple(name for name, version in serving.items() if version == one.version),
+            metrics=one.metrics,
+        )
+        for one in found
+    ]
+
+
+def _serving(path: Path) -> Mapping[str, int]:
+    """Engines that are up, to the version they serve."""
+    return serving(rows_of(path))
+
+
+def read_checkpoints(paths: RunPaths) -> list[CheckpointRow]:
+    """Every checkpoint folder of the run, oldest version first."""
+    found = []
+    for folder in list_checkpoints(paths.checkpoints):
+        with suppress(FileNotFoundError):  # the run removes old ones
+            found.append(_checkpoint(folder))
+    return found
+
+
+def _checkpoint(folder: Path) -> CheckpointRow:
+    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return CheckpointRow(
+        version=int(folder.name.lstrip("v")),
+        folder=str(folder),
+        written_unix_s=folder.stat().st_mtime,
+        size_bytes=sum(stat.st_size for stat in files),
+        is_complete=(folder / STATE_FILE).is_file(),
+    )

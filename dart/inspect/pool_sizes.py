@@ -1,0 +1,54 @@
+"""How many environments and engines there were to be used, over the life of a run. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from dart.core.records import Event
+
+if TYPE_CHECKING:
+    from dart.config.config import Config
+
+ENVIRONMENTS, ENGINES = "environments", "engines"
+"""Fields of the event `pools_sized`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of one pool."""
+
+    changes: tuple[tuple[float, int], ...]
+    """Since when (unix seconds) it has had how many, oldest first; the first counts for what was before."""
+
+    def mean(self, begins_unix_s: float, ends_unix_s: float) -> float:
+        """How many there were between two moments, on average."""
+        if ends_unix_s <= begins_unix_s:
+            return float(self._at(begins_unix_s))
+        inside = [at for at, _ in self.changes if begins_unix_s < at < ends_unix_s]
+        parts = pairwise([begins_unix_s, *inside, ends_unix_s])
+        return sum(self._at(low) * (high - low) for low, high in parts) / (ends_unix_s - begins_unix_s)
+
+    def most(self) -> int:
+        """Ever."""
+        return max(count for _, count in self.changes)
+
+    def _at(self, unix_s: float) -> int:
+        return next((count for at, count in reversed(self.changes) if at <= unix_s), self.changes[0][1])
+
+
+def sizes_in(config: "Config") -> dict[str, int]:
+    """What an event says of a configuration."""
+    return {ENVIRONMENTS: config.environments.count, ENGINES: config.rollout.count}
+
+
+ONE = Sizes(((0.0, 1),))
+
+
+def sizes_of(events: Iterable[Event], pool: str, now: int) -> Sizes:
+    """From events `pools_sized`, oldest first.
+
+    now   how many there are; what counts for a record that says nothing of it
+    """
+    told = tuple((event.unix_s, int(str(event.data[pool]))) for event in events)
+    return Sizes(told or ((0.0, now),))

@@ -1,0 +1,137 @@
+"""What is left of a run when it has ended, and how it is told."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+
+from dart.core.run_directory import RunPaths
+from dart.inspect import learning_curve, report
+from dart.inspect.live import in_words
+from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.terminal_safe import Printable, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """How old trained steps were, in policy versions."""
+
+    mean: float
+    """Over updates, of their means over steps."""
+    p95: float
+    """The 95th percentile over steps of the worst update."""
+    most: float
+
+
+def staleness_of(updates: Iterable[Mapping[str, float]]) -> Staleness | None:
+    """Over all updates of a run, from the figures kept with each."""
+    figures = [metrics for metrics in updates if "staleness_mean" in metrics]
+    if not figures:
+        return None
+    return Staleness(
+        mean=fmean(metrics["staleness_mean"] for metrics in figures),
+        p95=max(metrics.get("staleness_p95", metrics["staleness_max"]) for metrics in figures),
+        most=max(metrics["staleness_max"] for metrics in figures),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """How a training run ended."""
+
+    snapshot: RunSnapshot
+    """The run as it was at its end."""
+    report: report.RunReport
+    """All measurements on held-out seeds; a side is empty if it was not taken."""
+    episodes: tuple[learning_curve.Episode, ...]
+    """Every finished training episode of the run, resumed parts included."""
+    seed: int
+    stopped_by: int | None = None
+    """The signal that ended it before it was done, if one did."""
+    is_drained: bool = False
+    """After that signal everybody ended by himself, in time."""
+    staleness: Staleness | None = None
+    """Of the steps of all updates; None before the first."""
+    violations: tuple[str, ...] = ()
+    """What the check of the run's data found at its end; empty when it is sound."""
+    failure: str = ""
+    """Why it could not be done, in words with the remedy; empty if it was done."""
+
+
+def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
+    """Write report and learning curve into the run directory, and show both, if anybody sees it."""
+    report.write_json(result.report, paths.report, about=_about(result))
+    learning_curve.write_png(result.episodes, result.report.sampled, paths.curve)
+    with suppress(OSError):  # a terminal that was closed, a reader that left, a full disk
+        _show(result, console, paths)
+
+
+def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
+    text = learning_curve.render(result.episodes, width=min(console.width, 100))
+    if text:
+        console.print(text, markup=False, highlight=False)
+    for measured in result.report.measured:
+        console.print(Printable(report.render(measured)))
+    for line in [*curation_lines(result), books_line(result)]:
+        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+    told = f"{paths.root}: report.json, curve.png, checkpoints/"
+    console.print(one_line(told), markup=False, highlight=False, soft_wrap=True)
+
+
+def books_line(result: TrainResult) -> str:
+    """What became of every rollout, and whether the data is whole."""
+    verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
+    return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
+
+
+def curation_lines(result: TrainResult) -> list[str]:
+    """What curation did; nothing is said of what did not happen."""
+    snapshot, old = result.snapshot, result.staleness
+    lines = []
+    if old is not None:
+        lines.append(
+            f"staleness of trained steps: mean {old.mean:.2f}, p95 {old.p95:.0f} (of the worst update), "
+            f"max {old.most:.0f} versions"
+        )
+    if snapshot.drops:
+        lines.append(f"rollouts dropped: {in_words(snapshot.drops)}")
+    if snapshot.pool_uses:
+        lines.append(f"demonstrations used: {snapshot.pool_uses}, of {snapshot.pool_size} in the pool")
+    if snapshot.pool_without_thought:
+        lines.append(f"demonstrations without a thought: {snapshot.pool_without_thought}")
+    if snapshot.pool_self_rolled:
+        lines.append(f"demonstrations that the policy played itself: {snapshot.pool_self_rolled}")
+    if snapshot.parkings:
+        taken_up = snapshot.parkings - snapshot.parked_now
+        lines.append(f"episodes parked: {snapshot.parkings}, taken up again or played anew: {taken_up}")
+    return lines
+
+
+def _about(result: TrainResult) -> dict[str, Any]:
+    snapshot, fates = result.snapshot, result.snapshot.conservation
+    return {
+        "seed": result.seed,
+        "seconds": round(snapshot.elapsed_s, 1),
+        "updates": snapshot.updates,
+        "policy_version": snapshot.policy_version,
+        "trajectories": snapshot.trajectories,
+        "restarts": snapshot.restarts,
+        "faults": dict(snapshot.faults),
+        "issued": fates.issued,
+        "trained": fates.trained,
+        "dropped": fates.dropped,
+        "drops": dict(snapshot.drops),
+        "staleness": asdict(result.staleness) if result.staleness else None,
+        "demonstrations_used": snapshot.pool_uses,
+        "demonstrations_without_thought": snapshot.pool_without_thought,
+        "demonstrations_self_rolled": snapshot.pool_self_rolled,
+        "parked": snapshot.parkings,
+        "parked_now": snapshot.parked_now,
+        "stored": fates.stored,
+        "leased": fates.leased,
+        "violations": list(result.violations),
+        "completed": result.stopped_by is None and not result.failure,
+    }

@@ -1,0 +1,61 @@
+"""Where in its code a process is, read out of its memory by py-spy: it need not cooperate, or even run."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from dart.core.errors import TemporaryError, UnavailableError
+
+DEADLINE_S = 10.0
+"""py-spy answers in well under a second; longer, the process hangs in the kernel."""
+
+
+def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool = False) -> str:
+    """The stacks of all threads of an actor's process.
+
+    stands_still  it is suspended: there is nothing to pause while it is read
+    native        with the frames of compiled code
+    raises        UnavailableError when py-spy is missing or may not; TemporaryError when it gave no answer
+    """
+    command = [py_spy(), "dump", "--pid", str(pid)]
+    if native:
+        command.append("--native")
+    elif stands_still:
+        command.append("--nonblocking")
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise TemporaryError(
+            f"py-spy read no stack of {name!r} (process {pid}) within {DEADLINE_S:g} s; try again, or look "
+            f"at /proc/{pid}/stack for where it is in the kernel"
+        ) from None
+    if ran.returncode != 0:
+        raise UnavailableError(_complaint(name, pid, ran.stderr))
+    return ran.stdout.rstrip()
+
+
+def py_spy() -> str:
+    """Where the program is: beside this interpreter, or on the path.
+
+    raises    UnavailableError
+    """
+    beside = Path(sys.executable).with_name("py-spy")
+    found = str(beside) if beside.exists() else shutil.which("py-spy")
+    if found is None:
+        raise UnavailableError(
+            "py-spy is not installed, and only it can read the stack of a process that does not answer: "
+            "pip install py-spy"
+        )
+    return found
+
+
+def _complaint(name: str, pid: int, said: str) -> str:
+    why = said.strip().splitlines()[-1] if said.strip() else "it gave no reason"
+    rights = (
+        "; run this command as root, or allow tracing your own processes with "
+        "'sysctl kernel.yama.ptrace_scope=0'"
+        if "ermission" in said
+        else ""
+    )
+    return f"py-spy could not read the stack of {name!r} (process {pid}): {why}{rights}"

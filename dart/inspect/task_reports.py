@@ -1,0 +1,183 @@
+"""What is known and decided about each task, and the experience pool, read from the record and told."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dart.config.config import Config
+from dart.config.layers import did_you_mean, near
+from dart.core.errors import UsageError
+from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
+from dart.curation.settings import settings_of
+from dart.curation.task_state import Task, Tasks
+from dart.inspect.live import in_words, percent
+from dart.inspect.time_format import clock
+from dart.store.reader import StoreReader
+
+RECENT_PER_TASK = 40
+"""Trajectories behind a task's success rate."""
+
+DECISIONS_MAX = 1000
+"""Newest decisions of a task that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """One task as the curator sees it."""
+
+    task_id: str
+    groups: int
+    """Opened so far."""
+    finished: int
+    """Episodes finished in training so far."""
+    success_rate: float | None
+    """Over its newest trajectories; None before the first."""
+    recent: int
+    """How many that is."""
+    rollouts: int
+    """N of its next group."""
+    step_cap: int
+    """Most steps of an episode of its next group."""
+    longest_success_steps: int | None
+    resting_until_unix_s: float | None
+    """It is in quarantine until then; None when it is not."""
+    resting_reason: str
+    demonstrations: int
+    """In the experience pool and in use."""
+    uses: int
+    """How many groups a demonstration was added to."""
+    drops: Mapping[str, int]
+    """Its groups that were not trained, by reason."""
+
+
+def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
+    """Every task of the run, in the order of its configuration."""
+    now_s = time.time() if now_unix_s is None else now_unix_s
+    known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
+    curated = Tasks(config.tasks.train, known.values(), settings_of(config).task_rules)
+    drops, finished = store.drops_by_task(), store.finished_by_task()
+    return [
+        _report(
+            task_id,
+            known.get(task_id),
+            curated[task_id],
+            drops=drops.get(task_id, {}),
+            finished=finished.get(task_id, 0),
+            now_s=now_s,
+            success_above=config.curation.success_above,
+        )
+        for task_id in config.tasks.train
+    ]
+
+
+def _report(
+    task_id: str,
+    known: TaskStatistics | None,
+    curated: Task,
+    *,
+    drops: Mapping[str, int],
+    finished: int,
+    now_s: float,
+    success_above: float,
+) -> TaskReport:
+    """What holds is what the curator's own rules make of what was decided: a switch may be off by now."""
+    rewards = known.recent_rewards if known else ()
+    pool = known.demonstrations if known else ()
+    rest = curated.health.rest
+    is_resting = rest is not None and not curated.health.is_tried(now_s)
+    return TaskReport(
+        task_id=task_id,
+        groups=known.groups_opened if known else 0,
+        finished=finished,
+        success_rate=sum(reward > success_above for reward in rewards) / len(rewards) if rewards else None,
+        recent=len(rewards),
+        rollouts=curated.rollouts,
+        step_cap=curated.step_cap,
+        longest_success_steps=known.longest_success_steps if known else None,
+        resting_until_unix_s=rest.until_unix_s if rest is not None and is_resting else None,
+        resting_reason=curated.why_it_rests if is_resting else "",
+        demonstrations=sum(not one.dropped for one in pool),
+        uses=sum(one.uses for one in pool),
+        drops=drops,
+    )
+
+
+def find_task(name: str, tasks: Sequence[str]) -> str:
+    """The task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
+
+    raises    UsageError
+    """
+    if name in tasks:
+        return name
+    ending = [task for task in tasks if task.endswith(f"/{name}")]
+    if len(ending) == 1:
+        return ending[0]
+    names = tasks if "/" in name else [task.rpartition("/")[2] for task in tasks]
+    hint = did_you_mean(near(name, names)) or f"; its tasks are {', '.join(tasks)}"
+    raise UsageError(f"the run has no task {name!r}{hint}")
+
+
+def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
+    """See that the pool has it, dropped or not.
+
+    raises    UsageError
+    """
+    if pool_id not in {one.pool_id for one in held}:
+        raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
+
+
+# ---- in words ----
+
+
+def rests(reports: Iterable[TaskReport]) -> list[str]:
+    """A line for each task in quarantine, with the reason."""
+    return [f"{one.task_id} is {state(one)}" for one in reports if one.resting_until_unix_s is not None]
+
+
+def state(report: TaskReport) -> str:
+    """Whether it is played now, in words."""
+    if report.resting_until_unix_s is None:
+        return "active"
+    return f"in quarantine until {clock(report.resting_until_unix_s)}: {report.resting_reason}"
+
+
+def about(report: TaskReport) -> list[str]:
+    """A few lines on one task."""
+    lines = [
+        f"{report.task_id}  {state(report)}",
+        f"success {percent(report.success_rate)} over the newest {report.recent}"
+        if report.recent
+        else "no episode of it was finished yet",
+        f"next group: {report.rollouts} rollouts of at most {report.step_cap} steps "
+        f"(longest success so far: {_or_dash(report.longest_success_steps)})",
+        f"groups: {report.groups} opened, {sum(report.drops.values())} dropped"
+        + (f" ({in_words(report.drops)})" if report.drops else ""),
+    ]
+    if report.demonstrations:
+        lines.append(f"experience pool: {report.demonstrations} demonstrations, used {report.uses} times")
+    return lines
+
+
+KINDS_IN_WORDS: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKind.STEP_CAP: "step cap"}
+
+
+def history(decisions: Iterable[TaskDecision]) -> list[str]:
+    """What was decided and why, oldest first, one line each."""
+    return [f"{clock(one.unix_s)}  {decision_in_words(one)}" for one in decisions]
+
+
+def decision_in_words(decision: TaskDecision) -> str:
+    """`N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
+    return f"{_change(decision)}: {decision.reason} (version {decision.policy_version})"
+
+
+def _change(decision: TaskDecision) -> str:
+    if decision.kind is not DecisionKind.QUARANTINE:
+        return f"{KINDS_IN_WORDS[decision.kind]} {decision.before} -> {decision.after}"
+    if not decision.after:
+        return "released"
+    return f"in quarantine until {clock(float(decision.after))}"
+
+
+def _or_dash(number: int | None) -> str:
+    return "–" if number is None else str(number)

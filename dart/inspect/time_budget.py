@@ -1,0 +1,74 @@
+"""How much of its time budget a run has used, across interruptions."""
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from dart.config.config import Config
+from dart.core.run_directory import RunPaths
+from dart.store.blobs import NO_ROOM
+
+MINUTE_S = 60.0
+
+
+@dataclass(slots=True)
+class Session:
+    """One stretch of a run between a start and an end. Its file says how long the run has run in all."""
+
+    path: Path
+    started_unix_s: float
+    used_before_s: float
+    budget_s: float
+    training_ends_unix_s: float
+
+    @classmethod
+    def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "Session":
+        """Start the clock, going on from what earlier sessions used."""
+        path = paths.root / "session.json"
+        used_s = _used_s(path)
+        now_s = time.time()
+        budget_s = config.run.minutes * MINUTE_S
+        ends_s = now_s + max(0.0, budget_s - used_s - reserve_s) if budget_s else float("inf")
+        session = cls(path, now_s, used_s, budget_s, ends_s)
+        session.keep()
+        return session
+
+    def elapsed_s(self) -> float:
+        """Seconds the run has run, all sessions together."""
+        return self.used_before_s + time.time() - self.started_unix_s
+
+    def keep(self) -> None:
+        """Write it down, whole. On a full disk the older account stays, and the run waits for room."""
+        content = {
+            "elapsed_s": self.elapsed_s(),
+            "budget_s": self.budget_s,
+            "started_unix_s": self.started_unix_s,
+            "used_before_s": self.used_before_s,
+            "training_ends_unix_s": self.training_ends_unix_s,
+        }
+        temporary = self.path.with_suffix(".new")
+        try:
+            temporary.write_text(json.dumps(content))
+            temporary.replace(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            if error.errno not in NO_ROOM or not self.path.exists():
+                raise
+
+
+def _used_s(path: Path) -> float:
+    """What earlier sessions wrote down; nothing where there are none, or a power failure cost them."""
+    try:
+        used_s = float(json.loads(path.read_bytes())["elapsed_s"])
+        if not 0.0 <= used_s < math.inf:
+            raise ValueError(f"a run has used a time of at least 0 s, got {used_s}")
+        return used_s
+    except FileNotFoundError:
+        return 0.0
+    except (ValueError, TypeError, LookupError):
+        structlog.get_logger().warning("session_forgotten", path=str(path))
+        return 0.0

@@ -1,0 +1,72 @@
+"""The small policy of the laptop job behind the interface of all policies (`dart.policy.base.Policy`)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dart.core.types import Step
+from dart.policy.checkpoint import codec_of, load_parts
+from dart.policy.codec import PromptCodec
+from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.protocols import Prompt, Screen
+from dart.policy.sampling import MAX_ANSWER_TOKENS, AnswerScores, SampledAnswer, sample
+from dart.policy.scoring import prefix_of, score_steps
+
+
+class LaptopPolicy:
+    """The model of `dart.policy.modeling` with its codec and its processor."""
+
+    def __init__(self, folder: Path, answer_tokens: int = MAX_ANSWER_TOKENS) -> None:
+        """Raises CheckpointError."""
+        self.module: GuiPolicyForImageTextToText
+        self.module, self._processor = load_parts(folder)
+        self._codec = codec_of(self._processor)
+        self._answer_tokens = answer_tokens
+
+    @property
+    def codec(self) -> PromptCodec:
+        """Between texts and tokens."""
+        return self._codec
+
+    def trained(self) -> list[nn.Parameter]:
+        """Every weight."""
+        return list(self.module.parameters())
+
+    def base(self) -> None:
+        """Not known any more once every weight has changed."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        screens: Sequence[Sequence[Screen]],
+        temperatures: Sequence[float],
+        generator: torch.Generator,
+    ) -> list[SampledAnswer]:
+        """One answer per prompt, each with its temperature (0: greedy)."""
+        pixels = torch.stack([torch.from_numpy(row[-1].pixels) for row in screens])
+        token_ids = [prompt.token_ids for prompt in prompts]
+        return sample(self.module, token_ids, pixels, temperatures, generator, self._answer_tokens)
+
+    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
+        """Log-probs and entropies of recorded answers, each distinct prefix computed once."""
+        pixels = {sha256: torch.from_numpy(screen.pixels) for sha256, screen in screens.items()}
+        return score_steps(self.module, steps, pixels, temperature)
+
+    def order(self, step: Step) -> Any:
+        """Equal prefixes side by side: they are computed once."""
+        return prefix_of(step)
+
+    def tokens(self, step: Step) -> int:
+        """Prompt and answer."""
+        return len(step.prompt_ids) + len(step.token_ids)
+
+    def check(self, step: Step, screens: Mapping[str, Screen]) -> None:
+        """The model counts the placeholders itself."""
+
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Model, configuration, tokenizer and processor."""
+        self.module.save_pretrained(folder, state_dict=weights)
+        self._processor.save_pretrained(folder)

@@ -1,0 +1,338 @@
+"""What `dartrl doctor` looks at: this machine, what is installed, and what a run has left; it only reads.
+
+Each check finds one thing and says what it found; where something is wrong, also what to do about it.
+"""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+from actors.errors import ActorError
+from actors.orphans import still_running
+from dart.config.config import Config
+from dart.core.errors import DartError
+from dart.core.import_guard import HOME, complaint, imported_from
+from dart.core.run_directory import RunPaths, holder
+from dart.environments.miniwob.environment import CHROMIUM
+from dart.preflight.requirements import (
+    TRAIN_PACKAGES,
+    browser_version,
+    missing_browser,
+    missing_packages,
+    missing_policy,
+)
+
+GIB = 2**30
+MIB = 2**20
+
+PYTHONS = ((3, 11), (3, 14))
+"""The oldest that will do, and the first that was not tried."""
+
+DISK_LOW_BYTES = 2 * GIB
+"""A day of the laptop job keeps about 1 GiB of screenshots."""
+
+DISK_OUT_BYTES = 200 * MIB
+"""A checkpoint and its successor do not fit any more."""
+
+FILES_LOW = 4096
+"""A supervisor holds two descriptors for each child, a browser some dozen."""
+
+GPU_DEADLINE_S = 5.0
+
+
+class Verdict(StrEnum):
+    """What a check came to."""
+
+    FINE = "fine"
+    NOTE = "note"
+    """Worth knowing; nothing has to be done."""
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One thing that was looked at."""
+
+    topic: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+    """What to do; empty where there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """What is looked at."""
+
+    config: Config
+    folder: Path
+    """Where a run lies or would lie."""
+    paths: RunPaths | None = None
+    """The run; None where there is none."""
+    ports: tuple[int, ...] = ()
+    """TCP ports on loopback that somebody wants to listen on."""
+
+
+Check = Callable[[Patient], Iterator[Checked]]
+
+
+def examine(patient: Patient, checks: tuple[Check, ...] | None = None) -> list[Checked]:
+    """Everything that was looked at, in order."""
+    return [found for check in checks or CHECKS for found in check(patient)]
+
+
+def _fine(topic: str, found: str) -> Checked:
+    return Checked(topic=topic, verdict=Verdict.FINE, found=found)
+
+
+def _wrong(topic: str, found: str, remedy: str) -> Checked:
+    return Checked(topic=topic, verdict=Verdict.WRONG, found=found, remedy=remedy)
+
+
+def _note(topic: str, found: str, remedy: str = "") -> Checked:
+    return Checked(topic=topic, verdict=Verdict.NOTE, found=found, remedy=remedy)
+
+
+def _complaint(topic: str, problem: str) -> Checked:
+    """From a message that ends in its remedy, behind a semicolon or a colon."""
+    found, _, remedy = problem.partition("; " if "; " in problem else ": ")
+    return _wrong(topic, found, remedy or problem)
+
+
+# ---- what is installed ----
+
+
+def python(_: Patient) -> Iterator[Checked]:
+    """The interpreter."""
+    oldest, untried = PYTHONS
+    found = f"{platform.python_version()} at {sys.executable}"
+    if oldest <= sys.version_info[:2] < untried:
+        yield _fine("python", found)
+    else:
+        yield _wrong("python", found, "use Python 3.11, 3.12 or 3.13: make setup PYTHON=/path/to/python")
+
+
+def packages(patient: Patient) -> Iterator[Checked]:
+    """The libraries that compute."""
+    problems = list(missing_packages(patient.config))
+    yield from (_complaint("packages", problem) for problem in problems)
+    if not problems:
+        yield _fine("packages", ", ".join(f"{name} {metadata.version(name)}" for name in TRAIN_PACKAGES))
+
+
+def import_names(_: Patient) -> Iterator[Checked]:
+    """Whether `supervision` is ours."""
+    problem = complaint(imported_from("supervision"), HOME)
+    if problem is None:
+        yield _fine("imports", f"actors, supervision and dart come from {HOME}")
+    else:
+        found, __, remedy = problem.partition(". ")
+        yield _wrong("imports", found, remedy)
+
+
+def gpu(_: Patient) -> Iterator[Checked]:
+    """Graphics cards, and whether the installed torch could use one."""
+    cards = _cards()
+    build = metadata.version("torch") if _is_installed("torch") else "none"
+    if not cards:
+        yield _note("gpu", f"none; torch {build} computes on the processor, which the laptop job is made for")
+    elif "+cpu" in build:
+        yield _note(
+            "gpu",
+            f"{', '.join(cards)}, which torch {build} cannot use",
+            "install the build of torch for your CUDA version (pytorch.org)",
+        )
+    else:
+        yield _fine("gpu", f"{', '.join(cards)}, torch {build}")
+
+
+def _cards() -> list[str]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=GPU_DEADLINE_S, check=False)
+    except (subprocess.TimeoutExpired, OSError):
+        return []
+    return ran.stdout.splitlines() if ran.returncode == 0 else []
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def browser(patient: Patient) -> Iterator[Checked]:
+    """The browser and its pages; the browser is asked for its version, which shows that it starts."""
+    problems = list(missing_browser(patient.config))
+    yield from (_complaint("browser", problem) for problem in problems)
+    if patient.config.environments.kind != "miniwob":
+        yield _fine("browser", f"none is needed: environments of kind {patient.config.environments.kind!r}")
+    elif not problems:
+        executable = str(patient.config.environments.executable or CHROMIUM)
+        yield _fine("browser", f"{browser_version(executable)} at {executable}")
+
+
+def policy(patient: Patient) -> Iterator[Checked]:
+    """The checkpoint to start from."""
+    problems = list(missing_policy(patient.config))
+    yield from (_complaint("policy", problem) for problem in problems)
+    if not problems:
+        yield _fine("policy", str(patient.config.training.policy))
+
+
+# ---- this machine ----
+
+
+def disk(patient: Patient) -> Iterator[Checked]:
+    """Room where the run lies."""
+    folder = next(place for place in (patient.folder, *patient.folder.parents) if place.exists())
+    free = shutil.disk_usage(folder).free
+    found = f"{free / GIB:.1f} GiB free at {folder}"
+    if free < DISK_OUT_BYTES:
+        yield _wrong("disk", found, "make room: a run on a full disk waits until there is some")
+    elif free < DISK_LOW_BYTES:
+        yield _note("disk", found, "make room before a long run, or lower training.checkpoints_kept")
+    else:
+        yield _fine("disk", found)
+    if not os.access(folder, os.W_OK):
+        yield _wrong("disk", f"{folder} cannot be written to", "choose another place with --run-dir")
+
+
+def files(_: Patient) -> Iterator[Checked]:
+    """How many files a process may open; a run raises its own limit as far as it may."""
+    import resource
+
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= FILES_LOW:
+        yield _fine("files", f"a process may open {'any number' if hard == -1 else hard}")
+    else:
+        remedy = "raise it: 'ulimit -Hn 65536' as root, or LimitNOFILE= in the unit file"
+        yield _wrong("files", f"a process may open only {hard}; supervisors of many need more", remedy)
+
+
+def ports(patient: Patient) -> Iterator[Checked]:
+    """Whether somebody could listen on the ports that were named."""
+    for port in patient.ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                remedy = f"find who has it with 'ss -ltnp sport = :{port}', or choose another port"
+                yield _wrong("ports", f"port {port} on 127.0.0.1: {error.strerror}", remedy)
+            else:
+                yield _fine("ports", f"port {port} on 127.0.0.1 is free")
+
+
+# ---- a run ----
+
+
+def run_state(patient: Patient) -> Iterator[Checked]:
+    """Whether it runs, and whether somebody runs who should not."""
+    if patient.paths is None:
+        yield _note("run", "there is none to look at; name one with --run-dir")
+        return
+    root = patient.paths.root
+    pid = holder(root)
+    is_led = pid is not None and (pid == 0 or Path(f"/proc/{pid}").exists())
+    yield _fine("run", f"{root} {_led_by(pid) if is_led else 'is not running'}")
+    orphans = [] if is_led else _orphans(patient.paths)
+    for name, orphan in orphans:
+        yield _wrong(
+            "processes",
+            f"{name} (process {orphan}) is left over from the run in {root}",
+            f"the next start of the run ends it; or end it now with 'kill -9 {orphan}'",
+        )
+    if not orphans:
+        yield _fine("processes", "nobody is left over from an earlier run")
+
+
+def _led_by(pid: int | None) -> str:
+    return f"is running as process {pid}" if pid else "is being started"
+
+
+def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
+    """Actors by what the run wrote down, browsers by the profile they use."""
+    try:
+        actors = [(one.name, one.pid) for one in still_running(paths.root / "processes.json", paths.board)]
+    except (ActorError, OSError):
+        actors = []
+    known = {pid for _, pid in actors}
+    return actors + [("a browser", pid) for pid in _users_of(paths.scratch) if pid not in known]
+
+
+def _users_of(folder: Path) -> Iterator[int]:
+    """Processes that were started with a path in this folder."""
+    wanted = str(folder.resolve()).encode() + b"/"
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if wanted in (entry / "cmdline").read_bytes():
+                    yield int(entry.name)
+            except OSError:
+                continue  # it ended meanwhile, or is somebody else's
+
+
+def record(patient: Patient) -> Iterator[Checked]:
+    """The books of the run and its record against itself."""
+    from dart.store.reader import StoreReader
+
+    if patient.paths is None:
+        return
+    try:
+        with StoreReader(patient.paths.store) as store:
+            books, damage = store.conservation(), store.integrity(patient.config.curation.staleness)
+    except DartError as error:
+        yield _complaint("record", str(error))
+        return
+    if books.holds:
+        yield _fine("books", str(books))
+    else:
+        yield _wrong("books", str(books), "rollouts were lost: keep the run directory, and report it")
+    yield from (_wrong("record", str(one), one.remedy) for one in damage)
+    if not damage:
+        yield _fine("record", "it does not contradict itself; --data also reads screenshots")
+
+
+def checkpoint(patient: Patient) -> Iterator[Checked]:
+    """The newest checkpoint of the run, from which it would go on."""
+    from dart.store.integrity import check_checkpoints
+
+    if patient.paths is None:
+        return
+    try:
+        newest, damage = check_checkpoints(patient.paths, full=False)
+    except DartError:
+        return  # of the record, which is told by its own check
+    yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)
+    if newest > 0 and not damage:
+        yield _fine("checkpoint", f"that of the newest version, {newest}, is whole")
+
+
+CHECKS: tuple[Check, ...] = (
+    python,
+    packages,
+    import_names,
+    gpu,
+    browser,
+    policy,
+    disk,
+    files,
+    ports,
+    run_state,
+    record,
+    checkpoint,
+)

@@ -1,0 +1,241 @@
+"""What can be known to be missing before anything is started, each with its remedy.
+
+Nothing heavy is imported to find out.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dart.config.config import Config
+from dart.config.sections import OSWorld
+from dart.core.errors import UnavailableError
+from dart.environments.desktop.requirements import missing_for_desktops
+from dart.environments.faults import BrowserMissing, BrowserUnfit, DesktopMissing, PagesMissing
+from dart.environments.miniwob.environment import CHROMIUM, miniwob_html_dir
+from dart.inference.checkpoint_layout import OtherLayout, weight_files
+from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
+
+TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "matplotlib")
+"""What the extra `train` of the distribution brings."""
+
+BROWSER_DEADLINE_S = 10.0
+CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
+"""Four numbers, in what every Chromium and no other program answers to `--version`."""
+
+SAID_CHARACTERS = 200
+
+RESOLVE_S = 5.0
+"""For the names of machines to be found, all of them."""
+
+RESOLVERS = 32
+HOSTS_SHOWN = 5
+
+SMALL_POLICY = "gui_policy"
+"""Model type of the laptop job's policy."""
+
+Check = Callable[[Config], Iterator[str]]
+"""Finds what is missing: one message with its remedy for each thing."""
+
+
+def missing_packages(config: Config) -> Iterator[str]:
+    """The libraries that compute."""
+    absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
+    if absent:
+        yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
+    if config.rollout.engine == "vllm" and find_spec("vllm") is None:
+        yield (
+            "not installed: vllm, which rollout.engine = 'vllm' needs; with a GPU pip install 'dartrl[vllm]',"
+            " without one scripts/setup-vllm.sh; or --set rollout.engine=transformers"
+        )
+
+
+TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+"""The package behind each of `tracking.writers`; the extra `tracking` brings them."""
+
+
+def missing_trackers(config: Config) -> Iterator[str]:
+    """The libraries that take the figures of updates."""
+    for name in config.tracking.writers:
+        if find_spec(TRACKERS[name]) is None:
+            yield (
+                f"tracking.writers names {name!r}, and the package {TRACKERS[name]} is not installed: "
+                "pip install 'dartrl[tracking]', or take it out of tracking.writers"
+            )
+
+
+def missing_browser(config: Config) -> Iterator[str]:
+    """What shows the screens: the browser and its pages, or what desktops are made of."""
+    if config.environments.kind == "desktop":
+        if missing := missing_for_desktops():
+            yield str(DesktopMissing(missing))
+        return
+    if config.environments.kind == "osworld":
+        yield from _missing_machines(config.environments.osworld)
+    if config.environments.kind != "miniwob":
+        return
+    executable = config.environments.executable or CHROMIUM
+    try:
+        browser_version(executable)
+    except (BrowserMissing, BrowserUnfit) as error:
+        yield f"{error} with --set environments.executable=PATH"
+    try:
+        miniwob_html_dir()
+    except PagesMissing as error:
+        yield str(error)
+
+
+def browser_version(executable: str) -> str:
+    """What a browser answers to `--version`, which shows that it is one and can be started.
+
+    raises    BrowserMissing, BrowserUnfit
+    """
+    if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
+        raise BrowserMissing(executable)
+    try:
+        ran = subprocess.run(
+            [executable, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=BROWSER_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"it did not tell its version within {BROWSER_DEADLINE_S:g} s"
+        raise BrowserUnfit(executable, why) from None
+    except OSError as error:
+        raise BrowserUnfit(executable, error.strerror or str(error)) from error
+    told = ran.stdout.strip()
+    if ran.returncode == 0 and CHROMIUM_VERSION.search(told):
+        return told
+    lines = [*told.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
+    said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
+    raise BrowserUnfit(executable, said)
+
+
+def _missing_machines(osworld: OSWorld) -> Iterator[str]:
+    """The tasks, and what the provider of machines needs on this computer."""
+    if not osworld.tasks.exists():
+        yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
+    match osworld.provider:
+        case "addresses":
+            yield from _unresolved(address.partition(":")[0] for address in osworld.addresses)
+        case "docker":
+            if shutil.which(osworld.docker.program) is None:
+                yield f"no program {osworld.docker.program}: install docker, or choose another provider"
+            if not osworld.docker.disk.exists():
+                yield f"no disk image {osworld.docker.disk}: set environments.osworld.docker.disk"
+        case "pool" if not os.environ.get(osworld.pool.token_variable):
+            yield f"the variable {osworld.pool.token_variable} is empty: it has to hold the pool's token"
+        case "local":
+            if missing := missing_for_desktops(applications=False):
+                yield str(DesktopMissing(missing))
+
+
+def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
+    """The first of the hosts that have no address; asked for at once, and not waited for long."""
+    asked = sorted(set(hosts))
+    threads = ThreadPoolExecutor(min(len(asked), RESOLVERS), thread_name_prefix="resolve")
+    try:
+        answers = {host: threads.submit(socket.getaddrinfo, host, None) for host in asked}
+        wait(answers.values(), timeout=RESOLVE_S)
+        wrong = [f"{host} ({why})" for host, answer in answers.items() if (why := _why_unresolved(answer))]
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+    if wrong:
+        more = f" and {len(wrong) - HOSTS_SHOWN} more" if len(wrong) > HOSTS_SHOWN else ""
+        named = ", ".join(wrong[:HOSTS_SHOWN])
+        yield (
+            f"environments.osworld.addresses names hosts that have no address: {named}{more}; "
+            "correct them, or ask your name server"
+        )
+
+
+def _why_unresolved(answer: "Future[Any]") -> str:
+    if not answer.done():
+        return f"no answer within {RESOLVE_S:g} s"
+    error = answer.exception()
+    return "" if error is None else str(getattr(error, "strerror", None) or error)
+
+
+def missing_policy(config: Config) -> Iterator[str]:
+    """The checkpoint to start from, whole."""
+    if config.rollout.engine in ("modelled", "oracle") and config.training.learner == "modelled":
+        return
+    folder = config.training.policy
+    remedy = (
+        "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes that of the laptop job, "
+        "vision-language checkpoints are downloaded"
+    )
+    if not (folder / "config.json").is_file():
+        yield f"no policy checkpoint in {folder}: {remedy}"
+        return
+    damage = damage_of(folder) if find_spec("safetensors") else None
+    if damage:
+        yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
+
+
+def policy_without_hints(config: Config) -> Iterator[str]:
+    """A policy that no hint can be shown, where demonstrations are to be played under one."""
+    pool = config.curation.experience_pool
+    if not (pool.enabled and pool.self_rolled):
+        return
+    try:
+        described = json.loads((config.training.policy / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # `missing_policy` says what is wrong with it
+    if isinstance(described, dict) and described.get("model_type") == SMALL_POLICY:
+        yield (
+            f"the policy in {config.training.policy} cannot be shown the actions of a demonstration: "
+            "set curation.experience_pool.self_rolled = false, or name a vision-language checkpoint"
+        )
+
+
+def damage_of(folder: Path) -> str | None:
+    """What is wrong with a checkpoint's files, as far as can be seen without loading the model."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not isinstance(json.loads((folder / "config.json").read_text(encoding="utf-8")), dict):
+            return "config.json holds no JSON object"
+        for file in weight_files(folder):
+            with safe_open(file, framework="numpy"):
+                pass
+        if (folder / STATE_FILE).exists():  # a training checkpoint names the sha256 of all its files
+            load_checkpoint(folder)
+    except CorruptCheckpoint as corrupt:
+        return corrupt.damage
+    except RecursionError:
+        return "config.json is nested too deep"
+    except (ValueError, OSError, SafetensorError, OtherLayout) as error:
+        return str(error)
+    return None
+
+
+def require_installation(
+    config: Config,
+    checks: Iterable[Check] = (
+        missing_packages,
+        missing_browser,
+        missing_policy,
+        policy_without_hints,
+        missing_trackers,
+    ),
+) -> None:
+    """See that everything a run needs from outside is there.
+
+    raises    UnavailableError with everything that is missing
+    """
+    missing = [problem for check in checks for problem in check(config)]
+    if missing:
+        raise UnavailableError("\n".join(missing))

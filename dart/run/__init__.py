@@ -1,0 +1,1 @@
+"""Steering, watching and ending a run: its tree, its daemon, its control socket (docs/daemon.md)."""

@@ -1,0 +1,437 @@
+"""The running system: first the tree, as a picture in code, then how a run is started and ended.
+
+root                     rest_for_one   a dead owner takes those who depend on it along
+├─ store                 the durable record
+├─ curator               task difficulty, leases, batches, phases
+├─ rollout_pool          one_for_one    rollout-0 … : one engine each
+├─ weight_sync           rolls a new version through the pool, one at a time
+├─ environment_pool      one_for_one    env-000 … : one browser each, the flaky ones
+└─ trainer               transient, significant: when it ends for good, the run is over
+"""
+
+import contextlib
+import math
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from actors.system import ActorSystem, RootSpec
+from dart.config.config import Config
+from dart.config.sections import Child, ExperiencePool, Tracking
+from dart.core.errors import DartError, DiskError, TemporaryError
+from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
+from dart.curation.settings import plan_of
+from dart.inspect import signals as taken
+from dart.inspect.nothing_played import why_nothing_was_played
+from dart.inspect.pool_sizes import sizes_in
+from dart.inspect.report import RunReport
+from dart.inspect.result import TrainResult, staleness_of
+from dart.inspect.sidecar_status import TRACKING, WEB
+from dart.inspect.snapshot_reader import SnapshotReader, final_report, training_episodes
+from dart.inspect.time_budget import Session
+from dart.run.control_endpoint import ControlEndpoint
+from dart.run.definition import Plant
+from dart.run.listener import Attendant
+from dart.run.recovery import look_back
+from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.run.sidecars import Beside, Companions, MainProcess
+from dart.run.terminal import leave_terminal
+from dart.store.errors import StoreUnavailable
+from dart.store.integrity import check, told
+from dart.store.reader import StoreReader
+from dart.store.sqlite import fold_log
+from dart.store.store import Store
+from dart.telemetry.events import POOLS_SIZED
+from dart.training.demonstration_loading import fill_pool
+from supervision.child_spec import (
+    AutoShutdown,
+    Backoff,
+    Breaker,
+    Budget,
+    ChildSpec,
+    Failure,
+    Restart,
+    Retirement,
+    Strategy,
+    SupervisorFlags,
+)
+from supervision.supervisor import supervisor_args, supervisor_spec
+
+SNAPSHOT_S = 1.0
+"""How often the observer of a run is shown how it stands."""
+
+STOP_DEADLINE_S = 45.0
+"""After a first Ctrl-C: time for every actor to end by itself, children first."""
+
+ROOT_HANG_DEADLINE_S = 20.0
+"""The root beats four times a second; without a beat for this long it is stopped or wedged."""
+
+EVALUATION_S_PER_EPISODE = 0.15
+LAST_UPDATE_S = 20.0
+"""Kept free at the end of the time budget for the last update and the final evaluation."""
+
+ENGINE_MODULES = {
+    "transformers": "dart.inference.transformers_engine",
+    "vllm": "dart.inference.vllm_engine",
+    "modelled": "dart.inference.simulated_engine",
+    "oracle": "dart.inference.oracle_engine",
+}
+"""Imported once, by the supervisor of the engines: one that crashed is back without importing torch anew."""
+
+NO_TRAINING_MINUTES = 1e-3
+"""A budget that is used up before training begins."""
+
+
+# ---- the tree ----
+
+
+def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """The running system, in start order; stopped in reverse.
+
+    run   what every actor is told: the resolved configuration, the path of the record, the names of the
+          rollout actors, when training ends
+    """
+    rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
+    environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
+    told = {**run, "workers": list(rollouts)}
+
+    def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
+        limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
+        return ChildSpec(id=id_, actor=actor, args=told, **limits)
+
+    def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
+        limits = getattr(config.supervision, id_)
+        flags = SupervisorFlags(
+            max_restarts=limits.max_restarts,
+            max_seconds=limits.max_seconds,
+            max_quarantined=limits.max_quarantined,
+            max_failing=limits.max_failing,
+            ordered=False,
+        )
+        return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
+
+    return (
+        worker("store", "dart.store.actor:StoreActor"),
+        worker("curator", "dart.curation.actor:CuratorActor"),
+        pool(
+            "rollout_pool",
+            rollouts,
+            "dart.inference.actor:RolloutActor",
+            preload=("dart.inference.actor", ENGINE_MODULES[config.rollout.engine]),
+        ),
+        worker("weight_sync", "dart.inference.weight_sync:WeightSyncActor"),
+        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
+        worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
+    )
+
+
+def limits_of(child: Child) -> dict[str, Any]:
+    """A child's limits from the configuration, in the words of its child spec."""
+    budgets = {
+        Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
+    }
+    breaker = Breaker(**child.breaker.model_dump(exclude={"enabled"})) if child.breaker.enabled else None
+    retirement = child.retirement.model_dump() | {"max_age_s": child.retirement.max_age_s or math.inf}
+    return {
+        "restart": Restart(child.restart),
+        "start_deadline_s": child.start_deadline_s,
+        "hang_deadline_s": child.hang_deadline_s,
+        "probe_every_s": child.probe_every_s,
+        "shutdown_s": child.shutdown_s,
+        "backoff": Backoff(**child.backoff.model_dump()),
+        "budgets": budgets,
+        "breaker": breaker,
+        "retirement": Retirement(**retirement),
+    }
+
+
+def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
+    """The root supervisor over all of it."""
+    limits = config.supervision.root
+    flags = SupervisorFlags(
+        strategy=Strategy.REST_FOR_ONE,
+        max_restarts=limits.max_restarts,
+        max_seconds=limits.max_seconds,
+        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
+    )
+    args = supervisor_args(flags, children(config, run))
+    return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
+
+
+# ---- a run ----
+
+
+def train(
+    config: Config,
+    *,
+    resume: bool = False,
+    attendant: Attendant | None = None,
+    reread: Callable[[], Config] | None = None,
+) -> TrainResult:
+    """Run the main job to its end: measure, train, measure.
+
+    reread   the configuration as its file says now, when that is asked for; None: it never changes
+    A signal drains it: the result then says which; a second one ends at once, also while the data are checked
+    and the report is written at the end. Raises RunDirectoryError, DiskError or TemporaryError (a restart
+    budget is spent). Whatever happens, no process is left behind and what was stored stays.
+    """
+    attendant = attendant or Attendant()
+    with (
+        claimed(
+            config.run.dir,
+            resume=resume,
+            config_toml=config.to_toml(),
+            make_record=refuse_without_record if resume else partial(begin_record, config),
+        ) as directory,
+        ExitStack() as until_told,
+    ):
+        paths = directory.paths
+        resumed_at = prepare_record(config, paths)
+        found = look_back(paths) if resume else None
+        fill_experience_pool(config, paths)
+        note_sizes(config, paths)
+        session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
+        run = {
+            "config": config.model_dump(mode="json"),
+            "store": str(paths.store),
+            "training_ends_unix_s": session.training_ends_unix_s,
+        }
+        plant = Plant(
+            config=config,
+            tree_of=lambda other: root_spec(other, run | {"config": other.model_dump(mode="json")}),
+            reread=reread,
+            keep=lambda other: keep_config(paths, other.to_toml()),
+        )
+
+        def tell(to: str, content: Any) -> bool:
+            return system.tell(to, content)
+
+        speaker = MainProcess(attendant.log, tell)
+        with (  # the tree ends first: nobody of it waits for those beside it
+            Companions(paths, beside(config, attendant), speaker) as companions,
+            ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
+            ControlEndpoint(paths, directory.mail, plant, speaker) as endpoint,
+        ):
+            reserve(paths.board)
+            if found is not None:
+                attendant.found(found.with_leftovers(system.reaped))
+            signals = until_told.enter_context(_Signals(paths, attendant))
+            minded = companions, endpoint
+            ending = _watch(system, session, paths, config, attendant, minded, signals)
+        signals.nothing_is_left_to_drain()
+        attendant.ended()
+        result = _conclude(paths, config, session, ending, resumed_at)
+        attendant.concluded(result)
+        return result
+
+
+def beside(config: Config, attendant: Attendant) -> Iterator[Beside]:
+    """The processes that look at a run and are no part of it."""
+    if config.web.enabled and attendant.serves_page:
+        yield Beside(name=WEB, module="dart.web", shutdown_s=3.0)
+    if config.tracking.writers:
+        yield Beside(name=TRACKING, module="dart.tracking", shutdown_s=30.0)
+
+
+def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> RunReport:
+    """Measure a checkpoint on held-out seeds: a run that is over before it trains.
+
+    Raises as `train` does, and DartError when nothing could be measured or what was is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
+        measuring = config.model_copy(
+            update={
+                "run": config.run.model_copy(
+                    update={"dir": Path(folder) / "run", "minutes": NO_TRAINING_MINUTES}
+                ),
+                "training": config.training.model_copy(update={"policy": checkpoint}),
+                "curation": config.curation.model_copy(update={"experience_pool": ExperiencePool()}),
+                "tracking": Tracking(),
+                "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
+            }
+        )
+        result = train(measuring, attendant=attendant)
+        if result.failure:
+            raise DartError(result.failure)
+        return result.report
+
+
+def note_sizes(config: Config, paths: RunPaths) -> None:
+    """Record how many environments and engines this part of the run has, where the part before had others."""
+    sizes = sizes_in(config)
+    with StoreReader(paths.store) as reader:
+        newest = reader.newest_event(POOLS_SIZED)
+    if newest is None or newest.data != sizes:
+        with Store(paths.store, create=False) as store:
+            store.record_event(POOLS_SIZED, "root", sizes)
+
+
+def fill_experience_pool(config: Config, paths: RunPaths) -> None:
+    """Import the folders of demonstrations; known ones change nothing. Raises UnavailableError, DiskError."""
+    pool = config.curation.experience_pool
+    if pool.enabled:
+        fill_pool(pool.folders, config.training.policy, paths, config.context)
+
+
+def final_reserve_s(config: Config) -> float:
+    """Time to keep free at the end of the budget."""
+    if not config.evaluation.after:
+        return LAST_UPDATE_S
+    return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan_of(config, math.inf).episodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How the tree of a run ended."""
+
+    stopped_by: int | None = None
+    """The signal that ended it, if one did."""
+    is_drained: bool = False
+    """After that signal everybody ended by himself, in time."""
+
+
+def _watch(
+    system: ActorSystem,
+    session: Session,
+    paths: RunPaths,
+    config: Config,
+    attendant: Attendant,
+    minded: tuple[Companions, ControlEndpoint],
+    signals: "_Signals",
+) -> _Ending:
+    """Show how the run stands until its root ends.
+
+    The first signal drains, the second ends at once. Raises what else made the run end early.
+    """
+    stop_by_s = math.inf
+    is_drained = True
+    with SnapshotReader(paths, config, system.board) as reader:
+        while not system.wait(SNAPSHOT_S):
+            session.keep()
+            _refuse_hung_root(system.root_beat_age_s())
+            for beside_it in minded:
+                beside_it.look()
+            attendant.show(reader.read())
+            signals.mind_hangup()
+            if signals.count and stop_by_s == math.inf:
+                stop_by_s = time.monotonic() + STOP_DEADLINE_S
+                system.stop()
+                attendant.stopping(signals.last)
+            if signals.count > 1 or time.monotonic() > stop_by_s:
+                is_drained = False
+                break
+        session.keep()
+    if signals.count:
+        return _Ending(signals.last, is_drained)
+    _refuse_early_end(system.verdict())
+    return _Ending()
+
+
+def _refuse_hung_root(beat_age_s: float) -> None:
+    """A root that hangs supervises nobody; ending the run is what is left."""
+    if beat_age_s > ROOT_HANG_DEADLINE_S:
+        raise TemporaryError(
+            f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
+            "nothing that was stored is lost, go on with --resume"
+        )
+
+
+def _refuse_early_end(verdict: str) -> None:
+    """The root ends by itself only when the run is over; anything else names its cause."""
+    if verdict.startswith("done"):
+        return
+    what = (
+        f"{verdict or 'the root supervisor was killed'}; nothing that was stored is lost, go on with --resume"
+    )
+    if any(
+        error in what
+        for error in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "OSError")
+    ):
+        raise DiskError(what)
+    raise TemporaryError(what)
+
+
+def _conclude(
+    paths: RunPaths, config: Config, session: Session, ending: _Ending, resumed_at: int
+) -> TrainResult:
+    """What the run leaves, read from the record, and whether the record is whole."""
+    findings = check(paths, config, fresh_since=resumed_at)
+    with contextlib.suppress(StoreUnavailable):  # on a full disk the log stays beside the record
+        fold_log(paths.store)
+    with SnapshotReader(paths, config) as reader:
+        snapshot, scores = reader.read(), final_report(reader.store, config)
+        damage = f"the data of the run is damaged:\n{told(findings)}" if findings else ""
+        unplayed = "" if ending.stopped_by else why_nothing_was_played(snapshot, scores, paths)
+        return TrainResult(
+            snapshot=snapshot,
+            report=scores,
+            episodes=tuple(training_episodes(reader.store, config, session)),
+            seed=config.run.seed,
+            stopped_by=ending.stopped_by,
+            is_drained=ending.is_drained,
+            staleness=staleness_of(version.metrics for version in reader.store.versions()),
+            violations=tuple(map(str, findings)),
+            failure=damage or unplayed,
+        )
+
+
+class _Signals:
+    """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
+
+    When nothing is left to drain, the first changes nothing and the second ends this process. SIGHUP drains,
+    too, or means to read the configuration anew, as whoever sits by the run says; where it was ignored before
+    (`nohup`) it stays so. What was taken can be seen from outside (`dart.inspect.signals`).
+    """
+
+    def __init__(self, paths: RunPaths, attendant: Attendant) -> None:
+        self.count = 0
+        self.last = 0
+        self._paths, self._attendant = paths, attendant
+        self._has_hung_up = False
+        self._ends_at_once = False
+        self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
+        if attendant.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._handlers[signal.SIGHUP] = self._note_hangup
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        taken.forget(self._paths)
+        for number, handler in self._handlers.items():
+            self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        taken.forget(self._paths)
+
+    def nothing_is_left_to_drain(self) -> None:
+        """Everybody has ended; what a second signal ends from now on is this process."""
+        self._ends_at_once = True
+
+    def mind_hangup(self) -> None:
+        """Do what a SIGHUP since the last look means. A terminal that is closed may send several."""
+        has_hung_up, self._has_hung_up = self._has_hung_up, False
+        if not has_hung_up:
+            return
+        if not self._attendant.drains_at_hangup():
+            self._attendant.hung_up()
+        elif not self.count:
+            self._note(signal.SIGHUP, None)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.count, self.last = self.count + 1, number
+        taken.note(self._paths, number, time.time())
+        if self._ends_at_once and self.count > 1:
+            raise SystemExit(128 + number)
+
+    def _note_hangup(self, number: int, _: FrameType | None) -> None:
+        self._has_hung_up = True
+        leave_terminal()  # at once: the next line would fail

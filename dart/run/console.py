@@ -1,0 +1,38 @@
+"""`dartrl train`: a run with a live view, and at its end what it learned."""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+
+from dart.core.run_directory import RunPaths
+from dart.inspect.live import open_view
+from dart.inspect.result import TrainResult, publish
+from dart.run.listener import Attendant
+
+
+class OnScreen(Attendant):
+    """Draws on standard error while the tree is up; what came of it goes to standard output."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._drawn = ExitStack()
+        super().__init__(self._drawn.enter_context(open_view(Console(stderr=True))).show)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._drawn.close()
+
+    def ended(self) -> None:
+        self._drawn.close()
+
+    def concluded(self, result: TrainResult) -> None:
+        publish(result, Console(), self._paths)

@@ -1,0 +1,40 @@
+"""Asking a run over its control socket, from any process of its user."""
+
+from pathlib import Path
+
+from dart.core.errors import NotRunningError, SilentError
+from dart.core.run_directory import RunPaths, holder
+from dart.run.control_protocol import MAX_FRAME_BYTES, Answer, Malformed, Request, decode_answer, encode
+from dart.run.control_socket import connect
+
+GRACE_S = 1.0
+"""Beyond what the run was given to answer, for the way there and back on a busy machine."""
+
+
+def request(run_dir: Path, call: Request) -> Answer:
+    """What became of it, as the run's main process says; waits for `call.wait_ms` and a little more.
+
+    raises    NotRunningError, SilentError when it runs and does not answer
+    """
+    pid = holder(run_dir)
+    if pid is None:
+        raise NotRunningError(f"the run in {run_dir} is not running; start it with `dartrl up`")
+    timeout_s = call.wait_ms / 1000 + GRACE_S
+    try:
+        with connect(RunPaths(run_dir).control, timeout_s) as connection:
+            connection.send(encode(call))
+            return decode_answer(connection.recv(MAX_FRAME_BYTES + 1))
+    except FileNotFoundError:
+        raise SilentError(
+            f"process {pid} holds the run in {run_dir} and does not listen: it is starting, or ending; "
+            "ask again in a moment"
+        ) from None
+    except (OSError, Malformed) as error:
+        raise SilentError(
+            f"process {pid} runs the run in {run_dir} and does not answer ({_why(error, timeout_s)}); "
+            f"`dartrl status` shows how it is, `dartrl down --now` ends it"
+        ) from error
+
+
+def _why(error: Exception, timeout_s: float) -> str:
+    return f"nothing within {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)

@@ -1,0 +1,340 @@
+"""Requests carried out: what each one asks of whom, and what is said about it in time.
+
+What is asked for goes on when its answer is due before it is done. A supervisor is asked for nothing while it
+does not answer: what would be done an hour later, when it goes on, is not what was wanted.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from actors.actor import Actor
+from actors.board import Vitals
+from actors.errors import AskError, MailboxFull
+from actors.future import Completion, Lock
+from dart.config.config import Config
+from dart.config.sections import POOLS
+from dart.core import messages as m
+from dart.core.errors import ConfigurationError
+from dart.inspect.pool_sizes import sizes_in
+from dart.run import preconditions, reload
+from dart.run.control_protocol import (
+    Answer,
+    Drain,
+    Outcome,
+    Pause,
+    Ping,
+    ReleaseActor,
+    Reload,
+    Request,
+    RestartActor,
+    Resume,
+    Scale,
+    StopActor,
+)
+from dart.run.definition import ENVIRONMENT_POOL, Plant
+from dart.telemetry.emit import emit
+from dart.telemetry.events import POOLS_SIZED
+from supervision.errors import SupervisionError
+from supervision.management import RESTARTING, RUNNING
+from supervision.messages import (
+    Children,
+    CountChildren,
+    DeleteChild,
+    Managed,
+    ReleaseChild,
+    RestartChild,
+    TerminateChild,
+    WhichChildren,
+    start_child,
+)
+
+ROOT = "root"
+CURATOR = "curator"
+CALL_DEADLINE_S = 180.0
+"""For a start or an end; the deadlines of the child's own spec come first."""
+
+HOLD_DEADLINE_S = 10.0
+"""For the curator to write down that nothing new is to begin."""
+
+REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
+"""Of the time there is, for a supervisor to show that it answers."""
+
+DRAIN_LOOK_S = 0.5
+"""How often it is looked whether something is still played or trained."""
+
+STARTS_AT_ONCE = 16
+"""Environments that are started together; more would fill the mailbox of their pool."""
+
+T = TypeVar("T")
+
+
+class Commands:
+    """Carries requests out on behalf of one actor, which asks for it.
+
+    plant   what the run is made of; it is told what holds from now on
+    """
+
+    def __init__(self, actor: Actor, plant: Plant) -> None:
+        self._actor = actor
+        self._plant = plant
+        self._told: dict[str, int] = {}
+        """The incarnation of each pool that knows what holds now; the first one of a run does."""
+        self._changing = Lock()
+
+    async def answer(self, call: Request) -> Answer:
+        """What became of it, after `wait_ms` at the latest."""
+        match call:
+            case Ping():
+                return await self._within(call, ROOT, self._ping(call))
+            case RestartActor() | StopActor() | ReleaseActor():
+                return await self._on_actor(call)
+            case Pause() | Resume():
+                return await self._within(call, CURATOR, self._hold(is_held=isinstance(call, Pause)))
+            case Drain():
+                return await self._within(call, CURATOR, self._drain(call))
+            case Scale():
+                return await self._within(call, ENVIRONMENT_POOL, self._alone(self._scale(call)))
+            case Reload():
+                return await self._within(call, ROOT, self._alone(self._reload(call)))
+
+    async def _ping(self, call: Ping) -> Answer:
+        counts = await self._ask(ROOT, CountChildren(), call.wait_ms / 1000)
+        return Answer(Outcome.DONE, f"root answers; {counts.active} of {counts.specs} children are up")
+
+    # ---- one actor ----
+
+    async def _on_actor(self, call: RestartActor | StopActor | ReleaseActor) -> Answer:
+        actors = self._actors()
+        why_not = preconditions.why_not_stop if isinstance(call, StopActor) else preconditions.why_not_restart
+        if reason := why_not(call.name, actors):
+            return Answer(Outcome.REFUSED, reason)
+        return await self._within(call, call.name, self._managing(call, actors[call.name].parent))
+
+    async def _managing(self, call: RestartActor | StopActor | ReleaseActor, parent: str) -> Answer:
+        await self._reach(parent, call)
+        match call:
+            case RestartActor(name=name):
+                return await self._restart(name, parent)
+            case StopActor(name=name):
+                ended = await self._managed(parent, TerminateChild(id=name))
+                return _answer(ended, f"{name} is down until `dartrl actors restart {name}`")
+            case ReleaseActor(name=name):
+                released = await self._managed(parent, ReleaseChild(id=name))
+                return _answer(released, f"{name} is being started; its earlier failures are forgotten")
+
+    async def _restart(self, name: str, parent: str) -> Answer:
+        ended = await self._managed(parent, TerminateChild(id=name))
+        if not ended.ok:
+            return _answer(ended, "")
+        started = await self._managed(parent, RestartChild(id=name))
+        if started.ok:
+            return Answer(Outcome.DONE, f"{name} runs again, as incarnation {started.incarnation}")
+        if started.reason in (RUNNING, RESTARTING):
+            return Answer(Outcome.DONE, f"{name} ended, and somebody else starts it again")
+        return Answer(Outcome.REFUSED, f"{name} is down until it is restarted again: {started.reason}")
+
+    # ---- the pool ----
+
+    async def _scale(self, call: Scale) -> Answer:
+        await self._reach(ENVIRONMENT_POOL, call)
+        failed = self._adopt(self._plant.with_environments(call.environments))
+        failed += await self._resize(call.environments)
+        told = f"{len(await self._environments())} environments"
+        if failed:
+            return Answer(Outcome.REFUSED, f"{told}, not {call.environments}: {'; '.join(failed)}")
+        return Answer(Outcome.DONE, told)
+
+    async def _resize(self, count: int) -> list[str]:
+        """Bring the pool to so many environments; what did not work, and why."""
+        specs = self._plant.environments(count)
+        plan = preconditions.resized(await self._environments(), specs)
+        failed = []
+        for first in range(0, len(plan.start), STARTS_AT_ONCE):
+            names = plan.start[first : first + STARTS_AT_ONCE]
+            failed += await self._each(names, lambda name: start_child(specs[name]))
+        failed += await self._each(plan.end, lambda name: TerminateChild(id=name))
+        failed += await self._each(plan.end, lambda name: DeleteChild(id=name))
+        return failed
+
+    async def _environments(self) -> list[str]:
+        """Those the pool has, up or not; the board may also show some that an earlier pool had."""
+        names: list[str] = []
+        while True:
+            page: Children = await self._ask(
+                ENVIRONMENT_POOL, WhichChildren(offset=len(names)), CALL_DEADLINE_S
+            )
+            names += [child.id for child in page.children]
+            if not page.children or len(names) >= page.total:
+                return names
+
+    async def _each(self, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
+        """Ask the pool the same for several at once; whom it did not work for, and why."""
+        asked = [self._ask(ENVIRONMENT_POOL, call_for(name), CALL_DEADLINE_S) for name in names]
+        failed = []
+        for name, managed in zip(names, asked, strict=True):
+            try:
+                reason = "" if (await managed).ok else managed.result().reason
+            except (AskError, MailboxFull) as error:
+                reason = str(error)
+            failed += [f"{name}: {reason}"] if reason else []
+        return failed
+
+    # ---- the configuration ----
+
+    async def _reload(self, call: Reload) -> Answer:
+        """Everything is checked, and everybody concerned has answered, before anything changes."""
+        plant = self._plant
+        if plant.reread is None:
+            return Answer(Outcome.REFUSED, "only what `dartrl up` started reads its configuration anew")
+        try:
+            new = plant.reread()
+            plan = reload.planned(plant.config, new, plant.tree_of)
+        except (ConfigurationError, SupervisionError) as error:
+            return Answer(Outcome.REFUSED, f"nothing was changed: {error}")
+        if plan.refused:
+            return Answer(Outcome.REFUSED, reload.in_words(plan))
+        for supervisor in dict.fromkeys([change.supervisor for change in plan.changes]):
+            await self._reach(supervisor, call)
+        failed = await self._tell(plan.changes)
+        has_resized = new.environments.count != plant.config.environments.count
+        failed += self._adopt(new)
+        if has_resized:
+            failed += await self._resize(new.environments.count)
+        if failed:
+            return Answer(Outcome.REFUSED, f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}")
+        return Answer(Outcome.DONE, reload.in_words(plan))
+
+    async def _tell(self, changes: Iterable[reload.Change]) -> list[str]:
+        """Tell supervisors what changes; what did not work, and why."""
+        failed = []
+        for change in changes:
+            managed = await self._managed(change.supervisor, change.call)
+            failed += [] if managed.ok else [f"{change.supervisor}: {managed.reason}"]
+        return failed
+
+    async def restore(self) -> None:
+        """A pool that was itself restarted is as the run was started: tell it what has changed since."""
+        actors = self._actors()
+        for pool in POOLS.values():
+            row = actors.get(pool)
+            if row is None or not row.ready or row.incarnation == self._told.get(pool, 1):
+                continue
+            try:
+                failed = await self._alone(self._told_again(pool))
+            except (AskError, MailboxFull) as error:
+                self._actor.log.warning("pool_not_restored", pool=pool, reason=str(error))
+                continue  # it is looked at again
+            self._told[pool] = row.incarnation
+            self._actor.log.info("pool_restored", pool=pool, failed=failed)
+
+    async def _told_again(self, pool: str) -> list[str]:
+        plan = reload.planned(self._plant.as_started, self._plant.config, self._plant.tree_of)
+        failed = await self._tell(change for change in plan.changes if change.supervisor == pool)
+        if pool == ENVIRONMENT_POOL:
+            failed += await self._resize(self._plant.config.environments.count)
+        return failed
+
+    async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Changes of sizes and limits one after the other: each begins with what the one before has left."""
+        async with self._changing:
+            return await work
+
+    def _adopt(self, config: Config) -> list[str]:
+        """This holds from now on; what did not work about that."""
+        if sizes_in(config) != sizes_in(self._plant.config):
+            emit(self._actor, POOLS_SIZED, ROOT, sizes_in(config))
+        try:
+            self._plant.adopt(config)
+        except OSError as error:
+            return [f"the next start will not know it, it cannot be written down: {error}"]
+        return []
+
+    # ---- new work ----
+
+    async def _hold(self, *, is_held: bool) -> Answer:
+        held = await self._held(m.HoldWork(is_held=is_held))
+        if isinstance(held, Answer):
+            return held
+        going_on = f"until `dartrl resume` nothing new begins; {_going_on(held)}"
+        return Answer(Outcome.DONE, going_on if is_held else "episodes and updates begin again")
+
+    async def _drain(self, call: Drain) -> Answer:
+        now_s = self._actor.clock.monotonic_s
+        give_up_s = now_s() + call.wait_ms / 1000
+        held = await self._held(m.HoldWork(is_held=True))
+        while isinstance(held, m.WorkHeld) and held.is_held and (held.playing or held.is_training):
+            if now_s() >= give_up_s:
+                return Answer(Outcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
+            await self._actor.sleep(DRAIN_LOOK_S)
+            held = await self._held(m.HoldWork(is_held=None))
+        if isinstance(held, Answer):
+            return held
+        if not held.is_held:
+            return Answer(Outcome.REFUSED, "it was resumed meanwhile")
+        return Answer(Outcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on")
+
+    async def _held(self, call: m.HoldWork) -> m.WorkHeld | Answer:
+        answer = await self._ask(CURATOR, call, HOLD_DEADLINE_S)
+        if isinstance(answer, m.WorkHeld):
+            return answer
+        return Answer(Outcome.REFUSED, f"the record takes no writes now: {answer.reason}")
+
+    # ---- asking ----
+
+    async def _reach(self, supervisor: str, call: Request) -> None:
+        """Raises AskError when the supervisor does not answer soon enough."""
+        wait_s = min(max(REACH_SHARE * call.wait_ms / 1000, REACH_MIN_S), REACH_MAX_S)
+        await self._ask(supervisor, CountChildren(), wait_s)
+
+    async def _managed(self, supervisor: str, call: Any) -> Managed:
+        managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
+        return managed
+
+    def _ask(self, to: str, call: Any, deadline_s: float) -> Completion[Any]:
+        return self._actor.ask(to, call, deadline_s=deadline_s)
+
+    async def _within(self, call: Request, who: str, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Its answer, or how far it is when that is due; it goes on all the same."""
+        answer: Completion[Answer] = Completion()
+
+        def is_due() -> None:
+            how = preconditions.condition(who, self._actors())
+            answer.succeed(Answer(Outcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
+
+        async def to_its_end() -> None:
+            ended = await self._ended(call, work)
+            answer.succeed(ended)
+
+        self._actor.run(to_its_end())
+        self._actor.after(call.wait_ms / 1000, is_due)
+        return await answer
+
+    async def _ended(self, call: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """The boundary of failures: whatever becomes of one request, the next one is served."""
+        try:
+            answer = await work
+        except (AskError, MailboxFull) as error:
+            answer = Answer(Outcome.SILENT, str(error))
+        except Exception as error:
+            self._actor.log.exception("request_failed", request=repr(call))
+            answer = Answer(Outcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
+        if not isinstance(call, Ping):
+            self._actor.log.info(
+                "request_ended", request=repr(call), outcome=answer.outcome.value, text=answer.text
+            )
+        return answer
+
+    def _actors(self) -> dict[str, Vitals]:
+        return preconditions.known(self._actor.board.rows())
+
+
+def _answer(managed: Managed, done: str) -> Answer:
+    """The supervisor's answer, in words for a person."""
+    return Answer(Outcome.DONE, done) if managed.ok else Answer(Outcome.REFUSED, managed.reason)
+
+
+def _going_on(held: m.WorkHeld) -> str:
+    if not (held.playing or held.is_training):
+        return "nothing is played or trained any more"
+    update = " and an update" if held.is_training else ""
+    return f"{held.playing} episodes{update} go on to their end"

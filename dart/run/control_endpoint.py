@@ -1,0 +1,281 @@
+"""The control endpoint: a thread of the run's main process that answers on the control socket.
+
+No actor of the tree serves it, for any of them may hang; the main process does nothing that could. The
+endpoint is an actor itself as far as asking goes: it has an inbox, and every ask of it ends. Connections and
+mail share one loop, so a request that waits for somebody holds up no other.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from actors.actor import Actor
+from actors.board import Board
+from actors.client import Client
+from actors.log import LogFile, to_json
+from dart.core.errors import TemporaryError
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import CONTROL as NAME
+from dart.inspect.sidecar_status import Companion, forget
+from dart.run.control_commands import Commands
+from dart.run.control_protocol import (
+    MAX_FRAME_BYTES,
+    Answer,
+    Malformed,
+    Outcome,
+    decode_request,
+    encode,
+)
+from dart.run.control_socket import is_own, listen
+from dart.run.definition import Plant
+from dart.run.sidecars import Restarts, tell, tell_down
+from dart.telemetry.emit import Speaker
+
+MAX_CONNECTIONS = 64
+"""More at a time are hung up on."""
+
+FRAME_DEADLINE_S = 2.0
+"""For a connection to say what it wants."""
+
+OPEN_DEADLINE_S = 10.0
+CLOSE_DEADLINE_S = 5.0
+
+RESTORE_LOOK_S = 5.0
+"""How often it is looked whether a pool was restarted and has to be told what changed since the start."""
+
+NO_ROOM_PAUSE_S = 1.0
+"""After a connection could not be taken because the process has no descriptor left."""
+
+
+class ControlActor(Actor):
+    """Takes connections; one request and one answer each.
+
+    args   `listener`: the open socket, `wake_fd`: readable when it is over, `connections`: a set for those
+           that are open, `plant`: as in Commands, `log`: where requests are noted
+    """
+
+    def on_start(self) -> None:
+        self.log = self.args["log"]
+        self._commands = Commands(self, self.args["plant"])
+        self._listener: socket.socket = self.args["listener"]
+        self._open: set[socket.socket] = self.args["connections"]
+        self._waiting: set[socket.socket] = set()
+        """Of these, who has not said what it wants."""
+        self.runtime.watch(self.args["wake_fd"], lambda: None)
+        self.every(RESTORE_LOOK_S, self._commands.restore)
+        self._listen()
+
+    def _listen(self) -> None:
+        self.runtime.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:
+            self.log.error("control_not_accepted", reason=str(error))
+            self.runtime.unwatch(self._listener.fileno())
+            self.after(NO_ROOM_PAUSE_S, self._listen)
+            return
+        if len(self._open) >= MAX_CONNECTIONS or not is_own(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._open.add(connection)
+        self._waiting.add(connection)
+        self.runtime.watch(connection.fileno(), lambda: self._read(connection))
+        self.after(FRAME_DEADLINE_S, lambda: self._hang_up_if_silent(connection))
+
+    def _hang_up_if_silent(self, connection: socket.socket) -> None:
+        if connection in self._waiting:
+            self._heard(connection)
+            self._hang_up(connection)
+
+    def _heard(self, connection: socket.socket) -> None:
+        """Nothing more is read from it."""
+        self._waiting.remove(connection)
+        self.runtime.unwatch(connection.fileno())
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            frame = connection.recv(MAX_FRAME_BYTES + 1)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            frame = b""
+        self._heard(connection)
+        if frame:
+            self.run(self._serve(connection, frame))
+        else:
+            self._hang_up(connection)
+
+    async def _serve(self, connection: socket.socket, frame: bytes) -> None:
+        try:
+            answer = await self._commands.answer(decode_request(frame))
+        except Malformed as error:
+            answer = Answer(Outcome.REFUSED, str(error))
+        with suppress(OSError):  # who asked is gone, or takes nothing: nobody waits for it
+            connection.send(encode(answer))
+        self._hang_up(connection)
+
+
+class ControlEndpoint:
+    """Serves while the block lasts. Made by the process and in the thread that the tree is started from.
+
+    mail_dir   of the running system, whose board and key are in the run directory
+    plant      what the run is made of
+    speaker    through whom is told that it ended by a defect, and that it serves again
+    Raises OSError when the socket cannot be opened, TemporaryError when the thread does not come up.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        mail_dir: Path,
+        plant: Plant,
+        speaker: Speaker,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._paths, self._mail_dir, self._plant, self._speaker = paths, mail_dir, plant, speaker
+        self._restarts = Restarts(clock)
+        self._is_down = False
+        self._service: _Service | None = None
+
+    def __enter__(self) -> Self:
+        forget(self._paths, NAME)
+        service = self._start()
+        if not service.comes_up():
+            self.__exit__(None, None, None)
+            raise TemporaryError(
+                f"the control endpoint did not come up: {service.why or 'no word of it'}; {service.log_file} "
+                "may say more"
+            )
+        return self
+
+    def look(self) -> None:
+        """Tell when it has ended by a defect, and start it again, each time later. To be called about every
+        second; never waits."""
+        service = self._service
+        if service is None:
+            if self._restarts.is_due:
+                self._start_again()
+        elif service.has_ended:
+            self._fell(f"ended by a defect ({service.why}), see {service.log_file}")
+        elif self._is_down and service.is_serving:
+            self._is_down = False
+            forget(self._paths, NAME)
+            tell(self._speaker, Companion(name=NAME, is_well=True, text=f"answers at {self._paths.control}"))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._service is not None:
+            self._service.close()
+        self._paths.control.unlink(missing_ok=True)
+        forget(self._paths, NAME)
+
+    def _start(self) -> "_Service":
+        self._restarts.started()
+        self._service = _Service(self._paths, self._mail_dir, self._plant)
+        return self._service
+
+    def _start_again(self) -> None:
+        try:
+            self._start()
+        except OSError as error:  # no descriptor, no disk: the run goes on
+            self._fell(f"cannot listen: {error}")
+
+    def _fell(self, how: str) -> None:
+        if self._service is not None:
+            self._service.close()
+        self._service, self._is_down = None, True
+        text = f"{how}; until it is started again in {self._restarts.ended():.0f} s nobody can steer the run"
+        tell_down(self._speaker, self._paths, Companion(name=NAME, is_well=False, text=text))
+
+
+class _Service:
+    """One life of the endpoint: its socket and its thread. Raises OSError when it cannot be opened."""
+
+    def __init__(self, paths: RunPaths, mail_dir: Path, plant: Plant) -> None:
+        self._paths, self._mail_dir, self._plant = paths, mail_dir, plant
+        self.log_file = paths.logs / f"{NAME}.jsonl"
+        self.is_serving = False
+        self.why = ""
+        """What ended it, where that was a defect."""
+        self._is_over = threading.Event()
+        self._has_begun = threading.Event()
+        self._listener = listen(paths.control)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A daemon thread: a request that is under way keeps no process from ending.
+        self._thread = threading.Thread(target=self._serve, name=NAME, daemon=True)
+        self._thread.start()
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def comes_up(self) -> bool:
+        """Whether it serves, as soon as it does."""
+        self._has_begun.wait(OPEN_DEADLINE_S)
+        return self.is_serving
+
+    def close(self) -> None:
+        self._is_over.set()
+        os.eventfd_write(self._wake_fd, 1)
+        self._thread.join(CLOSE_DEADLINE_S)
+        os.close(self._wake_fd)
+
+    def _serve(self) -> None:
+        """The thread. A defect of the endpoint costs the endpoint, not the run; the main process sees it."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        file = LogFile(self.log_file)
+        log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]
+        try:
+            self._serve_with(log.bind(actor=NAME))
+        except Exception as error:
+            self.why = repr(error)
+            log.exception("control_ended")
+        finally:
+            self._has_begun.set()
+            self._listener.close()
+            file.close()
+
+    def _serve_with(self, log: Any) -> None:
+        board = Board(self._paths.board)
+        connections: set[socket.socket] = set()
+        args = {
+            "listener": self._listener,
+            "wake_fd": self._wake_fd,
+            "connections": connections,
+            "plant": self._plant,
+            "log": log,
+        }
+        client = Client(
+            board, self._mail_dir, self._paths.key.read_bytes(), name=NAME, actor=ControlActor, args=args
+        )
+        self.is_serving = True
+        self._has_begun.set()
+        try:
+            client.serve(self._is_over.is_set)
+        finally:
+            for connection in connections:
+                connection.close()
+            client.close()
+            board.close()

@@ -1,0 +1,172 @@
+"""`dartrl up`: a run without a screen, which logs how it stands and tells its service manager.
+
+The watchdog of the service manager is fed only after a request came back through the run's own control
+endpoint and the mailbox of its root: main process, endpoint and root all have to be well.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from actors.log import LOG_BYTES, cut
+from dart.core.errors import DartError
+from dart.core.run_directory import RunPaths
+from dart.inspect.result import TrainResult, publish
+from dart.inspect.snapshot import RunSnapshot
+from dart.run.control_client import request
+from dart.run.control_protocol import Answer, Outcome, Ping, Reload, Request
+from dart.run.listener import Attendant
+from dart.run.recovery import Found
+from dart.run.sd_notify import notify, watchdog_every_s
+from dart.run.terminal import has_terminal
+
+PROGRESS_EVERY_S = 60.0
+"""Between two lines of the log on how the run stands, as long as nothing else is to be said."""
+
+
+CONCLUDE_S = 900.0
+"""For the check of the data and the report, when the tree has ended."""
+
+RELOAD_WAIT_MS = 5000
+"""For a configuration that is read anew to be in force everywhere; nothing else is looked at meanwhile."""
+
+
+class Daemon(Attendant):
+    """Sits by one run. Every line it logs is one event."""
+
+    takes_hangups = True
+    serves_page = True
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        log: Any,
+        environment: Mapping[str, str],
+        pid: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        outlives_terminal: bool = False,
+        output_bytes: int = LOG_BYTES,
+    ) -> None:
+        """outlives_terminal   it goes on when its terminal is closed, as with `nohup`
+        output_bytes        of what its processes say past their logs, twice
+        """
+        super().__init__(log=log)
+        self._output_bytes = output_bytes
+        self._ends_with_terminal = has_terminal() and not outlives_terminal
+        self._paths, self._clock = paths, clock
+        self._watchdog_every_s = watchdog_every_s(environment, pid)
+        self._fed_s = self._told_s = -float("inf")
+        self._is_up = False
+        self._silent_since_s: float | None = None
+        """When a request came back unanswered, after which none was answered."""
+        self._told: tuple[object, ...] = ()
+
+    def found(self, found: Found) -> None:
+        self.log.info("run_taken_up", text=found.in_words(), **asdict(found))
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        if not self._is_up and any(actor.name == "root" and actor.is_well for actor in snapshot.actors):
+            self._is_up = True
+            self.log.info("run_is_up", actors=len(snapshot.actors), run_dir=snapshot.run_dir)
+            notify(READY=1)
+        notify(STATUS=status_line(snapshot))
+        cut(self._paths.daemon_output, self._output_bytes)
+        if self._is_up:  # a root that is starting its children answers nobody, and nobody waits for it
+            self._feed()
+        self._log_progress(snapshot)
+
+    def stopping(self, number: int) -> None:
+        notify(STOPPING=1, STATUS="draining")
+        self.log.warning("drain_began", signal=signal.Signals(number).name)
+
+    def ended(self) -> None:
+        # Nobody answers for the watchdog any more, and the check of a large record takes its time.
+        notify(STOPPING=1, STATUS="checking the data", EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
+
+    def concluded(self, result: TrainResult) -> None:
+        """Report and curve are written as after `dartrl train`; a drained run ended as it should."""
+        publish(result, Console(quiet=not sys.stdout.isatty()), self._paths)
+        self.log.info(
+            "daemon_ended",
+            updates=result.snapshot.updates,
+            stopped_by=result.stopped_by,
+            is_drained=result.is_drained,
+            violations=list(result.violations),
+        )
+
+    def drains_at_hangup(self) -> bool:
+        """The terminal it was started on was closed. While that is there, SIGHUP is a request like others."""
+        return self._ends_with_terminal and not has_terminal()
+
+    def hung_up(self) -> None:
+        answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
+        is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
+        level = self.log.info if is_well else self.log.error
+        level("configuration_read", outcome=answer.outcome.value, text=answer.text)
+
+    def _feed(self) -> None:
+        """The service manager's watchdog, if it is time."""
+        if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
+            return
+        answer = self._asked(Ping())
+        if answer.outcome is Outcome.DONE:
+            self._fed_s = self._clock()
+            notify(WATCHDOG=1)
+        self._note_silence(answer)
+
+    def _note_silence(self, answer: Answer) -> None:
+        """Once when it begins and once when it ends, however often it is looked in between."""
+        if answer.outcome is Outcome.DONE and self._silent_since_s is not None:
+            silent_s = round(self._clock() - self._silent_since_s, 1)
+            self.log.warning("root_answers_again", silent_s=silent_s)
+            self._silent_since_s = None
+        elif answer.outcome is not Outcome.DONE and self._silent_since_s is None:
+            self._silent_since_s = self._clock()
+            self.log.error("root_does_not_answer", text=answer.text)
+
+    def _asked(self, call: Request) -> Answer:
+        """The answer of the run's own endpoint; without one, that it has none."""
+        try:
+            return request(self._paths.root, call)
+        except DartError as error:
+            return Answer(Outcome.SILENT, str(error))
+
+    def _log_progress(self, snapshot: RunSnapshot) -> None:
+        """Once a minute, and when the phase or what is wrong has changed."""
+        said = (snapshot.phase, snapshot.notices)
+        if said == self._told and self._clock() - self._told_s < PROGRESS_EVERY_S:
+            return
+        self._told, self._told_s = said, self._clock()
+        self.log.info(
+            "run_stands",
+            phase=snapshot.phase.value,
+            elapsed_s=round(snapshot.elapsed_s, 1),
+            updates=snapshot.updates,
+            trajectories=snapshot.trajectories,
+            success_rate=snapshot.success_rate,
+            actions_per_minute=snapshot.actions_per_minute,
+            staleness_mean=snapshot.staleness_mean,
+            actors_well=snapshot.well,
+            actors=len(snapshot.actors),
+            restarts=snapshot.restarts,
+            notices=list(snapshot.notices),
+        )
+
+
+def status_line(snapshot: RunSnapshot) -> str:
+    """One line for `systemctl status`."""
+    figures = [
+        snapshot.phase.value,
+        f"update {snapshot.updates}",
+        f"{snapshot.well}/{len(snapshot.actors)} actors",
+        f"{snapshot.actions_per_minute:.0f} actions/min",
+    ]
+    if snapshot.staleness_mean is not None:
+        figures.append(f"staleness {snapshot.staleness_mean:.1f}")
+    return " · ".join([*figures, *snapshot.notices])

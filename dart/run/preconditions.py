@@ -1,0 +1,74 @@
+"""What makes sense to be done to an actor, judged by the board alone. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from actors.board import LAUNCHER, ActorState, Vitals
+from dart.config.layers import did_you_mean, near
+from dart.telemetry.liveness import ACTOR_SILENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """What brings a pool from the children it has to those it should have."""
+
+    start: tuple[str, ...]
+    end: tuple[str, ...]
+    """The highest numbers first."""
+
+
+def resized(existing: Collection[str], wanted: Collection[str]) -> Resize:
+    """From the names that are there to those that should be."""
+    start = tuple(sorted(set(wanted) - set(existing)))
+    return Resize(start, tuple(sorted(set(existing) - set(wanted), reverse=True)))
+
+
+def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
+    """Actors by name, without forgotten ones, clients, and the second row of a child that is replaced."""
+    return {
+        row.name: row
+        for row in rows
+        if row.parent and row.state is not ActorState.FREE and not row.name.endswith("~")
+    }
+
+
+def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
+    """Why an actor cannot be restarted by itself; empty when it can."""
+    if name not in actors:
+        return _unknown(name, actors)
+    if actors[name].parent == LAUNCHER:
+        return f"{name} is the root of the tree: it ends with the run; use `dartrl down`, then `dartrl up`"
+    return ""
+
+
+def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
+    """Why an actor cannot be taken down and left down; empty when it can."""
+    if reason := why_not_restart(name, actors):
+        return reason
+    if actors[actors[name].parent].parent == LAUNCHER:
+        return (
+            f"the run cannot go on without {name}; "
+            "`dartrl pause` lets the run rest, `dartrl actors restart` replaces one actor, "
+            "`dartrl down` ends all"
+        )
+    return ""
+
+
+def _unknown(name: str, actors: Collection[str]) -> str:
+    return f"there is no actor {name!r}{did_you_mean(near(name, actors))}"
+
+
+def condition(name: str, actors: Mapping[str, Vitals]) -> str:
+    """How an actor is, in words: its state, what it does and for how long."""
+    row = actors.get(name)
+    if row is None:
+        return f"{name} is not there"
+    doing = f", in {row.handler} for {row.busy_s:.1f} s" if row.busy_s else ""
+    silent = f", without a sign of life for {row.beat_age_s:.1f} s" if is_silent(row) else ""
+    return f"{name} is {row.state}{doing}{silent}"
+
+
+def is_silent(row: Vitals) -> bool:
+    """Whether a process is there that shows no sign of life."""
+    is_up = row.state in (ActorState.RUNNING, ActorState.STOPPING)
+    return is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S

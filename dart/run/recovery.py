@@ -1,0 +1,73 @@
+"""What a start finds of the part of the run before it: how that ended, and what is to be gone on with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from actors.board import LIVING, rows_of
+from actors.orphans import Leftover
+from dart.core.run_directory import RunPaths
+from dart.curation.actor import is_work_held
+from dart.store.reader import StoreReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Of an earlier part of the run."""
+
+    version: int
+    """Newest policy version, from which training goes on."""
+    trajectories: int
+    leased: int
+    """Rollouts that somebody was playing: their leases are taken back and they are played again."""
+    parked: int
+    """Episodes that wait to be taken up where they were interrupted."""
+    is_batch_open: bool
+    """A batch was being trained; it is trained again, from the same version."""
+    is_held: bool
+    """An operator paused the run."""
+    killed: int
+    """Actors that were up when everything ended at once; 0 when the run ended by itself."""
+    leftovers: tuple[Leftover, ...] = ()
+    """Processes that were still there, and have been ended."""
+
+    def with_leftovers(self, leftovers: Sequence[Leftover]) -> "Found":
+        return replace(self, leftovers=tuple(leftovers))
+
+    def in_words(self) -> str:
+        """For the operator."""
+        parts = [f"goes on from version {self.version} with {self.trajectories} trajectories"]
+        if self.killed:
+            parts.insert(0, f"the run was ended by force while {self.killed} actors were up")
+        if self.leftovers:
+            names = ", ".join(f"{one.name} (process {one.pid})" for one in self.leftovers)
+            parts.append(f"ended what was left over: {names}")
+        if self.leased:
+            parts.append(f"{self.leased} rollouts that were being played are played again")
+        if self.parked:
+            parts.append(f"{self.parked} parked episodes are taken up")
+        if self.is_batch_open:
+            parts.append("the batch that was being trained is trained again")
+        if self.is_held:
+            parts.append("it is paused until `dartrl resume`")
+        return "; ".join(parts)
+
+
+def look_back(paths: RunPaths) -> Found:
+    """Before anything of a new start replaces the board. The record is there and of this version."""
+    with StoreReader(paths.store) as store:
+        newest, books = store.latest_version(), store.conservation()
+        _, parked = store.parkings()
+        return Found(
+            version=newest.version if newest is not None else 0,
+            trajectories=store.totals().trajectories,
+            leased=max(0, books.leased - parked),
+            parked=parked,
+            is_batch_open=store.open_batch() is not None,
+            is_held=is_work_held(store),
+            killed=_still_up_on(paths),
+        )
+
+
+def _still_up_on(paths: RunPaths) -> int:
+    """A system that ends itself says so on the board; one that was killed leaves everybody up."""
+    return sum(row.state in LIVING for row in rows_of(paths.board) if row.parent)

@@ -1,0 +1,99 @@
+"""What another configuration means for a run that goes on: what is changed live, and what is refused. Pure.
+
+Limits of supervisors and their children, and the number of environments, may change. Everything else is what
+the actors were started with: changing it halfway would make a run that no configuration describes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from actors.codec import to_plain
+from actors.system import RootSpec
+from dart.config.config import Config
+from dart.config.layers import dotted
+from dart.run.definition import supervisors
+from supervision.child_spec import ChildSpec, SupervisorFlags
+from supervision.messages import UpdateChild, UpdateFlags
+
+LIVE = ("supervision.", "environments.count")
+"""Keys, or beginnings of keys, that may change while a run goes on."""
+
+_FIXED = frozenset({"id", "actor", "args"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One call to one supervisor."""
+
+    supervisor: str
+    call: UpdateChild | UpdateFlags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be done about a new configuration, or why nothing is."""
+
+    keys: tuple[str, ...]
+    """Every key whose value is another one, in order."""
+    refused: tuple[str, ...]
+    """Of these, what cannot change while the run goes on; then nothing does."""
+    changes: tuple[Change, ...] = ()
+
+
+def changed_keys(old: Config, new: Config) -> tuple[str, ...]:
+    """Dotted keys that have another value."""
+    before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
+    return tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
+
+
+def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> Plan:
+    """From the configuration that holds to another valid one.
+
+    Raises InvalidChildSpec for limits that no supervisor takes.
+    """
+    keys = changed_keys(old, new)
+    refused = tuple(key for key in keys if not key.startswith(LIVE) or _ends_a_budget(key, old, new))
+    if refused:
+        return Plan(keys=keys, refused=refused)
+    return Plan(keys=keys, refused=(), changes=tuple(_changes(tree_of(old), tree_of(new))))
+
+
+def in_words(plan: Plan) -> str:
+    """What came of it, for the operator."""
+    if plan.refused:
+        return (
+            f"{', '.join(plan.refused)} cannot change while the run goes on: put them back, or end it with "
+            "`dartrl down` and start it again; nothing was changed"
+        )
+    return f"changed: {', '.join(plan.keys)}" if plan.keys else "the configuration says what holds already"
+
+
+def _ends_a_budget(key: str, old: Config, new: Config) -> bool:
+    """A budget of its own that is taken away: supervisors only lay changes over what they have."""
+    if not (".budgets." in key and key.endswith(".max_seconds")):
+        return False
+    before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
+    return bool(before.get(key)) and not after.get(key)
+
+
+def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:
+    old = supervisors(old_tree)
+    for name, new in supervisors(new_tree).items():
+        if differs := _differs(old[name].flags, new.flags):
+            yield Change(name, UpdateFlags(changes=differs))
+        for id_, spec in new.children.items():
+            before = old[name].children.get(id_)
+            if before is not None and (differs := _differs(before, spec)):
+                yield Change(name, UpdateChild(id=id_, changes=differs))
+
+
+def _differs(old: ChildSpec | SupervisorFlags, new: ChildSpec | SupervisorFlags) -> dict[str, Any]:
+    """The fields that have another value, as plain data; a child's next start is told the rest, too."""
+    names = [field.name for field in fields(new) if field.name not in _FIXED]
+    differs = {
+        name: to_plain(getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)
+    }
+    if differs and isinstance(new, ChildSpec) and "children" not in new.args:
+        differs["args"] = dict(new.args)
+    return differs

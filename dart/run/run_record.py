@@ -1,0 +1,159 @@
+"""The record of a run when the run starts: made once, when the run begins, and taken up after that.
+
+A run that is resumed never gets a new record. Without its own one, or with one that is older than its
+checkpoints, it is refused before anything in its directory is changed.
+"""
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+from dart.config.config import Config
+from dart.core.errors import RunDirectoryError
+from dart.core.records import Version
+from dart.core.run_directory import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.checkpoints import (
+    DAMAGED,
+    STATE_FILE,
+    Checkpoint,
+    CheckpointState,
+    latest_good,
+    list_checkpoints,
+    set_aside,
+    write_checkpoint,
+)
+from dart.store.errors import StoreUnavailable
+from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
+from dart.store.migrations import found_version, require_record, schema_of
+from dart.store.sqlite import connect, named_errors
+from dart.store.store import Store
+from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
+from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
+
+
+def begin_record(config: Config, paths: RunPaths) -> None:
+    """Create the record of a new run, with the base policy as version 0.
+
+    Raises RunDirectoryError where a record of work lies without its configuration, or another database.
+    """
+    _remove_interrupted_start(paths)
+    with Store(paths.store) as store:
+        store.add_version(str(config.training.policy))
+
+
+def _remove_interrupted_start(paths: RunPaths) -> None:
+    """Remove the record of a start that was killed before its configuration was written: it holds no work."""
+    if not paths.store.exists():
+        return
+    _refuse_another_program(paths)
+    with Store(paths.store) as store:
+        made, issued = len(store.versions()), store.conservation().issued
+    if made > 1 or issued:
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds a record of {made} versions and no {paths.config.name}: put "
+            "that file back from a copy and go on with --resume, or choose another directory with --run-dir"
+        )
+    for file in paths.record_files:
+        file.unlink(missing_ok=True)
+
+
+def _refuse_another_program(paths: RunPaths) -> None:
+    """Refuse a database with tables that are not those of a record, before it is written."""
+    with named_errors(paths.store), closing(connect(paths.store, read_only=True)) as connection:
+        is_another = found_version(connection) is None and bool(schema_of(connection))
+    if is_another:
+        raise RunDirectoryError(
+            f"run directory {paths.root} holds a {paths.store.name} that is the database of another program: "
+            "choose another directory with --run-dir"
+        )
+
+
+def refuse_without_record(paths: RunPaths) -> None:
+    """Refuse to take up a run whose record is absent, empty, or no record.
+
+    Raises StoreUnavailable with what to do; nothing was changed then.
+    """
+    try:
+        require_record(paths.store)
+    except StoreUnavailable as refused:
+        good, _ = latest_good(paths.checkpoints)
+        policy = f" --set training.policy={good.folder}" if good is not None else ""
+        raise StoreUnavailable(
+            f"{refused}; nothing was started or changed. A new run is started with: "
+            f"dartrl train CONFIG --run-dir FOLDER{policy}"
+        ) from refused
+
+
+def prepare_record(config: Config, paths: RunPaths) -> int:
+    """Migrate the record, see that the newest checkpoint is whole, check the data and judge it by the run's
+    `curation.success_above`; the newest version.
+
+    Of a damaged write-ahead log a copy is kept, and the run goes on without the transactions that it damages:
+    a power failure leaves such a log behind, and no committed update is among them.
+
+    Raises StoreUnavailable where there is no record, RecordDamaged for data that contradict themselves.
+    """
+    require_record(paths.store)
+    cut = _keep_damaged_log(paths)
+    with Store(paths.store, create=False) as store:
+        newest = store.latest_version()
+        if newest is None:
+            raise StoreUnavailable(f"store {paths.store} names no policy version: put a copy of it back")
+        folders = list_checkpoints(paths.checkpoints)
+        refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before anything is renamed
+        restore_newest_checkpoint(store, newest, paths)
+        if cut:
+            store.record_event(LOG_CUT, "store", cut)
+    BlobStore(paths.blobs).remove_leftovers()
+    refuse_damage(paths, check(paths, config, fresh_since=newest.version))
+    with Store(paths.store, create=False, success_above=config.curation.success_above) as store:
+        store.recount_successes()
+    return newest.version
+
+
+def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
+    """What is wrong with the write-ahead log and where its copy is; empty where nothing is."""
+    damage = damage_of_log_beside(paths.store)
+    if not damage:
+        return {}
+    return {"damage": damage, "copy": str(keep_copy_of_log(paths.store).relative_to(paths.root))}
+
+
+# ---- a newest checkpoint that is damaged ----
+
+
+def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
+    """Where the newest checkpoint is damaged, make it anew as a copy of the newest whole one of the run.
+
+    The updates between the two are lost; an event says so, and a notice for as long as the damaged folder,
+    which is renamed aside, is there. Without a whole one nothing changes: the check of the data refuses.
+    """
+    damage = damage_of(newest, paths)
+    good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
+    if good is None:
+        return
+    aside = _set_aside_damaged(newest.folder(paths.root))
+    _copy_as(good, newest.version)
+    data = {
+        "version": newest.version,
+        "from_version": good.state.version,
+        "damage": damage,
+        "damaged_folder": str(aside.relative_to(paths.root)),
+    }
+    store.record_event(CHECKPOINT_RESTORED, "trainer", data)
+
+
+def _set_aside_damaged(folder: Path) -> Path:
+    """Where the damaged folder is now; an empty one stands for a folder that is gone."""
+    folder.mkdir(exist_ok=True)
+    return set_aside(folder, DAMAGED)
+
+
+def _copy_as(good: Checkpoint, version: int) -> None:
+    """Publish the files of a checkpoint as another version."""
+
+    def copy(folder: Path) -> None:
+        shutil.copytree(good.folder, folder, ignore=lambda *_: [STATE_FILE], dirs_exist_ok=True)
+
+    write_checkpoint(good.folder.parent, CheckpointState(version=version, learner=good.state.learner), copy)

@@ -1,0 +1,319 @@
+"""The record as a person looks through it: pages of trajectories, what became of one, figures over time.
+
+Every query is bounded: by a page, by a number of bins, or by a sample where a run of weeks has more.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dart.core.records import Event, RolloutRecord, Version
+from dart.core.types import SUCCESS_ABOVE, Trajectory
+from dart.store.queries import (
+    ONE_GROUP,
+    ONE_ROLLOUT,
+    first,
+    first_event_after,
+    read_event,
+    read_rollout,
+    read_version,
+    scalar,
+    scalars,
+    select,
+    steps_by_rollout,
+)
+from dart.store.reader import StoreReader
+from dart.store.serialization import Row, read_trajectory
+
+PAGE = 50
+"""Rows of a page."""
+
+EVENTS_WHOLE = 12_000
+"""With more events than this between two moments a sample of them is read."""
+
+SAMPLES = 60
+"""Places at which a sample is taken."""
+
+VERSIONS_MOST = 400
+"""Policy versions that are read for a chart; of more, every so many-th."""
+
+ONE_TRAJECTORY = "SELECT * FROM trajectories WHERE rollout_id = :key"
+STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
+TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
+MEMBERS = "SELECT rollout_id FROM rollouts WHERE group_id = :key ORDER BY rollout_id"
+ATTEMPTS = "SELECT * FROM attempts WHERE rollout_id = :key ORDER BY attempt"
+NEWEST_ATTEMPTS = "SELECT * FROM attempts ORDER BY rowid DESC LIMIT :limit"
+EVENTS_OF = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT :limit"
+EVENTS_ABOUT = """
+    SELECT * FROM events WHERE kind = :kind AND subject = :subject ORDER BY event_id DESC LIMIT :limit
+"""
+NEWEST_EVENT_ABOUT = f"SELECT * FROM ({EVENTS_OF}) WHERE subject = :subject ORDER BY event_id DESC LIMIT 1"
+EVENTS_FROM = """
+    SELECT * FROM events WHERE kind = :kind AND event_id < :last AND event_id >= :place
+    ORDER BY event_id LIMIT :limit
+"""
+BEGAN = "SELECT min(created_unix_s) FROM versions"
+LAST_MOMENTS = (
+    "SELECT unix_s FROM events ORDER BY event_id DESC LIMIT 1",
+    "SELECT max(stored_unix_s) FROM trajectories",
+    "SELECT max(created_unix_s) FROM versions",
+)
+PLAYED_OVER_TIME = """
+    SELECT CAST((stored_unix_s - :begins) / :width AS INTEGER) AS place,
+        count(*), sum(reward > :success_above), sum(num_steps)
+    FROM trajectories WHERE stored_unix_s >= :begins AND stored_unix_s <= :ends
+        AND (:task IS NULL OR task_id = :task)
+    GROUP BY place
+"""
+REWARDS_UNTIL = """
+    SELECT reward FROM trajectories WHERE stored_unix_s <= :unix_s ORDER BY stored_unix_s DESC LIMIT :last
+"""
+FAULTS_OVER_TIME = """
+    SELECT fault_kind, CAST((spent_unix_s - :begins) / :width AS INTEGER) AS place, count(*)
+    FROM attempts WHERE spent_unix_s >= :begins AND spent_unix_s <= :ends
+    GROUP BY fault_kind, place
+"""
+VERSIONS_WITHIN = "FROM versions WHERE created_unix_s BETWEEN :begins AND :ends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectorySummary:
+    """One finished episode without its steps."""
+
+    rollout_id: int
+    group_id: int
+    task_id: str
+    seed: int
+    environment: str
+    outcome: str
+    reward: float
+    num_steps: int
+    oldest_version: int
+    """Least policy version among its steps."""
+    stored_unix_s: float
+    duration_s: float
+    state: str
+    """Of its rollout: stored, trained or dropped."""
+    drop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which trajectories a page lists; None asks for nothing."""
+
+    task_id: str | None = None
+    outcome: str | None = None
+    is_success: bool | None = None
+    """By `success_above`."""
+    success_above: float = SUCCESS_ABOVE
+    before_id: int | None = None
+    """Only rollouts with a smaller id: where the page before ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A try of an episode that ended without a reward."""
+
+    rollout_id: int
+    attempt: int
+    environment: str | None
+    fault_kind: str
+    detail: str
+    spent_unix_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one rollout, whether or not it has a trajectory."""
+
+    rollout: RolloutRecord
+    task_id: str
+    seed: int
+    step_cap: int
+    drop_reason: str | None
+    trained_version: int | None
+    """The version its update made; None while it is not trained."""
+    stored_unix_s: float | None
+    attempts: tuple[Attempt, ...]
+    """Spent without a reward, oldest first."""
+    group: tuple[int, ...]
+    """All rollouts of its group, itself included."""
+
+
+class RunBrowser(StoreReader):
+    """Read-only view of a record for people. Each method is one transaction. Raises StoreUnavailable."""
+
+    # one trajectory, and lists of them
+
+    def trajectory_page(self, wanted: Wanted, limit: int = PAGE) -> tuple[TrajectorySummary, ...]:
+        """Finished episodes, newest rollout first."""
+        where = " AND ".join(_conditions(wanted)) or "TRUE"
+        query = f"""
+            SELECT trajectories.*, rollouts.state, rollouts.drop_reason FROM trajectories
+            JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+            WHERE {where} ORDER BY trajectories.rollout_id DESC LIMIT :limit
+        """
+        with self._reading() as connection:
+            rows = select(
+                connection,
+                query,
+                task=wanted.task_id,
+                outcome=wanted.outcome,
+                success_above=wanted.success_above,
+                before=wanted.before_id,
+                limit=limit,
+            )
+            return tuple(_summary(row) for row in rows)
+
+    def trajectory(self, rollout_id: int) -> Trajectory | None:
+        """A finished episode with its steps; None when the rollout has none, or does not exist."""
+        with self._reading() as connection:
+            row = first(connection, ONE_TRAJECTORY, key=rollout_id)
+            if row is None:
+                return None
+            return read_trajectory(row, steps_by_rollout(connection, [row])[rollout_id])
+
+    def fate(self, rollout_id: int) -> Fate | None:
+        """What became of a rollout; None when there never was one of this number."""
+        with self._reading() as connection:
+            row = first(connection, ONE_ROLLOUT, key=rollout_id)
+            if row is None:
+                return None
+            (group,) = select(connection, ONE_GROUP, key=row.group_id)
+            return Fate(
+                rollout=read_rollout(row),
+                task_id=group.task_id,
+                seed=group.seed,
+                step_cap=group.step_cap,
+                drop_reason=row.drop_reason,
+                trained_version=scalar(connection, TRAINED_VERSION, key=row.batch_id),
+                stored_unix_s=scalar(connection, STORED, key=rollout_id),
+                attempts=tuple(_attempt(one) for one in select(connection, ATTEMPTS, key=rollout_id)),
+                group=tuple(scalars(connection, MEMBERS, key=row.group_id)),
+            )
+
+    def newest_attempts(self, limit: int = PAGE) -> tuple[Attempt, ...]:
+        """What failed last, newest first."""
+        with self._reading() as connection:
+            return tuple(_attempt(row) for row in select(connection, NEWEST_ATTEMPTS, limit=limit))
+
+    # events
+
+    def events_of(self, kinds: Iterable[str], subject: str | None = None, limit: int = PAGE) -> list[Event]:
+        """The newest events of some kinds, about one subject or about all, newest first."""
+        query = EVENTS_OF if subject is None else EVENTS_ABOUT
+        found: list[Event] = []
+        with self._reading() as connection:
+            for kind in kinds:
+                # Each by the index of kinds; asked for all at once, SQLite walks through the table.
+                rows = select(connection, query, kind=kind, subject=subject, limit=limit)
+                found += [read_event(row) for row in rows]
+        return sorted(found, key=lambda event: -event.event_id)[:limit]
+
+    def newest_event_about(self, kind: str, subject: str, among: int = 5000) -> Event | None:
+        """The last event of a kind about a subject, among the newest of that kind."""
+        with self._reading() as connection:
+            row = first(connection, NEWEST_EVENT_ABOUT, kind=kind, subject=subject, limit=among)
+            return None if row is None else read_event(row)
+
+    def sampled_events(
+        self, kind: str, begins_unix_s: float, ends_unix_s: float, subjects: int
+    ) -> tuple[Event, ...]:
+        """Events of a kind between two moments: all, or a sample, about two of each subject at each place.
+
+        For figures that only grow, such as the load: between two of them nothing is lost.
+        """
+        with self._reading() as connection:
+            first = first_event_after(connection, begins_unix_s)
+            last = first_event_after(connection, ends_unix_s)
+            if first is None or last is None or last <= first:
+                return ()
+            places, limit = [first], EVENTS_WHOLE
+            if last - first > EVENTS_WHOLE:
+                step, limit = (last - first) / SAMPLES, min(2 * subjects, EVENTS_WHOLE // SAMPLES)
+                places = [first + int(step * number) for number in range(SAMPLES)]
+                places.append(max(first, last - 2 * limit))
+            found = {
+                row.event_id: row
+                for place in places
+                for row in select(connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit)
+            }
+            return tuple(read_event(found[event_id]) for event_id in sorted(found))
+
+    # figures over time
+
+    def began_unix_s(self) -> float | None:
+        """When the record was begun; None before version 0 was added."""
+        with self._reading() as connection:
+            found = scalar(connection, BEGAN)
+            return None if found is None else float(found)
+
+    def last_unix_s(self) -> float | None:
+        """The newest moment the record knows of: an event, a trajectory or a version."""
+        with self._reading() as connection:
+            found = [scalar(connection, query) for query in LAST_MOMENTS]
+        return max((float(moment) for moment in found if moment is not None), default=None)
+
+    def played_over_time(
+        self,
+        begins_unix_s: float,
+        ends_unix_s: float,
+        width_s: float,
+        success_above: float,
+        task_id: str | None = None,
+    ) -> dict[int, tuple[int, int, int]]:
+        """Episodes, successes and environment steps that were stored, by bin of `width_s` from the begin."""
+        values = {
+            "begins": begins_unix_s,
+            "ends": ends_unix_s,
+            "width": width_s,
+            "success_above": success_above,
+            "task": task_id,
+        }
+        with self._reading() as connection:
+            return {place: tuple(counts) for place, *counts in connection.execute(PLAYED_OVER_TIME, values)}
+
+    def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
+        """Successes among the newest episodes stored until a moment, at most `last`; how many those are."""
+        with self._reading() as connection:
+            rewards = scalars(connection, REWARDS_UNTIL, unix_s=unix_s, last=last)
+        return sum(reward > success_above for reward in rewards), len(rewards)
+
+    def faults_over_time(
+        self, begins_unix_s: float, ends_unix_s: float, width_s: float
+    ) -> dict[str, dict[int, int]]:
+        """Attempts that were spent, by fault kind and bin."""
+        values = {"begins": begins_unix_s, "ends": ends_unix_s, "width": width_s}
+        found: dict[str, dict[int, int]] = {}
+        with self._reading() as connection:
+            for kind, place, count in connection.execute(FAULTS_OVER_TIME, values):
+                found.setdefault(kind, {})[place] = count
+        return found
+
+    def versions_between(
+        self, begins_unix_s: float, ends_unix_s: float, most: int = VERSIONS_MOST
+    ) -> tuple[Version, ...]:
+        """Policy versions made between two moments, oldest first; of very many an even choice."""
+        between = {"begins": begins_unix_s, "ends": ends_unix_s}
+        with self._reading() as connection:
+            every = -(-scalar(connection, f"SELECT count(*) {VERSIONS_WITHIN}", **between) // most) or 1
+            query = f"SELECT * {VERSIONS_WITHIN} AND version % :every = 0 ORDER BY version"
+            return tuple(read_version(row) for row in select(connection, query, every=every, **between))
+
+
+def _conditions(wanted: Wanted) -> Iterator[str]:
+    if wanted.task_id is not None:
+        yield "trajectories.task_id = :task"
+    if wanted.outcome is not None:
+        yield "trajectories.outcome = :outcome"
+    if wanted.is_success is not None:
+        yield f"trajectories.reward {'>' if wanted.is_success else '<='} :success_above"
+    if wanted.before_id is not None:
+        yield "trajectories.rollout_id < :before"
+
+
+def _summary(row: Row) -> TrajectorySummary:
+    return TrajectorySummary(**{name: getattr(row, name) for name in TrajectorySummary.__dataclass_fields__})
+
+
+def _attempt(row: Row) -> Attempt:
+    return Attempt(**{name: getattr(row, name) for name in Attempt.__dataclass_fields__})

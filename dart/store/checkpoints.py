@@ -1,0 +1,294 @@
+"""Atomic, self-proving checkpoints.
+
+A checkpoint is a folder `v000042` that appears by one rename, complete or not at all::
+
+    v000042/
+      config.json, processor files, model.safetensors     the policy, for the Auto classes
+      optimizer.pt, or optimizer/ in parts of ranks        the optimizer's state
+      adapter/weights.safetensors                          where only an adapter is trained
+      state.json                                           version, learner state, sha256 of files and itself
+
+`state.json` is written last and names the sha256 of every other file. A process killed at any
+moment leaves at most a folder whose name starts with a dot, which nothing reads and the next
+write or prune removes.
+
+A checkpoint that training does not go on from is never deleted, it is renamed aside: `v000043.uncommitted`
+was written by an update that is in no record and stays until a version 43 is committed, `v000042.damaged` was
+replaced by a copy of an older one and stays until a person removes it.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dart.core.errors import DiskError
+from dart.core.run_directory import make_private
+from dart.store.disk_wait import is_no_room
+
+STATE_FILE = "state.json"
+FORMAT = 2
+"""Since 2 `state.json` has a hash of itself."""
+OWN_HASH = "state_sha256"
+UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
+"""Why a checkpoint was renamed aside; behind the dot of its name."""
+
+_NAME = re.compile(r"^v(\d{6,})$")
+_UNCOMMITTED_NAME = re.compile(rf"^v(\d{{6,}})\.{UNCOMMITTED}(-\d+)?$")
+
+
+class CorruptCheckpoint(DiskError):
+    """A checkpoint folder that is not what was written."""
+
+    def __init__(self, folder: Path, file: str, expected: str, got: str) -> None:
+        self.folder, self.file, self.expected, self.got = folder, file, expected, got
+        super().__init__(
+            f"checkpoint {folder}: {self.damage}; a run whose newest checkpoint this is goes on from the "
+            "newest whole one when it is started again with --resume (or `dartrl up`)"
+        )
+
+    @property
+    def damage(self) -> str:
+        """What is wrong, without the folder and the remedy."""
+        return f"{self.file} is corrupt: expected {self.expected}, got {self.got}"
+
+
+class CheckpointNotWritten(DiskError):
+    """The disk refused; no folder of that version exists and every older one is untouched."""
+
+    def __init__(self, folder: Path, reason: OSError) -> None:
+        remedy = (
+            "free space there; a run that waits for it goes on by itself, one that has ended with --resume"
+            if is_no_room(reason)
+            else f"see to it that files can be written in {folder.parent}, then go on with --resume"
+        )
+        super().__init__(
+            f"checkpoint {folder} could not be written: {reason}; older checkpoints are untouched; {remedy}"
+        )
+        self.folder = folder
+
+
+class CheckpointExists(RuntimeError):
+    """The version was published before; a checkpoint is never written twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """What `state.json` holds besides the hashes."""
+
+    version: int
+    learner: Mapping[str, Any]
+    """Plain JSON: counters and whatever else the learner needs to go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A verified checkpoint on disk."""
+
+    folder: Path
+    state: CheckpointState
+
+
+def checkpoint_name(version: int) -> str:
+    """`v000042` for 42."""
+    return f"v{version:06d}"
+
+
+def write_checkpoint(parent: Path, state: CheckpointState, write_files: Callable[[Path], None]) -> Path:
+    """Make `parent/v{version}` from the files `write_files` puts into the folder it is given.
+
+    Everything is on the disk before the name exists: files, folders, then the rename, then
+    the parent. Raises CheckpointExists when the version is there already and
+    CheckpointNotWritten when the disk refuses. One writer per `parent` is assumed.
+    """
+    target = parent / checkpoint_name(state.version)
+    if target.exists():
+        raise CheckpointExists(f"{target} exists; version {state.version} was published before")
+    try:
+        make_private(parent)
+        _publish(target, state, write_files)
+    except OSError as refused:
+        raise CheckpointNotWritten(target, refused) from refused
+    finally:
+        remove_leftovers(parent)
+    return target
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove what interrupted writes and removals left behind; nothing ever reads it."""
+    for leftover in parent.glob(".v*.tmp"):
+        shutil.rmtree(leftover)
+
+
+def load_checkpoint(folder: Path, *, but: Sequence[str] = ()) -> Checkpoint:
+    """Verify every file of `folder` against its hash, but those of these names, or in folders of these names.
+
+    Raises CorruptCheckpoint.
+    """
+    document = _read_state(folder)
+    for name, expected in document["sha256"].items():
+        if Path(name).parts[0] in but:
+            continue
+        got = _sha256(folder / name)
+        if got != expected:
+            raise CorruptCheckpoint(folder, name, f"sha256 {expected}", got)
+    state = CheckpointState(version=document["version"], learner=document["learner"])
+    return Checkpoint(folder=folder, state=state)
+
+
+def published_hashes(folder: Path) -> Mapping[str, str]:
+    """The sha256 of every file as the trainer wrote it; empty for a plain folder.
+
+    Raises CorruptCheckpoint.
+    """
+    if not (folder / STATE_FILE).exists():
+        return {}
+    hashes: Mapping[str, str] = _read_state(folder)["sha256"]
+    return hashes
+
+
+def latest_good(parent: Path, up_to: float = math.inf) -> tuple[Checkpoint | None, list[CorruptCheckpoint]]:
+    """The newest checkpoint of a version up to one that verifies, and what was wrong with the newer ones."""
+    refused: list[CorruptCheckpoint] = []
+    for folder in reversed(list_checkpoints(parent)):
+        if version_of(folder) > up_to:
+            continue
+        try:
+            return load_checkpoint(folder), refused
+        except CorruptCheckpoint as corrupt:
+            refused.append(corrupt)
+    return None, refused
+
+
+def list_checkpoints(parent: Path) -> list[Path]:
+    """Folders named like a checkpoint, oldest version first."""
+    if not parent.is_dir():
+        return []
+    named = [(int(match[1]), path) for path in parent.iterdir() if (match := _NAME.match(path.name))]
+    return [path for _, path in sorted(named)]
+
+
+def version_of(folder: Path) -> int:
+    """The version in the name of a checkpoint folder."""
+    return int(folder.name[1:])
+
+
+def set_aside(folder: Path, why: str) -> Path:
+    """Rename a checkpoint so that nothing reads it and nothing deletes it; returns where it is."""
+    names = itertools.chain(
+        [f"{folder.name}.{why}"], (f"{folder.name}.{why}-{n}" for n in itertools.count(2))
+    )
+    aside = next(path for name in names if not (path := folder.with_name(name)).exists())
+    folder.rename(aside)
+    return aside
+
+
+def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:
+    """Rename checkpoints newer than the newest commit aside; returns where they are."""
+    return [
+        set_aside(folder, UNCOMMITTED)
+        for folder in list_checkpoints(parent)
+        if version_of(folder) > committed
+    ]
+
+
+def remove_uncommitted(parent: Path, committed: int) -> None:
+    """Remove what was renamed aside as uncommitted of versions that are committed by now."""
+    for path in parent.iterdir():
+        if (match := _UNCOMMITTED_NAME.match(path.name)) and int(match[1]) <= committed:
+            shutil.rmtree(path)
+
+
+def prune(parent: Path, keep: int, protect: frozenset[int] = frozenset()) -> list[Path]:
+    """Remove all but the `keep` newest checkpoints and those of `protect`ed versions; returns the removed."""
+    if keep < 1:
+        raise ValueError(f"keep must be at least 1, got {keep}: a run without a checkpoint cannot go on")
+    protected = {checkpoint_name(version) for version in protect}
+    doomed = [folder for folder in list_checkpoints(parent)[:-keep] if folder.name not in protected]
+    for folder in doomed:
+        folder.rename(_hidden(folder))
+    remove_leftovers(parent)
+    return doomed
+
+
+def _publish(target: Path, state: CheckpointState, write_files: Callable[[Path], None]) -> None:
+    temporary = _hidden(target)
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    temporary.mkdir(mode=0o700)
+    write_files(temporary)
+    _write_state(temporary, state)
+    _sync_tree(temporary)
+    temporary.rename(target)
+    _sync(target.parent)
+
+
+def _hidden(target: Path) -> Path:
+    return target.with_name(f".{target.name}.tmp")
+
+
+def _write_state(folder: Path, state: CheckpointState) -> None:
+    hashes = {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)}
+    document = {
+        "format": FORMAT,
+        "version": state.version,
+        "learner": dict(state.learner),
+        "sha256": hashes,
+    }
+    document = json.loads(json.dumps(document))  # as it is read back
+    document[OWN_HASH] = _hash_of(document)
+    (folder / STATE_FILE).write_text(json.dumps(document, indent=1, sort_keys=True))
+
+
+def _hash_of(document: Mapping[str, Any]) -> str:
+    """Of what `state.json` says, however it is laid out."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    path = folder / STATE_FILE
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError as missing:
+        raise CorruptCheckpoint(folder, STATE_FILE, "a file", "nothing") from missing
+    except ValueError as broken:
+        raise CorruptCheckpoint(folder, STATE_FILE, "JSON", str(broken)) from broken
+    if not isinstance(document, dict) or document.get("format") not in (1, FORMAT):
+        got = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise CorruptCheckpoint(folder, STATE_FILE, f"format {FORMAT}", str(got))
+    expected = document.pop(OWN_HASH, None)
+    if document["format"] == FORMAT and expected != (found := _hash_of(document)):
+        raise CorruptCheckpoint(folder, STATE_FILE, f"sha256 {expected} of its content", found)
+    return document
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "nothing (the file is missing)"
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in [*_files(folder), *(p for p in folder.rglob("*") if p.is_dir()), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,76 @@
+"""Waiting for room: what a blob or a checkpoint does that meets a full disk."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar, overload
+
+from actors.actor import Actor
+from dart.core.errors import DiskError
+from dart.store.blobs import NO_ROOM
+from dart.store.errors import StoreBusy
+from dart.telemetry.emit import Data, emit
+from dart.telemetry.events import PAUSED
+
+T = TypeVar("T")
+
+ROOM_RETRY_S = 1.0
+
+
+@overload
+async def await_room(actor: Actor, what: str, work: Callable[[], Awaitable[T]]) -> T: ...
+
+
+@overload
+async def await_room(actor: Actor, what: str, work: Callable[[], T]) -> T: ...
+
+
+async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T]]) -> T:
+    """Do `work`, again and again while the disk is full; its result, or whatever else it raises.
+
+    The work must leave nothing half-written when it fails, and may be repeated. Waiting has no limit: a full
+    disk is a person's to mend, and the log names it. Meanwhile the actor is not ready, as the board shows to
+    whoever looks from outside. When there is room again that is an event of the record.
+    """
+    began_s: float | None = None
+    while True:
+        try:
+            result = work()
+            done: T = await result if inspect.isawaitable(result) else result
+        except (OSError, DiskError, RuntimeError) as error:  # RuntimeError: libraries that lose the number
+            if not is_no_room(error):
+                raise
+            if began_s is None:
+                began_s = actor.clock.monotonic_s()
+                actor.log.error("waits_for_room", what=what, reason=str(error))
+                actor.set_ready(False)
+            await actor.sleep(ROOM_RETRY_S)
+            continue
+        if began_s is not None:
+            actor.set_ready(True)
+            _say_it_goes_on(actor, what, actor.clock.monotonic_s() - began_s)
+        return done
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Whether an error, or what it was raised from, is a full disk."""
+    return any(
+        isinstance(cause, StoreBusy)
+        or (isinstance(cause, OSError) and cause.errno in NO_ROOM)
+        or "No space left on device" in str(cause)  # libraries that lose the number
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _say_it_goes_on(actor: Actor, what: str, paused_s: float) -> None:
+    data: Data = {
+        "began_unix_s": actor.clock.unix_s() - paused_s,
+        "paused_s": paused_s,
+        "reason": f"no room on the disk for {what}",
+    }
+    emit(actor, PAUSED, actor.identity.name, data)

@@ -1,0 +1,209 @@
+"""Whether the data of a run is whole: the record against itself, and against the files that it names.
+
+Runs when a run is taken up, when it ends, and on demand. It reads only.
+"""
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dart.config.config import Config
+from dart.core.errors import DiskError, NotRunningError
+from dart.core.records import Version
+from dart.core.run_directory import RunPaths, holder
+from dart.store.audit import Finding
+from dart.store.blobs import BlobStore
+from dart.store.checkpoints import (
+    STATE_FILE,
+    CorruptCheckpoint,
+    latest_good,
+    list_checkpoints,
+    load_checkpoint,
+    version_of,
+)
+from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavailable
+from dart.store.reader import StoreReader
+from dart.store.write_ahead_log import damage_of_log_beside, log_of
+
+T = TypeVar("T")
+
+SHA256 = re.compile("[0-9a-f]{64}")
+
+SAMPLE = 2000
+"""Screenshots that are read where not all of them are; chosen at random, so that checks add up."""
+
+DAMAGED_LOG = "go back to a copy of the run, or go on without them: --resume keeps a copy of the log"
+"""What can be done about a damaged log."""
+
+SHOWN = 5
+"""Findings told in one message."""
+
+
+class RecordDamaged(StoreError, DiskError):
+    """The data of a run contradicts itself; going on would train on damage."""
+
+
+def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int = 0) -> list[Finding]:
+    """Everything about the data of a run that must not be; empty when it is sound.
+
+    full          every screenshot and checkpoint is read; else only what the run still needs: the newest
+                  checkpoint, and of very many screenshots a sample
+    fresh_since   steps trained too late count in versions after this one; before, the bound may have been
+                  another
+    Raises StoreUnavailable when the record cannot be read at all.
+    """
+    if not paths.store.is_file():
+        return [Finding("it is missing", f"the record {paths.store}")]
+    found = [*damaged_log(paths)]
+    with StoreReader(paths.store) as record:
+        found += record.integrity(config.curation.staleness, fresh_since)
+        found += record.damaged_rows(full=full)
+        nothing: frozenset[str] = frozenset()
+        needed = record.screenshots if full else record.screenshots_needed
+        named = or_finding(needed, nothing, "the names of screenshots", found)
+    found += damaged_screenshots(paths.blobs, named if full else sample(named))
+    none: tuple[int, list[Finding]] = -1, []
+    return found + or_finding(lambda: check_checkpoints(paths, full), none, "the versions", found)[1]
+
+
+def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
+    """The newest version of the record (-1: none), and what is wrong with the checkpoints of the run.
+
+    full   every checkpoint is read; else only the newest, from which the run goes on
+    Raises StoreUnavailable when the record cannot be read.
+    """
+    folders = list_checkpoints(paths.checkpoints)  # before the record is read: a run that goes on makes more
+    with StoreReader(paths.store) as record:
+        versions = record.versions()
+    if not versions:
+        return -1, checkpoints_ahead(paths, -1, folders)
+    newest = versions[-1]
+    damaged = damaged_checkpoints(paths, newest, folders if full else [])
+    return newest.version, damaged + checkpoints_ahead(paths, newest.version, folders)
+
+
+def or_finding(read: Callable[[], T], default: T, which: str, found: list[Finding]) -> T:
+    """What can be read; else the default, and why as one more finding."""
+    try:
+        return read()
+    except StoreUnavailable as error:
+        found.append(Finding(str(error), which))
+        return default
+
+
+def damaged_log(paths: RunPaths) -> list[Finding]:
+    """Transactions in the write-ahead log that SQLite would leave out; of a log that another process may be
+    writing nothing can be said."""
+    if is_written_by_another(paths):
+        return []
+    damage = damage_of_log_beside(paths.store)
+    return [Finding(damage, f"the write-ahead log {log_of(paths.store)}", DAMAGED_LOG)] if damage else []
+
+
+def is_written_by_another(paths: RunPaths) -> bool:
+    """Whether another process runs the run."""
+    try:
+        return holder(paths.root) not in (None, os.getpid())
+    except NotRunningError:
+        return False
+
+
+def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
+    """Raises RecordDamaged that names the first findings, each with its remedy."""
+    if findings:
+        raise RecordDamaged(f"the data in {paths.root} is damaged, nothing was started:\n{told(findings)}")
+
+
+def told(findings: list[Finding]) -> str:
+    """The first findings, one to a line, each with its remedy."""
+    lines = [f"{finding} ({finding.remedy})" for finding in findings[:SHOWN]]
+    if len(findings) > SHOWN:
+        lines.append(f"and {len(findings) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def sample(named: frozenset[str]) -> list[str]:
+    """All of them, or some at random."""
+    return sorted(named, key=str) if len(named) <= SAMPLE else random.sample(sorted(named, key=str), SAMPLE)
+
+
+def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
+    """Screenshots that are not there, or not what their name promises."""
+    blobs = BlobStore(folder, read_only=True)
+    found = []
+    for sha256 in named:
+        if not SHA256.fullmatch(str(sha256)):
+            found.append(Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}"))
+            continue
+        try:
+            blobs.read(sha256)
+        except (BlobMissing, BlobCorrupt) as damage:
+            what = (
+                "is missing" if isinstance(damage, BlobMissing) else "has other bytes than its name promises"
+            )
+            found.append(Finding(what, f"screenshot {blobs.path(sha256)}", "restore the file from a copy"))
+        except StoreUnavailable as unreadable:
+            found.append(Finding(str(unreadable), f"screenshot {blobs.path(sha256)}"))
+    return found
+
+
+def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:
+    """The newest version must be whole to go on from; the other checkpoints of `folders` to fall back on.
+
+    A run that goes on removes old checkpoints meanwhile.
+    """
+    own = newest.folder(paths.root)
+    damage = damage_of(newest, paths)
+    found = [Finding(damage, f"checkpoint {own}", newest_remedy(paths, newest.version))] if damage else []
+    return found + [
+        Finding(damage, f"checkpoint {folder}", "remove the folder: nothing but a fallback would read it")
+        for folder in folders
+        if folder != own
+        if (damage := checkpoint_damage(folder, version_of(folder))) and folder.exists()
+    ]
+
+
+def damage_of(version: Version, paths: RunPaths) -> str:
+    """What is wrong with the checkpoint of a version; empty for the base policy, which is not of the run."""
+    return checkpoint_damage(version.folder(paths.root), version.version) if version.version > 0 else ""
+
+
+def newest_remedy(paths: RunPaths, version: int) -> str:
+    """What to do about a newest checkpoint that is damaged."""
+    good, _ = latest_good(paths.checkpoints, up_to=version - 1)
+    if good is None:
+        return "restore the folder from a copy, or start a new run in another directory"
+    return (
+        "restore the folder from a copy, or start the run again: --resume (or `dartrl up`) goes on from the "
+        f"newest whole one, {good.folder.name}, and renames this one aside"
+    )
+
+
+def checkpoints_ahead(paths: RunPaths, newest: int, folders: Sequence[Path]) -> list[Finding]:
+    """Checkpoints that no update after the newest commit can have written: the record is an older one."""
+    ahead = [folder.name for folder in folders if version_of(folder) > newest + 1]
+    if not ahead:
+        return []
+    names = ", ".join(ahead)
+    return [
+        Finding(
+            f"the record ends at version {newest}",
+            f"checkpoint {names}",
+            f"put the newer record back; or, to go on from version {newest}, move {names} out of "
+            f"{paths.checkpoints}",
+        )
+    ]
+
+
+def checkpoint_damage(folder: Path, version: int) -> str:
+    """What is wrong with the checkpoint of a version, in words; empty when nothing is."""
+    if not (folder / STATE_FILE).is_file():
+        return "is missing, or was not written to its end"
+    try:
+        found = load_checkpoint(folder).state.version
+    except CorruptCheckpoint as corrupt:
+        return corrupt.damage
+    return "" if found == version else f"{STATE_FILE} says version {found}"

@@ -1,0 +1,239 @@
+"""Every kind of event a run records, what its fields say and how loud it is: the one place of it all.
+
+Written into docs/reference/events.md. A test compares it with what the code emits (`dart.telemetry.emit`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dart.telemetry.load_meter import LOAD
+
+STARVED = "starved"
+PAUSED = "paused"
+WORKER_STATE = "worker_state"
+TASK_RESTS = "task_rests"
+TASK_IS_BACK = "task_is_back"
+BATCH_OVERDUE = "batch_overdue"
+BATCH_REFUSED = "batch_refused"
+EVALUATION_FAILED = "evaluation_failed"
+WORK_HELD = "work_held"
+POOLS_SIZED = "pools_sized"
+CHECKPOINT_RESTORED = "checkpoint_restored"
+LOG_CUT = "log_cut"
+COMPANION_IS_UP = "companion_is_up"
+COMPANION_IS_DOWN = "companion_is_down"
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind of event."""
+
+    about: str
+    """When it is recorded."""
+    subject: str
+    """What its subject names."""
+    fields: Mapping[str, str]
+    """Name to meaning, units included."""
+    level: Literal["info", "warning", "error"] | None = "warning"
+    """Of its line in the log of whoever tells it; None for what comes every few seconds and is no line."""
+
+
+KINDS: Mapping[str, EventKind] = {
+    LOAD: EventKind(
+        level=None,
+        about="Every `observe.load_every_s`, and when an actor stops: how busy it was since it started.",
+        subject="the actor",
+        fields={
+            "wall_s": "time since the actor started",
+            "in_episode_s": "environments: from the first moment of an episode to its last",
+            "strict_s": "environments: in reset, step, observe and evaluate only",
+            "engine_wait_s": "environments: waiting for an answer of the policy",
+            "idle_s": "environments: without work",
+            "busy_s": "engines: answering requests; those that wait for a load or a hold do not count",
+            "weighted_s": "engines: requests being answered by `rollout.max_batch`, over time",
+            "requests": "engines: answers given",
+            "tokens": "engines: tokens answered",
+            "load_s": "engines: loading a policy version",
+            "out_s": "engines: out of routing, for a load or for any other reason",
+            "update_s": "trainer: in an update",
+            "starved_s": "trainer: waiting for a batch",
+            "blocked_s": "trainer: waiting for anything else",
+        },
+    ),
+    STARVED: EventKind(
+        about="Somebody has waited for longer than `curation.starved_after_s`: when that begins, again after "
+        "intervals that double (at most an hour), and when it ends.",
+        subject="who waits: `trainer`, `episodes` or `environments`",
+        fields={
+            "stage": "`began`, `lasts` or `ended`",
+            "link": "the link of the chain that is to blame: `environments`, `engines`, `curator`, `store`, "
+            "`trainer` or `weight_sync`",
+            "text": "the whole message",
+            "lasted_s": "time since it began to be told",
+        },
+    ),
+    PAUSED: EventKind(
+        about="The disk was full, or the record locked by another process, and what waited for it goes on.",
+        subject="the actor that waited",
+        fields={
+            "began_unix_s": "when it began",
+            "paused_s": "how long it lasted",
+            "reason": "what refused, and the remedy",
+        },
+    ),
+    TASK_RESTS: EventKind(
+        about="A task is left alone for a while: it costs rollouts or environments and teaches nothing.",
+        subject="the task",
+        fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
+    ),
+    TASK_IS_BACK: EventKind(
+        level="info",
+        about="A task that rested is played like the others again.",
+        subject="the task",
+        fields={"reason": "what released it"},
+    ),
+    BATCH_OVERDUE: EventKind(
+        level="error",
+        about="The trainer has a batch for longer than `curation.batch_lease_s`; told once for each lease.",
+        subject="the trainer",
+        fields={
+            "batch": "the batch's id",
+            "fence": "which lease of it",
+            "lease_s": "how long it may take",
+        },
+    ),
+    BATCH_REFUSED: EventKind(
+        level="error",
+        about="A batch could not be trained: the groups to blame were dropped, the others are open again.",
+        subject="the trainer",
+        fields={
+            "batch": "the batch's id",
+            "groups": "the groups that were dropped",
+            "demonstrations": "demonstrations of the experience pool that were taken out of use",
+            "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`; `stale` "
+            "where curation.staleness was lowered with the batch open: its groups are judged anew",
+            "detail": "the whole message",
+        },
+    ),
+    EVALUATION_FAILED: EventKind(
+        about="An evaluation episode ended without a result. It is played again, or left out of the report's "
+        "rate after `curation.max_attempts`; the report says how many were.",
+        subject="the task",
+        fields={
+            "phase": "`before` or `after`",
+            "version": "the newest policy version then",
+            "seed": "its held-out seed",
+            "is_greedy": "whether it was played with the most likely answers",
+            "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
+            "environment was told to stop, which spends no attempt",
+            "detail": "the whole message",
+            "attempts": "attempts spent so far",
+            "is_left_out": "whether it is not tried again",
+        },
+    ),
+    WORK_HELD: EventKind(
+        about="An operator pauses the run or lets it go on. The newest one holds, also after a restart.",
+        subject="the curator, which gives the work out",
+        fields={"is_held": "whether no new episode and no new update begins"},
+    ),
+    POOLS_SIZED: EventKind(
+        level="info",
+        about="How many environments and engines there are to be used from now on: at a start where that is "
+        "news, and when it changes.",
+        subject="the root",
+        fields={"environments": "how many of them", "engines": "how many of them"},
+    ),
+    CHECKPOINT_RESTORED: EventKind(
+        level="error",
+        about="At a start the newest checkpoint was damaged, and training goes on from the newest whole one: "
+        "the updates between the two are lost.",
+        subject="the trainer",
+        fields={
+            "version": "the newest version, whose checkpoint is a copy now",
+            "from_version": "the version it is a copy of",
+            "damage": "what was wrong with it",
+            "damaged_folder": "where it lies now, in the run directory; `status` and the page tell of it "
+            "until that folder is removed",
+        },
+    ),
+    LOG_CUT: EventKind(
+        level="error",
+        about="At a start the write-ahead log of the record was damaged, as by a power failure, and the run "
+        "goes on without the transactions from there on.",
+        subject="the store",
+        fields={
+            "damage": "what was wrong with it, and how many transactions are lost",
+            "copy": "a copy of the log as it was, in the run directory; `status` and the page tell of it "
+            "until that file is removed",
+        },
+    ),
+    COMPANION_IS_UP: EventKind(
+        level="info",
+        about="Who is beside the tree does what it is there for: the page, the writers of `tracking`, or the "
+        "control socket, again.",
+        subject="`web`, `tracking` or `control`",
+        fields={"text": "where it is to be found, or what it writes where"},
+    ),
+    COMPANION_IS_DOWN: EventKind(
+        about="Who is beside the tree waits for something, or ended and starts again. The run goes on.",
+        subject="`web`, `tracking` or `control`",
+        fields={"text": "what it waits for, or how it ended and when it starts again"},
+    ),
+    WORKER_STATE: EventKind(
+        level="info",
+        about="A rollout actor is healthy, updating, stale, suspect or dead from now on.",
+        subject="the rollout actor",
+        fields={
+            "state": "what it is: `healthy`, `updating`, `stale`, `suspect` or `dead`",
+            "before": "what it was",
+            "reason": "why, where it is not healthy",
+            "version": "the policy version it serves; -1 while it does not run",
+            "required": "the oldest version that may still be served",
+            "since_unix_s": "when it was noticed",
+        },
+    ),
+}
+
+
+TOLD = tuple(kind for kind in KINDS if kind != LOAD)
+"""What a person wants to read, and what is counted; the load comes every few seconds."""
+
+REPORTS: Mapping[str, EventKind] = {
+    "child_terminated": EventKind(
+        about="An actor failed; it is started again as long as its supervisor's budget holds.",
+        subject="the actor",
+        fields={},
+    ),
+    "start_error": EventKind(
+        about="An actor, or its replacement, could not be started.", subject="the actor", fields={}
+    ),
+    "shutdown_error": EventKind(
+        about="An actor that was told to stop ended otherwise.", subject="the actor", fields={}
+    ),
+    "quarantined": EventKind(
+        about="An actor failed too often and is left alone for a while.", subject="the actor", fields={}
+    ),
+    "retired": EventKind(
+        about="An actor is replaced by a fresh one: it is old, or was used often.",
+        subject="the actor",
+        fields={},
+    ),
+    "shutdown": EventKind(
+        about="A supervisor gave up: the actor failed once more than its budget allows.",
+        subject="the actor",
+        fields={},
+    ),
+}
+"""What supervisors write down (`supervision.reports`), told with the events and kept in `reports/`."""
+
+REPORT_FIELDS: Mapping[str, str] = {
+    "supervisor": "who reported it",
+    "reason": "why",
+    "incarnation": "which incarnation of the actor",
+    "pid": "its process",
+    "exit_code": "how the process ended; null when a signal ended it",
+    "signal": "the signal that ended it; null when none did",
+    "chain": "for a supervisor: the reasons below that led to this one, nearest first",
+}
+"""Of every report."""

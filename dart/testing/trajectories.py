@@ -1,0 +1,40 @@
+"""Trajectories made up for tests: valid, and different wherever a mix-up could hide."""
+
+from collections.abc import Sequence
+
+from dart.core.types import Outcome, RolloutLease, Step, Trajectory
+
+
+def step_at(version: int, number: int = 0) -> Step:
+    """A step sampled by a policy version."""
+    return Step(
+        screenshot_sha256=f"{number:064x}",
+        prompt_ids=tuple(range(number, number + 20)),
+        token_ids=(7, 70_000 + number, 2),
+        logprobs=(-0.1, -1.0 / 3.0, -2.5e-8),
+        entropies=(0.5, 1.0 / 7.0, 0.0),
+        answer=f"click(point='<point>{number} 2</point>')",
+        policy_version=version,
+        observe_ms=1.5,
+        generate_ms=20.25,
+        act_ms=3.0,
+    )
+
+
+def trajectory_for(
+    lease: RolloutLease, reward: float = 1.0, versions: Sequence[int] = (0, 0), environment: str = "env-000"
+) -> Trajectory:
+    """What an environment would report for a lease; one step for each of the versions."""
+    return Trajectory(
+        rollout_id=lease.rollout_id,
+        group_id=lease.group_id,
+        task_id=lease.task_id,
+        seed=lease.seed,
+        environment=environment,
+        instruction=f"click on {lease.task_id}, then “submit”",
+        outcome=Outcome.FINISHED,
+        reward=reward,
+        steps=tuple(step_at(version, number) for number, version in enumerate(versions)),
+        started_unix_s=1000.0,
+        duration_s=2.5,
+    )

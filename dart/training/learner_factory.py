@@ -1,0 +1,90 @@
+"""A learner that goes on exactly where the record says the run is."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dart.config.config import Config
+from dart.core.records import Version
+from dart.core.run_directory import RunPaths
+from dart.core.types import Group
+from dart.store.checkpoints import Checkpoint, load_checkpoint, remove_leftovers, set_aside_uncommitted
+
+if TYPE_CHECKING:
+    from dart.training.learner import LearnerConfig
+
+
+class AnyLearner(Protocol):
+    """What the trainer needs of whatever makes updates; one thread calls it."""
+
+    version: int
+
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> Any:
+        """Make the next version; what it did, as a dataclass of figures. On an error nothing changed."""
+
+    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+        """Write the present version as a checkpoint under `parent`."""
+
+
+def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner:
+    """The learner of the newest committed version.
+
+    A checkpoint newer than that was written by an update that was never committed:
+    it is renamed aside, and its batch, which is still leased, is trained again.
+    Raises CorruptCheckpoint when the committed one is not what was written.
+    """
+    remove_leftovers(checkpoints)
+    set_aside_uncommitted(checkpoints, newest.version)
+    resume = load_checkpoint(newest.folder(checkpoints.parent)) if newest.version > 0 else None
+    if config.training.ranks > 1:
+        from dart.training.distributed_learner import RankedLearner
+
+        log = RunPaths(checkpoints.parent).logs / "trainer.ranks.log"
+        return RankedLearner(config, None if resume is None else resume.folder, log)
+    return _learner(config, resume)
+
+
+def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
+    if config.training.learner == "modelled":
+        from dart.training.simulated_learner import ModelledLearner
+
+        return ModelledLearner(config.modelled, resume=resume)
+    from dart.training.learner import Learner
+
+    return Learner(config.training.policy, learner_config(config), resume=resume)
+
+
+def learner_config(config: Config) -> "LearnerConfig":
+    """The learner's settings from the configuration."""
+    from dart.policy.load import Holding
+    from dart.training.learner import LearnerConfig
+
+    training, curation = config.training, config.curation
+    return LearnerConfig(
+        lr=training.lr,
+        betas=training.betas,
+        weight_decay=training.weight_decay,
+        clip_low=training.clip_low,
+        clip_high=training.clip_high,
+        dual_clip=training.dual_clip,
+        tis_cap=curation.importance.cap if curation.importance.enabled else None,
+        entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
+        kl_beta=training.kl_beta,
+        max_grad_norm=training.max_grad_norm,
+        temperature=config.rollout.temperature,
+        minibatches=training.minibatches,
+        warmup_updates=training.warmup_updates,
+        micro_batch=training.micro_batch,
+        micro_batch_tokens=training.micro_batch_tokens,
+        holding=Holding(
+            device=training.device,
+            precision=training.precision,
+            is_trained=True,
+            gradient_checkpointing=training.gradient_checkpointing,
+            lora_rank=training.lora.rank,
+            lora_alpha=training.lora.alpha,
+            seed=config.run.seed,
+        ),
+        threads=training.threads,
+        seed=config.run.seed,
+    )

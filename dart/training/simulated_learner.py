@@ -1,0 +1,79 @@
+"""A learner that waits as long as one would and writes checkpoints of a few bytes.
+
+An update on s step samples takes `update_base_s + s * update_each_s`. Its checkpoints are written, hashed and
+resumed like real ones, so everything around it (commit, weight sync, pruning, restart) is the real thing.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dart.config.sections import Modelled
+from dart.core.types import Group
+from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
+from dart.training.advantage import step_advantages
+
+WEIGHTS_FILE = "weights.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelledReport:
+    """What one update did: the fields of a real report that make sense without a loss."""
+
+    version: int
+    """Of the policy the update made."""
+    samples: int
+    tokens: int
+    groups: int
+    groups_without_spread: int
+    mean_reward: float
+    """Over all trajectories given, also those of groups without spread."""
+    optimizer_steps: int
+    seconds: float
+
+
+class ModelledLearner:
+    """A version counter that takes its time. One process, one thread calls it."""
+
+    def __init__(
+        self,
+        modelled: Modelled,
+        *,
+        resume: Checkpoint | None = None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._modelled = modelled
+        self._wait = wait
+        self.version = 0 if resume is None else resume.state.version
+
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> ModelledReport:
+        """Wait as long as the groups' steps would take, and make the next version; reads no pixels."""
+        started = time.perf_counter()
+        taught = [group for group in groups if step_advantages(group) is not None]
+        steps = [step for group in taught for played in group.trajectories for step in played.steps]
+        self._wait(self._modelled.update_base_s + len(steps) * self._modelled.update_each_s)
+        self.version += 1
+        rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
+        return ModelledReport(
+            version=self.version,
+            samples=len(steps),
+            tokens=sum(len(step.token_ids) for step in steps),
+            groups=len(groups),
+            groups_without_spread=len(groups) - len(taught),
+            mean_reward=math.fsum(rewards) / len(rewards),
+            optimizer_steps=1,
+            seconds=time.perf_counter() - started,
+        )
+
+    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state."""
+        learner = {"config": self._modelled.model_dump(mode="json"), "progress": dict(progress or {})}
+        state = CheckpointState(version=self.version, learner=learner)
+        return write_checkpoint(parent, state, self._write_files)
+
+    def _write_files(self, folder: Path) -> None:
+        (folder / WEIGHTS_FILE).write_text(json.dumps({"version": self.version}))

@@ -1,0 +1,87 @@
+"""The door of the page: each request passes the rules of `dart.web.auth`, each answer bears its headers."""
+
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dart.web.auth import Access, Asked, Refusal, cookie_name, refusal
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+KEPT_NOWHERE = "no-store"
+"""What pages say to caches; screenshots, which never change, say otherwise."""
+
+
+class Guard:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, access: Access, unix_s: Callable[[], float] = time.time) -> None:
+        self._app = app
+        self._access = access
+        self._unix_s = unix_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # nothing here speaks WebSocket
+            await send({"type": "websocket.close", "code": 1003})
+            return
+        asked = asked_of(scope)
+        refused = refusal(self._access, asked, self._unix_s())
+        answer: ASGIApp = self._app if refused is None else _told(refused, asked)
+        await answer(scope, receive, _with_headers(send))
+
+
+def asked_of(scope: Scope) -> Asked:
+    """What the rules look at; a header that is given twice and should be given once is as good as none."""
+    headers = Headers(scope=scope)
+
+    def one(name: str) -> str | None:
+        given = headers.getlist(name)
+        return given[0] if len(given) == 1 else None
+
+    host, origins = one("host"), headers.getlist("origin")
+    return Asked(
+        method=scope["method"],
+        path=scope["path"],
+        host=host,
+        origin=" ".join(origins) if origins else None,
+        fetch_site=one("sec-fetch-site"),
+        fetch_mode=one("sec-fetch-mode"),
+        authorization=one("authorization"),
+        cookie=cookie_parser("; ".join(headers.getlist("cookie"))).get(cookie_name(host)),
+    )
+
+
+def _told(refused: Refusal, asked: Asked) -> Response:
+    if refused.needs_login and asked.fetch_mode == "navigate":
+        return RedirectResponse("/login", status_code=303)
+    headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}
+    return PlainTextResponse(refused.text + "\n", refused.status, headers=headers)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("cache-control", KEPT_NOWHERE)
+        await send(message)
+
+    return sending

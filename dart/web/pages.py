@@ -1,0 +1,393 @@
+"""What the pages show: each page as parts, each part a function from a run to HTML. All of it blocks.
+
+A part is rendered anew every `every_s` seconds while somebody looks, and sent when it has changed. Tree and
+actors are read from the board alone, so they tell the truth while the record is locked or an actor hangs.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dart.core.errors import UsageError
+from dart.core.records import STALENESS_BOUND, Event, Phase
+from dart.inspect import snapshot_reader
+from dart.inspect.event_history import Happening, is_news, told
+from dart.inspect.exit_reports import all_reports
+from dart.inspect.logs import in_words
+from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, ONE, sizes_of
+from dart.inspect.report import Report
+from dart.inspect.task_reports import (
+    DECISIONS_MAX,
+    TaskReport,
+    decision_in_words,
+    state,
+    task_reports,
+)
+from dart.inspect.utilisation import load_points
+from dart.store.browse_queries import PAGE, Wanted
+from dart.telemetry.events import KINDS, POOLS_SIZED, TOLD
+from dart.telemetry.load_meter import LOAD
+from dart.web import charts, series
+from dart.web.charts import ChartView, Dot, Series
+from dart.web.render import render
+from dart.web.run_view import Run
+from dart.web.series import Bins, Played, Slots
+from dart.web.tree_rows import row_of, tree_rows
+
+BINS = 96
+BIN_S = 4.0
+"""Of a short stretch the bins are at least this long, so that a rate is of more than one episode."""
+
+STRETCH_MIN_S = 60.0
+SPARK_BINS = 24
+NEWEST = 12
+"""Rows of a short list."""
+
+TASK_TRAJECTORIES = 30
+
+NEWS_READ = 200
+NEWS_S = 86_400.0
+"""Deaths that are older are found at their actor."""
+
+WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
+"""Stretches of time the overview can show, in seconds; None is the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a page."""
+
+    name: str
+    every_s: float
+    render: Callable[[Run], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that follows the run."""
+
+    title: str
+    place: str
+    """The entry of the menu it belongs to."""
+    parts: tuple[Part, ...]
+
+
+def head(run: Run) -> str:
+    """The line above every page: which run, and how it is."""
+    snapshot = run.snapshot
+    tone, word = "idle", "ended"
+    if run.pid is not None:
+        tone, word = ("good", snapshot.health) if snapshot.is_healthy else ("warn", "degraded")
+    return render("_head.html", run=run, snapshot=snapshot, tone=tone, word=word)
+
+
+HEAD = Part("head", 1.0, head)
+
+
+# ---- overview ----
+
+
+def overview(window: str) -> Page:
+    """How the run is and was. Raises UsageError for a window that is not in `WINDOWS`."""
+    if window not in WINDOWS:
+        raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
+    return Page(
+        "Overview",
+        "overview",
+        (
+            HEAD,
+            Part(
+                "now", 1.0, lambda run: render("_now.html", snapshot=run.snapshot, is_running=bool(run.pid))
+            ),
+            Part("charts", 5.0, lambda run: _charts(run, window)),
+            Part("newest", 3.0, _newest),
+        ),
+    )
+
+
+def _charts(run: Run, window: str) -> str:
+    bins = _bins(run, WINDOWS[window])
+    played = _played(run, bins)
+    is_whole = WINDOWS[window] is None
+    drawn = (
+        _success(played, bins, dots=_measured(run, bins) if is_whole else ()),
+        _utilisation(run, bins),
+        _throughput(played, bins),
+        _staleness(run, bins),
+        _faults(run, bins),
+    )
+    return render("_charts.html", charts=drawn, window=window, windows=tuple(WINDOWS))
+
+
+def _bins(run: Run, window_s: float | None, most: int = BINS) -> Bins:
+    """The stretch of time that is drawn: up to now, or of a run that has ended up to its last moment."""
+    last = run.store.last_unix_s()
+    ends = time.time() if run.pid is not None or last is None else last
+    began = run.store.began_unix_s()
+    begins = ends if began is None else began
+    if window_s is not None:
+        begins = max(begins, ends - window_s)
+    begins = min(begins, ends - STRETCH_MIN_S)
+    return Bins(begins_unix_s=begins, ends_unix_s=ends, count=min(most, int((ends - begins) / BIN_S)))
+
+
+def _span(bins: Bins) -> tuple[float, float]:
+    return bins.begins_unix_s, bins.ends_unix_s
+
+
+def _played(run: Run, bins: Bins, task_id: str | None = None) -> dict[int, Played]:
+    success_above = run.config.curation.success_above
+    counted = run.store.played_over_time(*_span(bins), bins.width_s, success_above, task_id)
+    found: dict[int, Played] = {}
+    for place, (episodes, successes, steps) in counted.items():
+        index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
+        known = found.get(index, series.NOTHING)
+        found[index] = Played(known.episodes + episodes, known.successes + successes, known.steps + steps)
+    return found
+
+
+def _success(played: Mapping[int, Played], bins: Bins, dots: Sequence[Dot] = ()) -> ChartView:
+    scores = series.success_over_time(played, bins)
+    line = Series(
+        "success",
+        tuple((end, score.rate) for end, score in scores),
+        low_high=tuple((end, score.interval.low, score.interval.high) for end, score in scores),
+    )
+    behind = f"of the newest episodes, about {scores[-1][1].episodes}; " if scores else ""
+    measured = ", dots: held-out seeds" if dots else ""
+    return charts.chart(
+        "Success while training",
+        [line],
+        _span(bins),
+        about=f"{behind}band: 95 % interval{measured}",
+        dots=dots,
+        is_percent=True,
+    )
+
+
+def _measured(run: Run, bins: Bins) -> list[Dot]:
+    """The measurements on held-out seeds, at both ends."""
+    row = Report(
+        before=snapshot_reader.scores(run.store, run.config, Phase.BEFORE),
+        after=snapshot_reader.scores(run.store, run.config, Phase.AFTER),
+    ).mean
+    sides = (
+        (bins.begins_unix_s, row.before, row.before_interval, "before"),
+        (bins.ends_unix_s, row.after, row.after_interval, "after"),
+    )
+    return [
+        Dot(at, rate, interval.low, interval.high, f"{name}: {100 * rate:.0f} %")
+        for at, rate, interval, name in sides
+        if rate is not None and interval is not None
+    ]
+
+
+def _utilisation(run: Run, bins: Bins) -> ChartView:
+    sized = run.store.find_events(kinds=(POOLS_SIZED,))
+    environments = sizes_of(sized, ENVIRONMENTS, run.config.environments.count)
+    engines = sizes_of(sized, ENGINES, run.config.rollout.count)
+    slots = {
+        "environments": Slots("env-", "in_episode_s", environments),
+        "engines": Slots("rollout-", "busy_s", engines),
+        "trainer": Slots("trainer", "update_s", ONE),
+    }
+    actors = environments.most() + engines.most() + 1
+    points = load_points(run.store.sampled_events(LOAD, *_span(bins), actors))
+    lines = [
+        Series(name, series.utilisation_over_time(points, bins, one), f"c{number}")
+        for number, (name, one) in enumerate(slots.items(), start=1)
+    ]
+    return charts.chart(
+        "Utilisation",
+        lines,
+        _span(bins),
+        about="share of time: in an episode, answering, in an update",
+        is_percent=True,
+    )
+
+
+def _staleness(run: Run, bins: Bins) -> ChartView:
+    made = [one for one in run.store.versions_between(*_span(bins)) if "staleness_mean" in one.metrics]
+
+    def line(name: str, key: str, colour: str, *, is_thin: bool = False) -> Series:
+        points = tuple((one.created_unix_s, one.metrics.get(key)) for one in made)
+        return Series(name, points, colour, is_thin=is_thin)
+
+    lines = [line("mean", "staleness_mean", "c1"), line("p95", "staleness_p95", "c2")]
+    lines.append(line("bound", STALENESS_BOUND, "c5", is_thin=True))
+    return charts.chart("Staleness", lines, _span(bins), about="of trained steps, in policy versions")
+
+
+def _throughput(played: Mapping[int, Played], bins: Bins) -> ChartView:
+    steps = series.per_minute({index: one.steps for index, one in played.items()}, bins)
+    episodes = series.per_minute({index: one.episodes for index, one in played.items()}, bins)
+    lines = [Series("environment steps", steps, "c1"), Series("episodes", episodes, "c2")]
+    return charts.chart("Throughput", lines, _span(bins), about="stored, per minute")
+
+
+def _faults(run: Run, bins: Bins) -> ChartView:
+    counted = run.store.faults_over_time(*_span(bins), bins.width_s)
+    colours = {"infrastructure": "c4", "system": "c2", "policy": "c3", "evaluator": "c1", "task": "c5"}
+    lines = [
+        Series(kind, series.per_minute(places, bins), colours.get(kind, "c6"))
+        for kind, places in sorted(counted.items())
+    ]
+    return charts.chart("Faults", lines, _span(bins), about="attempts spent without a reward, per minute")
+
+
+def _newest(run: Run) -> str:
+    return render(
+        "_newest.html",
+        attempts=run.store.newest_attempts(NEWEST),
+        events=_news(run)[:NEWEST],
+        words=event_in_words,
+    )
+
+
+def _news(run: Run) -> list[Event | Happening]:
+    """What was told and who died, newest first; engines that take over a version do so all the time."""
+    events = run.store.events_of(TOLD, limit=NEWS_READ)
+    news: list[Event | Happening] = [event for event in events if is_news(event.kind, event.data)]
+    for report in all_reports(run.paths.root, time.time() - NEWS_S):
+        data = {"reason": report.reason}
+        name = report.offender.id
+        news.append(Happening(unix_s=report.unix_s, kind=report.context, subject=name, data=data))
+    return sorted(news, key=lambda one: -one.unix_s)
+
+
+def _news_of(run: Run, subject: str) -> list[Event]:
+    """The newest about one actor."""
+    events = run.store.events_of(TOLD, subject, NEWS_READ)
+    return [event for event in events if is_news(event.kind, event.data)][:PAGE]
+
+
+def event_in_words(event: Event | Happening) -> str:
+    """The data of an event on one line; what is a sentence already stays one."""
+    text = event.data.get("text")
+    if isinstance(text, str):
+        return text
+    fields = ((name, value) for name, value in event.data.items() if value not in ("", None))
+    return ", ".join(" ".join(told(name, value)) for name, value in fields)
+
+
+# ---- actors ----
+
+
+def tree() -> Page:
+    """Who supervises whom."""
+
+    def rows(run: Run) -> str:
+        found = tree_rows(run.actors, is_running=run.pid is not None)
+        return render("_tree.html", rows=found, is_running=run.pid is not None)
+
+    return Page("Supervision tree", "tree", (HEAD, Part("tree", 0.5, rows)))
+
+
+def actor(name: str) -> Page:
+    """One actor: its vitals, what happened to it, the end of its log."""
+
+    def vitals(run: Run) -> str:
+        row = row_of(run.actor(name), is_running=run.pid is not None)
+        engine = next((one for one in run.engines if one.name == name), None)
+        children = [one.name for one in run.actors if one.parent == name]
+        return render("_vitals.html", row=row, actor=row.actor, engine=engine, children=children)
+
+    def happened(run: Run) -> str:
+        found = run.actor(name)
+        load = run.store.newest_event_about(LOAD, name)
+        fields = KINDS[LOAD].fields
+        return render(
+            "_happened.html",
+            ends=run.ends(found),
+            events=_news_of(run, name),
+            words=event_in_words,
+            load=load,
+            about=fields,
+        )
+
+    def log(run: Run) -> str:
+        return render("_log.html", lines=run.log(run.actor(name)), words=in_words)
+
+    parts = (HEAD, Part("vitals", 1.0, vitals), Part("happened", 3.0, happened), Part("log", 2.0, log))
+    return Page(name, "tree", parts)
+
+
+# ---- tasks ----
+
+
+def tasks() -> Page:
+    """Every task in one table."""
+
+    def table(run: Run) -> str:
+        bins = _bins(run, None, SPARK_BINS)
+        reports = task_reports(run.store, run.config)
+        sparks = {report.task_id: _spark(run, bins, report.task_id) for report in reports}
+        return render("_tasks.html", reports=reports, sparks=sparks, state=state)
+
+    return Page("Tasks", "tasks", (HEAD, Part("tasks", 5.0, table)))
+
+
+def _spark(run: Run, bins: Bins, task_id: str) -> str:
+    scores = series.success_over_time(_played(run, bins, task_id), bins, episodes=20)
+    return charts.sparkline([(end, score.rate) for end, score in scores], _span(bins))
+
+
+def task(task_id: str) -> Page:
+    """One task: what is known and was decided about it."""
+
+    def facts(run: Run) -> str:
+        report = _report(run, task_id)
+        demonstrations = run.store.demonstrations(task_id)
+        return render("_task.html", report=report, state=state(report), demonstrations=demonstrations)
+
+    def curve(run: Run) -> str:
+        bins = _bins(run, None)
+        drawn = _success(_played(run, bins, task_id), bins)
+        return render("_charts.html", charts=(drawn,), windows=(), window="")
+
+    def decisions(run: Run) -> str:
+        made = run.store.decisions(task_id, limit=DECISIONS_MAX)
+        return render("_decisions.html", decisions=list(reversed(made)), words=decision_in_words)
+
+    def played(run: Run) -> str:
+        found = run.store.trajectory_page(Wanted(task_id=task_id), TASK_TRAJECTORIES)
+        return render(
+            "_trajectories.html", rows=found, success=run.config.curation.success_above, with_task=False
+        )
+
+    parts = (
+        HEAD,
+        Part("facts", 2.0, facts),
+        Part("charts", 5.0, curve),
+        Part("decisions", 3.0, decisions),
+        Part("played", 3.0, played),
+    )
+    return Page(task_id, "tasks", parts)
+
+
+def _report(run: Run, task_id: str) -> TaskReport:
+    found = next((one for one in task_reports(run.store, run.config) if one.task_id == task_id), None)
+    if found is None:
+        raise UsageError(f"the run has no task {task_id!r}")
+    return found
+
+
+# ---- which page ----
+
+
+def page_of(name: str, values: Mapping[str, str]) -> Page:
+    """The page of an address. Raises UsageError for one that does not exist."""
+    match name:
+        case "head":
+            return Page("", "", (HEAD,))
+        case "overview":
+            return overview(values.get("window", "all"))
+        case "tree":
+            return tree()
+        case "actor":
+            return actor(values.get("name", ""))
+        case "tasks":
+            return tasks()
+        case "task":
+            return task(values.get("id", ""))
+    raise UsageError(f"there is no page {name!r} that follows the run")

@@ -1,0 +1,151 @@
+"""One run, opened for as long as one answer takes: its record, its board, its files. All of it blocks."""
+
+import contextlib
+from functools import cached_property, lru_cache
+from os import SEEK_END
+from pathlib import Path
+
+from actors.board import rows_of
+from dart.config.config import Config, load_config
+from dart.core.errors import TemporaryError
+from dart.core.png import png_size
+from dart.core.records import NO_EVENTS, EventCounts
+from dart.core.run_directory import RunPaths, holder
+from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
+from dart.inspect.exit_reports import reports_since
+from dart.inspect.logs import LogLine, parse
+from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
+from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
+from dart.store.blobs import BlobStore
+from dart.store.browse_queries import RunBrowser
+from dart.web.token_text import token_texts
+from supervision.reports import SupervisorReport
+
+LOG_BYTES = 64 << 10
+"""Of the end of a log that are read."""
+
+LOG_LINES = 120
+REPORTS_MOST = 20
+PNG_HEAD_BYTES = 24
+
+
+class NotReady(TemporaryError):
+    """The run has nothing to show yet."""
+
+
+class Run:
+    """A run as one answer needs it; what is not asked for is not read."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
+        if missing:
+            raise NotReady(_not_yet(paths, missing))
+        self.paths = paths
+        self._resources = contextlib.ExitStack()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    @cached_property
+    def pid(self) -> int | None:
+        """Of the process that runs it; None when nothing does."""
+        return holder(self.paths.root)
+
+    @cached_property
+    def config(self) -> Config:
+        return _config(self.paths.config, self.paths.config.stat().st_mtime_ns)
+
+    @cached_property
+    def store(self) -> RunBrowser:
+        return self._resources.enter_context(RunBrowser(self.paths.store))
+
+    @cached_property
+    def snapshot(self) -> RunSnapshot:
+        self._refuse_earlier_part()
+        session = self.paths.root / "session.json"
+        missing = next((path for path in (self.paths.board, session) if not path.exists()), None)
+        if missing:
+            raise NotReady(_not_yet(self.paths, missing))
+        record = self.paths.store, self.paths.store.stat().st_ino
+        with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
+            snapshot = reader.read()
+        _counted[record] = reader.events
+        return snapshot
+
+    @cached_property
+    def actors(self) -> tuple[ActorRow, ...]:
+        """Every actor, from the board. Raises NotRunningError before the run has one."""
+        self._refuse_earlier_part()
+        return read_actors(self.paths.root)
+
+    def _refuse_earlier_part(self) -> None:
+        """What an earlier part left says nothing of a run that is starting again. Raises NotReady."""
+        if self.pid is not None and is_of_earlier_part(self.paths):
+            who = f" as process {self.pid}" if self.pid else ""
+            raise NotReady(f"the run in {self.paths.root} is starting{who}; none of its actors is up yet")
+
+    @cached_property
+    def engines(self) -> tuple[EngineRow, ...]:
+        """Every engine, from the board alone."""
+        return engine_rows(rows_of(self.paths.board))
+
+    def actor(self, name: str) -> ActorRow:
+        """The row of an actor. Raises UsageError for a name that is not on the board."""
+        return find_actor(name, self.actors)
+
+    def log(self, actor: ActorRow) -> list[LogLine]:
+        """The end of an actor's log; the name is the board's own."""
+        return [
+            line for text in _last_lines(self.paths.logs / f"{actor.name}.jsonl") if (line := parse(text))
+        ]
+
+    def ends(self, actor: ActorRow) -> list[SupervisorReport]:
+        """What its supervisor wrote down about an actor's ends, newest first."""
+        told = reports_since(self.paths.root, actor.parent) if actor.parent else []
+        return [report for report in reversed(told) if report.offender.id == actor.name][:REPORTS_MOST]
+
+    def token_texts(self) -> dict[int, str]:
+        """What the policy's tokens say; all checkpoints of a run have the tokenizer of its base policy.
+
+        What an engine without a policy puts for tokens says nothing.
+        """
+        if self.config.rollout.engine in ("modelled", "oracle"):
+            return {}
+        newest = self.store.latest_version()
+        folders = [self.config.training.policy, *([newest.folder(self.paths.root)] if newest else [])]
+        return next((texts for folder in folders if (texts := token_texts(folder))), {})
+
+    def size_of(self, sha256: str) -> tuple[int, int] | None:
+        """Width and height of a screenshot, from its first bytes; None where it is missing or none."""
+        try:
+            with BlobStore(self.paths.blobs, read_only=True).path(sha256).open("rb") as file:
+                return png_size(file.read(PNG_HEAD_BYTES))
+        except (OSError, ValueError):
+            return None
+
+
+def _not_yet(paths: RunPaths, missing: Path) -> str:
+    return f"the run in {paths.root} has no {missing.name} yet; it appears when the run starts"
+
+
+_counted: dict[tuple[Path, int], EventCounts] = {}
+"""Of each record that was looked at, by its file: the next answer counts only what came since."""
+
+
+@lru_cache(maxsize=4)
+def _config(path: Path, mtime_ns: int) -> Config:
+    """Written once for each start of the run; reading it for each answer would be most of the work."""
+    return load_config(path)
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    """Of a log that may be 4 MiB long; the first may be half a line."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, SEEK_END) - LOG_BYTES))
+            return file.read(LOG_BYTES).splitlines()[-LOG_LINES:]
+    except OSError:
+        return []

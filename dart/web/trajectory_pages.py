@@ -1,0 +1,139 @@
+"""Trajectories as pages: the list, one episode step by step, two beside one another. All of it blocks."""
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from dart.config.config import Config
+from dart.core.errors import UsageError
+from dart.core.types import Outcome, Step, Trajectory
+from dart.inspect.task_reports import find_task
+from dart.inspect.terminal_safe import one_line
+from dart.store.browse_queries import PAGE, Fate, Wanted
+from dart.web.render import render
+from dart.web.run_view import Run
+from dart.web.step_views import StepView, first_difference, views
+
+ID_DIGITS = 18
+"""The record counts in 64 bits."""
+
+RESULTS = {"": None, "success": True, "failure": False}
+
+OTHERS_MOST = 30
+"""Trajectories of the same task that are offered for comparison."""
+
+
+def number(values: Mapping[str, str], name: str) -> int:
+    """A whole number of an address. Raises UsageError."""
+    text = values.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
+        raise UsageError(f"{name} is a whole number, got {text[:40]!r}")
+    return int(text)
+
+
+def wanted(values: Mapping[str, str], config: Config) -> Wanted:
+    """What a list of trajectories was asked for. Raises UsageError."""
+    outcome = values.get("outcome") or None
+    if outcome is not None and outcome not in list(Outcome):
+        raise UsageError(f"there is no outcome {outcome[:40]!r}; there are {', '.join(Outcome)}")
+    result = values.get("result", "")
+    if result not in RESULTS:
+        raise UsageError(f"result is success or failure, got {result[:40]!r}")
+    task = values.get("task")
+    return Wanted(
+        task_id=find_task(task, tuple(config.tasks.train)) if task else None,
+        outcome=outcome,
+        is_success=RESULTS[result],
+        success_above=config.curation.success_above,
+        before_id=number(values, "before") if values.get("before") else None,
+    )
+
+
+def trajectories(run: Run, values: Mapping[str, str]) -> str:
+    """A page of the list, with its filters."""
+    tasks = tuple(run.config.tasks.train)
+    rows = run.store.trajectory_page(wanted(values, run.config))
+    kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
+    older = urlencode({**kept, "before": str(rows[-1].rollout_id)}) if len(rows) == PAGE else ""
+    return render(
+        "trajectories.html",
+        rows=rows,
+        success=run.config.curation.success_above,
+        with_task=True,
+        tasks=tasks,
+        outcomes=tuple(Outcome),
+        results=("success", "failure"),
+        chosen={name: values.get(name, "") for name in ("task", "outcome", "result")},
+        older=older,
+        is_first="before" not in values,
+    )
+
+
+class Episode:
+    """One rollout with what there is to see of it: a trajectory, or what was kept when it was parked."""
+
+    def __init__(self, run: Run, rollout_id: int) -> None:
+        fate = run.store.fate(rollout_id)
+        if fate is None:
+            raise UsageError(f"the run has no rollout {rollout_id}")
+        self.fate: Fate = fate
+        self._success_above = run.config.curation.success_above
+        self.trajectory: Trajectory | None = run.store.trajectory(rollout_id)
+        self.steps: tuple[Step, ...] = (
+            self.trajectory.steps if self.trajectory else run.store.parked_steps(rollout_id)
+        )
+        self.views: tuple[StepView, ...] = views(
+            self.steps, run.size_of, run.token_texts(), fate.trained_version
+        )
+
+    @property
+    def title(self) -> str:
+        return f"{self.fate.task_id}, rollout {self.fate.rollout.rollout_id}"
+
+    @property
+    def is_success(self) -> bool:
+        return self.trajectory is not None and self.trajectory.reward > self._success_above
+
+    def lines(self) -> list[str]:
+        """The episode as text: a head, what failed before, one line for each step."""
+        fate, played = self.fate, self.trajectory
+        state = fate.rollout.state.value + (f", {fate.drop_reason}" if fate.drop_reason else "")
+        rollout = (
+            f"{fate.rollout.rollout_id}  {fate.task_id}  seed {fate.seed}  group {fate.rollout.group_id}"
+        )
+        lines = [f"{rollout}  {state}"]
+        if played:
+            lines.append(f"{played.outcome.value}, reward {played.reward:.2f}: {played.instruction}")
+        lines += [f"attempt {one.attempt}  {one.fault_kind}: {one.detail}" for one in fate.attempts]
+        return [one_line(line) for line in (*lines, *map(_step_line, self.views))]
+
+
+def _step_line(step: StepView) -> str:
+    sure = "" if step.probability is None else f"  p {step.probability:.2f}"
+    old = "" if step.staleness is None else f", {step.staleness} old when trained"
+    return f"{step.number:3}  {step.answer}  ({step.overlay.caption}){sure}  version {step.version}{old}"
+
+
+def trajectory(run: Run, rollout_id: int) -> str:
+    """One episode step by step."""
+    episode = Episode(run, rollout_id)
+    page = run.store.trajectory_page(Wanted(task_id=episode.fate.task_id), OTHERS_MOST)
+    others = [row for row in page if row.rollout_id != rollout_id]
+    others.sort(key=lambda row: row.group_id != episode.fate.rollout.group_id)  # its own group first
+    return render("trajectory.html", episode=episode, others=others, screenshot=address)
+
+
+def compare(run: Run, first_id: int, second_id: int) -> str:
+    """Two episodes of one task beside one another. Raises UsageError for episodes of two tasks."""
+    pair = [Episode(run, rollout_id) for rollout_id in (first_id, second_id)]
+    if pair[0].fate.task_id != pair[1].fate.task_id:
+        raise UsageError(
+            f"rollout {first_id} is of {pair[0].fate.task_id} and {second_id} of {pair[1].fate.task_id}; "
+            "two of one task can be compared"
+        )
+    differs = first_difference(pair[0].steps, pair[1].steps)
+    return render("compare.html", pair=pair, differs=differs, screenshot=address)
+
+
+def address(sha256: str) -> str:
+    """Where the page finds a screenshot."""
+    return f"/blobs/{sha256}.png"

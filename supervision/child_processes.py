@@ -1,0 +1,344 @@
+"""A supervisor's hands: the processes of its children, their rows on the board, and what they leave behind.
+
+A child has one row under its name. A warm spare starts in a second row, `name~`; when it takes over, the two
+rows exchange their names, so that whoever looks up the name finds the new process and the old one keeps its
+address until it is done.
+"""
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from actors.actor import Identity, Runtime
+from actors.board import LIVING, ActorState, Board, second_row
+from actors.clock import Clock
+from actors.errors import ChildNotStarted
+from actors.last_words import last_words, reason_of
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_the_same, start_ticks
+from actors.thespian_host import ChildProcess
+from supervision import reports
+from supervision.actions import Child, Ended, Status
+from supervision.child_spec import ChildType
+from supervision.errors import NameTaken
+from supervision.reports import Death
+
+MAX_BEAT_S = 15.0
+BEATS_LATE = 1.3
+
+LATE_BEAT_S = 5.0
+"""So late a beat may be on a busy machine, or half of the hang deadline if that is more."""
+
+HANG_REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
+
+_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
+"""No process now, but the supervisor that bears the name for it will start one."""
+
+OnExit = Callable[[str, int, Ended, Death], None]
+
+
+@dataclass(slots=True)
+class _Held:
+    process: ChildProcess
+    slot: int
+    type: ChildType
+    beat_s: float
+    kill_reason: str = ""
+    is_told_to_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the board says of earlier processes of a child."""
+
+    issued: int
+    """Highest incarnation."""
+    restarts: int
+    last_reason: str
+
+
+class Brood:
+    """Processes by child id and incarnation."""
+
+    def __init__(
+        self, board: Board, identity: Identity, runtime: Runtime, clock: Clock, on_exit: OnExit
+    ) -> None:
+        self._board = board
+        self._identity = identity
+        self._runtime = runtime
+        self._clock = clock
+        self._on_exit = on_exit
+        self._held: dict[tuple[str, int], _Held] = {}
+
+    # ---- names ----
+
+    def known(self, id_: str) -> Known:
+        """What an earlier supervisor left under a name, so that numbers go on and reasons stay.
+
+        The name has a row from now on. Raises ActorError when the board is full.
+        """
+        row, beside = self._row(id_), self._board.find(second_row(id_))
+        slots = [row] if beside is None else [row, beside]
+        return Known(
+            issued=max(int(self._board.get(slot, "incarnation")) for slot in slots),
+            restarts=max(int(self._board.get(slot, "restarts")) for slot in slots),
+            last_reason=str(self._board.get(row, "last_reason")),
+        )
+
+    def leftovers(self, id_: str) -> set[tuple[int, int]]:
+        """(pid, start in ticks) of processes an earlier supervisor may have left."""
+        slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
+        found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
+        return {(pid, ticks) for pid, ticks in found if pid}
+
+    def refuse_taken(self, id_: str) -> None:
+        """Raise NameTaken when another supervisor has the name; names are unique in the whole tree."""
+        slot = self._board.find(id_)
+        if slot is not None and self._board.get(slot, "parent") != self._identity.name:
+            self._refuse_bearer(slot)
+
+    def _refuse_bearer(self, slot: int) -> None:
+        parent = str(self._board.get(slot, "parent"))
+        is_wanted = self._board.state(slot) in LIVING | _WAITING
+        if is_wanted and (self._runs(slot) or self._runs(self._board.find(parent))):
+            name = str(self._board.get(slot, "name"))
+            raise NameTaken(
+                f"already_started: the name {name!r} belongs to a child of {parent!r}; "
+                "names are unique in the whole tree"
+            )
+
+    def _runs(self, slot: int | None) -> bool:
+        pid = 0 if slot is None else int(self._board.get(slot, "pid"))
+        if pid == 0:
+            return False
+        try:
+            os.close(self._runtime.pidfd(pid))
+        except ProcessLookupError:
+            return False
+        return True
+
+    # ---- processes ----
+
+    def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
+        """Start a process. Raises ActorError or OSError when none can be had, or the board is full."""
+        spec = child.spec
+        for module in spec.preload:
+            _preload(module)
+        slot = self._row(second_row(spec.id) if is_spare else spec.id)
+        self._board.set_state(
+            slot,
+            ActorState.STARTING,
+            incarnation=incarnation,
+            pid=0,
+            pid_start_ticks=0,
+            route=0,
+            ready=0,
+            uses=0,
+            own_exit=0,
+            busy_since_ns=0,
+            work_since_ns=0,
+            beat_ns=self._board.now_ns(),
+            started_unix_s=self._clock.unix_s(),
+            restarts=child.restarts,
+            last_reason=child.last_reason,  # before the new process can be asked why
+        )
+        every_s = beat_s(spec.hang_deadline_s)
+        process: ChildProcess = self._runtime.spawn(
+            {
+                "name": spec.id,
+                "parent": self._identity.name,
+                "slot": slot,
+                "incarnation": incarnation,
+                "actor": spec.actor,
+                "args": dict(spec.args),
+                "run_dir": str(self._identity.run_dir),
+                "mail_dir": str(self._identity.mail_dir),
+                "beat_s": every_s,
+                "probe_every_s": spec.probe_every_s,
+                "max_uses": spec.retirement.max_uses,
+                "prints_reports": self._identity.prints_reports,
+            }
+        )
+        self._held[spec.id, incarnation] = _Held(process, slot, spec.type, every_s)
+        self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
+        self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
+
+    def told_to_stop(self, id_: str, incarnation: int) -> None:
+        held = self._held.get((id_, incarnation))
+        if held is not None:
+            held.is_told_to_stop = True
+
+    def kill(self, id_: str, incarnation: int, why: str) -> None:
+        held = self._held.get((id_, incarnation))
+        if held is not None:
+            held.kill_reason = f"killed: {why}"
+            held.process.kill()
+
+    def promote(self, id_: str, incarnation: int) -> None:
+        """The spare's row gets the child's name first: at no moment does nobody bear it."""
+        new = self._held[id_, incarnation].slot
+        old = self._board.find(id_)
+        self._board.set_state(new, ActorState.RUNNING, name=id_)
+        if old is not None and old != new:
+            self._board.set_state(old, ActorState.STOPPING, name=second_row(id_))
+
+    def pid(self, id_: str, incarnation: int) -> int:
+        held = self._held.get((id_, incarnation))
+        return held.process.pid if held is not None else 0
+
+    def slot(self, id_: str, incarnation: int) -> int | None:
+        """The row of a process that lives."""
+        held = self._held.get((id_, incarnation))
+        return held.slot if held is not None else None
+
+    def is_ready(self, id_: str, incarnation: int) -> bool:
+        slot = self.slot(id_, incarnation)
+        return slot is not None and bool(self._board.get(slot, "ready"))
+
+    def uses(self, id_: str, incarnation: int) -> int:
+        slot = self.slot(id_, incarnation)
+        return 0 if slot is None else int(self._board.get(slot, "uses"))
+
+    def hang(self, child: Child) -> tuple[float, str]:
+        """(seconds until it could count as hung, why it does now or an empty string)."""
+        limit_s = child.spec.hang_deadline_s
+        held = self._held.get((child.spec.id, child.incarnation))
+        if held is None:
+            return limit_s, ""
+        slot = held.slot
+        # A deadline that was lowered meanwhile can ask for no more beats than the process was started with.
+        silence_s = max(limit_s, BEATS_LATE * held.beat_s)
+        now_ns = self._board.now_ns()
+        busy_ns = self._board.get(slot, "busy_since_ns")
+        busy_s = (now_ns - busy_ns) / 1e9 if busy_ns else 0.0
+        silent_s = (now_ns - self._board.get(slot, "beat_ns")) / 1e9
+        if busy_s > limit_s:
+            handler = self._board.get(slot, "handler")
+            what = f"hung: in {handler} for {busy_s:.1f} s (hang_deadline_s={limit_s:g})"
+            return limit_s, f"{what}; {HANG_REMEDY}"
+        if silent_s > silence_s:
+            return limit_s, f"hung: no beat for {silent_s:.1f} s (hang_deadline_s={limit_s:g})"
+        return min(limit_s - busy_s, silence_s - silent_s), ""
+
+    def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
+        """A child's state on the board, for everyone to read."""
+        slot = self.slot(child.spec.id, child.incarnation)
+        if slot is None:
+            slot = self._row(child.spec.id)
+        self._board.set_state(
+            slot,
+            state,
+            restarts=child.restarts,
+            last_reason=child.last_reason,
+            retry_unix_s=retry_unix_s,
+        )
+
+    # ---- inside ----
+
+    def _row(self, name: str) -> int:
+        """The row of a name: looked up where it is known, claimed under a lock where it is not."""
+        slot = self._board.find(name)
+        is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
+        if slot is not None and is_mine:
+            return slot
+        return self._board.claim(name, self._identity.name, check=self._refuse_bearer)
+
+    def _exited(self, id_: str, incarnation: int) -> None:
+        held = self._held[id_, incarnation]
+        code = held.process.returncode()
+        if code is None:
+            return  # the pidfd fired, the exit status is not collected yet: it fires again
+        self._runtime.unwatch(held.process.pidfd)
+        held.process.close()
+        del self._held[id_, incarnation]
+        ended = self._ended(id_, incarnation, held, code)
+        self._board.note_end(held.slot, incarnation, _word_for(ended, held))
+        self._board.set(held.slot, ready=0)
+        if self._board.get(held.slot, "name") != id_:
+            self._board.set_state(held.slot, ActorState.STOPPED)
+        if held.type is ChildType.SUPERVISOR:
+            self._mark_dead_below(id_)
+        death = self._death(id_, incarnation, held, code)
+        self._on_exit(id_, incarnation, ended, death)
+
+    def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
+        reason = exit_reason_of(code)
+        words = last_words(self._identity.run_dir, id_, incarnation)
+        # A program may end with any code: it means something here only when the actor's runtime chose it.
+        own_code = code if self._board.own_exit(held.slot) == code else None
+        return Ended(
+            reason=held.kill_reason or (f"{reason}: {words}" if words else str(reason)),
+            normal=reason.is_normal,
+            shutdown=own_code == EXIT_SHUTDOWN,
+            by_signal=reason.signal is not None,
+            ignored=own_code == EXIT_IGNORED,
+        )
+
+    def _death(self, id_: str, incarnation: int, held: _Held, code: int) -> Death:
+        run_dir = self._identity.run_dir
+        reason = exit_reason_of(code)
+        if reason.is_normal:
+            return Death(pid=held.process.pid, exit_code=0)
+        is_supervisor = held.type is ChildType.SUPERVISOR
+        return Death(
+            pid=held.process.pid,
+            exit_code=reason.code,
+            signal=None if reason.signal is None else str(reason),
+            last_words=reports.last_lines(run_dir / "crash" / f"{id_}.{incarnation}.txt"),
+            log_lines=reports.last_lines(run_dir / "logs" / f"{id_}.jsonl"),
+            chain=reports.chain_below(run_dir, id_) if is_supervisor else (),
+        )
+
+    def _mark_dead_below(self, name: str) -> None:
+        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board.
+
+        One that has cleared its death signal, as a change of user does, lives on: it is killed here.
+        """
+        for row in self._board.rows():
+            if row.parent == name and row.route == 0:
+                kill_the_same(row.pid, row.pid_start_ticks)
+            if row.parent == name and row.state in LIVING | _WAITING:
+                self._board.set_state(
+                    row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
+                )
+                self._mark_dead_below(row.name)
+
+
+def _preload(module: str) -> None:
+    """Import what children share. Raises ChildNotStarted for whatever the module raises.
+
+    A module that is not there is left to the child, which says so if it needs it.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return
+    except BaseException as error:  # a module may raise anything, SystemExit included
+        raise ChildNotStarted(f"its preload {module!r} cannot be imported: {reason_of(error)}") from error
+
+
+def _word_for(ended: Ended, held: _Held) -> str:
+    """OTP's word for an exit: a child that was told to stop and did ended as `shutdown`."""
+    if ended.shutdown or (ended.normal and held.is_told_to_stop):
+        return "shutdown"
+    return "normal" if ended.normal or ended.ignored else ended.reason
+
+
+def beat_s(hang_deadline_s: float) -> float:
+    """How often a child shows that it runs: as seldom as a late beat is still no hang, four times at most."""
+    seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
+    return min(MAX_BEAT_S, seldom_s)
+
+
+def state_of(child: Child) -> ActorState:
+    """A child's state in the board's words."""
+    match child.status:
+        case Status.STARTING:
+            return ActorState.STARTING
+        case Status.RUNNING:
+            return ActorState.RUNNING
+        case Status.STOPPING:
+            return ActorState.STOPPING
+    if child.is_quarantined:
+        return ActorState.QUARANTINED
+    return ActorState.STOPPED if child.target.value == "down" else ActorState.BACKOFF

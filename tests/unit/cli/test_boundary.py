@@ -1,0 +1,88 @@
+"""Errors a person can act on become one message and their exit code; defects keep their traceback."""
+
+import errno
+from pathlib import Path
+
+import pytest
+import typer
+
+from dart.cli.boundary import errors_as_exit_codes
+from dart.cli.exit_codes import MEANING, ExitCode, exit_code_of
+from dart.core import errors
+from dart.core.import_guard import EXIT_CONFIGURATION
+
+
+def code_after(error: BaseException) -> int:
+    with pytest.raises(typer.Exit) as caught, errors_as_exit_codes():
+        raise error
+    return caught.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.DartError("x"), 1),
+        (errors.UsageError("x"), 2),
+        (errors.NotRunningError("x"), 3),
+        (errors.UnavailableError("x"), 69),
+        (errors.RunDirectoryError("x"), 73),
+        (errors.DiskError("x"), 74),
+        (errors.TemporaryError("x"), 75),
+        (errors.ConfigurationError("x"), 78),
+        (KeyboardInterrupt(), 130),
+        (OSError(errno.ENOSPC, "No space left on device", "/runs/x/store.db"), 74),
+        (PermissionError(errno.EACCES, "Permission denied", "/runs/x/lock"), 74),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert code_after(error) == code
+
+
+def test_a_subclass_has_the_exit_code_of_its_class() -> None:
+    class BrowserMissing(errors.UnavailableError):
+        pass
+
+    assert exit_code_of(BrowserMissing("x")) is ExitCode.UNAVAILABLE
+
+
+def test_each_line_of_a_message_is_marked_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code_after(errors.ConfigurationError("first\nsecond"))
+
+    assert capsys.readouterr() == ("", "error: first\nerror: second\n")
+
+
+def test_a_full_disk_says_where_and_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    code_after(OSError(errno.ENOSPC, "No space left on device", "/runs/x/store.db"))
+
+    text = capsys.readouterr().err
+    assert "No space left on device at /runs/x/store.db" in text
+    assert "--resume" in text
+
+
+def test_a_disk_failure_without_a_file_names_the_place_the_command_writes_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit), errors_as_exit_codes(Path("runs/x")):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert "No space left on device at runs/x;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("defect", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x")])
+def test_a_defect_is_not_caught(defect: Exception) -> None:
+    with pytest.raises(type(defect)), errors_as_exit_codes():
+        raise defect
+
+
+@pytest.mark.parametrize("ending", [typer.Exit(3), typer.Abort(), typer.BadParameter("x")])
+def test_the_data_are_not_looked_at_where_a_command_ends_as_it_means_to(ending: Exception) -> None:
+    with pytest.raises(type(ending)), errors_as_exit_codes(damage=lambda: "asked"):
+        raise ending
+
+
+def test_every_exit_code_is_explained() -> None:
+    assert set(MEANING) == set(ExitCode)
+
+
+def test_the_guard_ends_with_the_code_of_a_wrong_configuration() -> None:
+    assert EXIT_CONFIGURATION == ExitCode.CONFIGURATION

@@ -1,0 +1,67 @@
+"""`dartrl up` from its own process, with a run that is none."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import Mock
+
+import pytest
+import structlog
+
+from dart.cli import up
+from dart.config.config import load_config
+from dart.core.errors import DiskError, TemporaryError
+from dart.core.run_directory import RunPaths
+from dart.preflight import requirements
+from dart.run import app
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_hangup_ends_nothing_while_a_run_starts_or_its_data_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def train(*_: Any, **__: Any) -> NoReturn:
+        signal.raise_signal(signal.SIGHUP)
+        raise TemporaryError("it came so far")
+
+    monkeypatch.setattr(requirements, "require_installation", lambda _: None)
+    monkeypatch.setattr(up, "_log", lambda *_: Mock())
+    monkeypatch.setattr(app, "train", train)
+    config = load_config(None, [f"run.dir={str(tmp_path)!r}"])
+
+    with pytest.raises(TemporaryError, match="it came so far"):
+        up._up(config, lambda: config)
+
+
+def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(
+    tmp_path: Path,
+) -> None:
+    before = structlog.get_config()
+    log = up._log(tmp_path / "daemon.jsonl", 10_000)
+    try:
+        for number in range(150):
+            log.info("said", number=number, text="x" * 200)
+    finally:
+        structlog.configure(**before)
+
+    files = [tmp_path / "daemon.jsonl.1", tmp_path / "daemon.jsonl"]
+    numbers = [json.loads(line)["number"] for file in files for line in file.read_text().splitlines()]
+    assert numbers == list(range(numbers[0], 150))
+    assert len(numbers) > 30
+    assert all(file.stat().st_size <= 10_000 for file in files)
+
+
+def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.touch()
+    with pytest.raises(DiskError, match=r"store\.db does not exist.*nothing was started or changed"):
+        up._what_it_would_do(paths)

@@ -1,0 +1,431 @@
+"""Configuration: complete defaults, layers, and every problem at once."""
+
+from pathlib import Path
+
+import pytest
+
+from dart.config.config import (
+    Config,
+    ConfigError,
+    contradictions,
+    field_rows,
+    known_tasks,
+    load_config,
+    resolve,
+)
+from dart.run.app import limits_of
+from supervision.child_spec import Budget, Failure, Retirement
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems_of(path: Path | None, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_an_empty_file_is_a_complete_configuration(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "")) == load_config(None)
+
+
+def test_every_key_has_a_description() -> None:
+    assert [key for key, description, _ in field_rows() if not description] == []
+
+
+def test_the_file_wins_over_defaults_and_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "[training]\nlr = 1e-5\nthreads = 2\n")
+
+    resolved = resolve(path, ["training.lr=2e-5"])
+
+    assert (resolved.config.training.lr, resolved.config.training.threads) == (2e-5, 2)
+    assert resolved.origins["training.lr"] == "--set"
+    assert resolved.origins["training.threads"] == str(path)
+    assert resolved.origins["training.clip_low"] == "default"
+
+
+def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path: Path) -> None:
+    path = written(tmp_path, "[supervision.trainer.backoff]\ninitial_s = 1.0\n")
+
+    trainer = load_config(path).supervision.trainer
+
+    default = Config().supervision.trainer
+    assert trainer.backoff.initial_s == 1.0
+    assert trainer.model_copy(update={"backoff": default.backoff}) == default
+
+
+def test_the_configuration_that_a_run_of_an_earlier_version_keeps_is_read_without_its_retired_keys(
+    tmp_path: Path,
+) -> None:
+    """It holds every key there was, whatever the run needed."""
+    kept = load_config(None).to_toml()
+    section = "[environments.osworld]\n"
+    assert section in kept
+    path = written(tmp_path, kept.replace(section, f'{section}missing_result = "fault"\n'))
+
+    assert load_config(path) == load_config(None)
+
+
+def test_a_retired_key_is_refused_where_somebody_sets_it_now() -> None:
+    (problem,) = problems_of(None, "environments.osworld.missing_result=zero")
+    assert "missing_result is not a key" in problem
+
+
+@pytest.mark.parametrize("text", ["environments = 3", "[environments]\nosworld = 3"])
+def test_a_section_that_is_none_is_refused_whatever_keys_are_retired(tmp_path: Path, text: str) -> None:
+    assert problems_of(written(tmp_path, text))
+
+
+def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "[curation]\nstalenes = 3\n")
+
+    assert problems_of(path) == [f"{path}: curation.stalenes is not a key; did you mean curation.staleness?"]
+
+
+def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "[run]\nlr = 1e-5\n")
+
+    assert problems_of(path) == [f"{path}: run.lr is not a key; did you mean training.lr?"]
+
+
+def test_a_section_like_no_other_lists_what_there_is() -> None:
+    assert problems_of(None, "supervision.xyz.max_seconds=3") == [
+        "--set: supervision.xyz is not a key; there are root, store, curator, rollout_pool, weight_sync, "
+        "environment_pool, trainer, children"
+    ]
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "[training]\nlr = -1.0\nclip_hihg = 0.3\n[tasks]\ntrain = ['miniwob/clik-test']\n"
+    )
+
+    found = problems_of(path, "environments.count=none", "nonsense")
+
+    assert found == [
+        "--set: expected section.key=value, got 'nonsense'",
+        "--set: environments.count must be a whole number, got 'none' "
+        "(default 8; Environment actors, each with a browser or desktop of its own)",
+        f"{path}: training.lr must be greater than 0, got -1.0 (default 0.0003; Learning rate of AdamW)",
+        f"{path}: training.clip_hihg is not a key; did you mean training.clip_high or training.clip_low?",
+        f"{path}: tasks.train names 'miniwob/clik-test', which is not a task; "
+        "did you mean miniwob/click-test or miniwob/click-test-2?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "rule"),
+    [
+        ("evaluation.before=1", "must be true or false"),
+        ("training.threads=1.5", "must be a whole number"),
+        ("training.lr='fast'", "must be a number"),
+        ("run.minutes=nan", "must be a finite number"),
+        ("rollout.engine=tgi", "must be 'transformers', 'vllm', 'modelled' or 'oracle'"),
+        ("tasks.train=[]", "must have at least 1 entries"),
+        ("tasks.train=[3]", "must be a string"),
+        ("training=3", "must be a section (a TOML table)"),
+        ("curation.rollouts_per_group=1", "must be at least 2"),
+        ("training.clip_low=1.0", "must be less than 1"),
+    ],
+)
+def test_a_wrong_value_says_what_would_be_right(override: str, rule: str) -> None:
+    (problem,) = problems_of(None, override)
+
+    assert f" {rule}, got " in problem
+
+
+@pytest.mark.parametrize("override", ["", "=3", "training.=3", "training.lr"])
+def test_an_override_without_key_or_value_is_refused(override: str) -> None:
+    assert problems_of(None, override) == [f"--set: expected section.key=value, got {override!r}"]
+
+
+def test_overrides_that_make_one_key_a_value_and_a_section_are_refused() -> None:
+    found = problems_of(None, "training.lr=1e-5", "training.lr.x=1")
+
+    assert found == ["--set: training.lr.x is given both as a value and as a section; give it once"]
+
+
+def test_broken_toml_says_where(tmp_path: Path) -> None:
+    (problem,) = problems_of(written(tmp_path, "[training\nlr = 1"))
+
+    assert "not valid TOML" in problem
+    assert "line 1" in problem
+
+
+def test_a_missing_file_says_what_to_name_instead(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path / "no.toml")
+
+    assert problem == (
+        f"{tmp_path / 'no.toml'}: there is no such file; name one of configs/*.toml, or none for the defaults"
+    )
+
+
+def test_a_folder_or_binary_file_is_refused_in_words(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+
+    assert "cannot be read" in problems_of(tmp_path)[0]
+    assert "not UTF-8 text" in problems_of(binary)[0]
+
+
+def test_the_longest_backoff_is_not_below_the_first() -> None:
+    (problem,) = problems_of(None, "supervision.store.backoff.max_s=0.1")
+
+    assert problem == "--set: supervision.store.backoff.max_s must be at least initial_s (0.2), got 0.1"
+
+
+def test_a_task_named_twice_is_refused() -> None:
+    (problem,) = problems_of(None, "tasks.train=['miniwob/click-tab', 'miniwob/click-tab']")
+
+    assert problem == "--set: tasks.train names 'miniwob/click-tab' 2 times; name it once"
+
+
+def test_the_defaults_do_not_contradict_each_other() -> None:
+    assert list(contradictions(Config())) == []
+
+
+def test_the_pages_of_the_package_are_the_known_tasks() -> None:
+    assert len(known_tasks(Config())) > 100
+    assert "miniwob/click-test" in known_tasks(Config())
+
+
+def test_the_shown_configuration_resolves_to_itself(tmp_path: Path) -> None:
+    odd = 'run.dir="a \\"b\\" \\u007f ü"'
+    resolved = resolve(None, [odd, "training.lr=1e-9", "evaluation.after=false"])
+
+    path = written(tmp_path, resolved.to_toml())
+
+    assert load_config(path) == resolved.config
+
+
+def test_shown_values_carry_their_origin() -> None:
+    text = resolve(None, ["training.lr=1e-9"]).to_toml()
+
+    assert "lr = 1e-09  # --set\n" in text
+    assert "clip_low = 0.2  # default\n" in text
+
+
+@pytest.mark.parametrize("name", ["laptop", "smoke"])
+def test_the_shipped_files_are_valid_and_find_the_base_policy(name: str) -> None:
+    config = load_config(REPOSITORY / "configs" / f"{name}.toml")
+
+    assert config.training.policy == REPOSITORY / "configs" / "base-policy"
+
+
+def test_folders_of_demonstrations_are_paths_wherever_they_are_given(tmp_path: Path) -> None:
+    given = resolve(None, ["curation.experience_pool.folders=['a', '/b']"])
+
+    assert given.config.curation.experience_pool.folders == (Path("a"), Path("/b"))
+    assert load_config(written(tmp_path, given.to_toml())) == given.config
+    assert Config.model_validate(given.config.model_dump(mode="json")) == given.config
+
+
+def test_a_policy_beside_the_file_is_found_first(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    path = written(tmp_path, "[training]\npolicy = 'mine'\n")
+
+    assert load_config(path).training.policy == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("child_id", "section"),
+    [("env-003", "environment_pool"), ("rollout-0", "rollout_pool"), ("trainer", "trainer")],
+)
+def test_limits_are_found_by_child_id(child_id: str, section: str) -> None:
+    supervision = Config().supervision
+
+    assert supervision.child(child_id) is getattr(supervision, section)
+
+
+@pytest.mark.parametrize("child_id", ["root", "trainr", "rollout", "child"])
+def test_limits_of_an_unknown_child_are_a_defect(child_id: str) -> None:
+    with pytest.raises(KeyError, match="expected a child id"):
+        Config().supervision.child(child_id)
+
+
+def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
+    supervision = load_config(
+        None,
+        [
+            "supervision.environment_pool.hang_deadline_s=4.0",
+            "supervision.children.env-003.hang_deadline_s=9.0",
+            "supervision.children.env-003.breaker.max_failures=1",
+        ],
+    ).supervision
+
+    assert supervision.child("env-002").hang_deadline_s == 4.0
+    assert supervision.child("env-003").hang_deadline_s == 9.0
+    assert supervision.child("env-003").breaker.max_failures == 1
+    assert supervision.child("env-003").breaker.enabled, "what is not named is as in its pool"
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        (
+            "supervision.children.env-03.shutdown_s=1.0",
+            "supervision.children.env-03 is no child of a pool; did you mean env-003 or env-007?",
+        ),
+        (
+            "supervision.children.env-003.shutdwn_s=1.0",
+            "supervision.children.env-003.shutdwn_s is not a key; did you mean shutdown_s?",
+        ),
+        (
+            "supervision.children.env-003.breaker.open_s=0.0",
+            "supervision.children.env-003.breaker.open_s must be greater than 0, got 0.0",
+        ),
+        (
+            "supervision.store.breaker.enabled=true",
+            "supervision.store.breaker.enabled must be false: only children of a pool can be left alone",
+        ),
+    ],
+)
+def test_what_is_said_of_one_child_is_checked_like_the_rest(override: str, problem: str) -> None:
+    (found,) = problems_of(None, override)
+
+    assert found.startswith(f"--set: {problem}")
+
+
+def test_policies_for_flaky_children_reach_their_specs() -> None:
+    overrides = [
+        "supervision.environment_pool.budgets.hang.max_restarts=2",
+        "supervision.environment_pool.budgets.hang.max_seconds=60.0",
+        "supervision.children.env-001.retirement.max_uses=50",
+        "supervision.children.env-001.retirement.warm_spare=true",
+    ]
+    supervision = load_config(None, overrides).supervision
+
+    plain, special = (limits_of(supervision.child(name)) for name in ("env-000", "env-001"))
+
+    assert plain["budgets"] == {Failure.HANG: Budget(max_restarts=2, max_seconds=60.0)}
+    assert plain["breaker"] is not None
+    assert plain["retirement"] == Retirement()
+    assert special["retirement"] == Retirement(max_uses=50, warm_spare=True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "text"),
+    [
+        (
+            ["curation.rollout_number.enabled=true", "curation.rollout_number.minimum=9"],
+            "curation.rollout_number.minimum",
+            "must be at most rollouts_per_group (8), got 9",
+        ),
+        (["curation.over_provision=0.5"], "curation.over_provision", "or at least 1, got 0.5"),
+        (["tasks.train=['modelled/0']"], "tasks.train", "kind 'miniwob' do not play"),
+        (["environments.kind=modelled"], "tasks.train", "kind 'modelled' do not play"),
+        (
+            ["environments.latency.enabled=true"],
+            "environments.reset_deadline_s",
+            "more than the 30 s of environments.latency, got 20",
+        ),
+        (
+            ["environments.latency.enabled=true", "curation.step_cap=30"],
+            "curation.lease_s",
+            "more than the 150 s that an episode of 30 steps may wait",
+        ),
+    ],
+)
+def test_settings_of_curation_that_do_not_go_together_are_refused(
+    overrides: list[str], key: str, text: str
+) -> None:
+    problems = problems_of(None, *overrides)
+
+    assert any(key in problem and text in problem for problem in problems), problems
+
+
+# ---- desktops and virtual machines ----
+
+
+def test_machines_have_other_limits_by_default_and_say_where_they_are_from() -> None:
+    resolved = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
+    pool = resolved.config.supervision.environment_pool
+    assert (pool.backoff.initial_s, pool.backoff.max_s) == (1.0, 60.0)
+    assert (pool.breaker.enabled, pool.breaker.max_failures, pool.breaker.within_s) == (True, 5, 600.0)
+    assert pool.max_failing == 0.5
+    assert pool.retirement.max_uses > 0
+    assert pool.retirement.max_age_s > 0
+    assert resolved.origins["supervision.environment_pool.backoff.max_s"] == "default for desktop"
+    assert Config().supervision.environment_pool.max_failing == 1.0
+
+
+def test_virtual_machines_are_left_alone_and_trusted_again_by_the_time_their_boots_take() -> None:
+    machines = ["environments.kind=osworld", "environments.osworld.provider=docker"]
+    config = resolve(None, [*machines, 'tasks.train=["osworld/os/x"]']).config
+    pool, boot_s = config.supervision.environment_pool, config.environments.reset_deadline_s
+    failures = pool.breaker.max_failures + 1
+    assert pool.breaker.within_s > failures * 3 * 3 * boot_s, "each is of three episodes, each of three boots"
+    assert pool.breaker.healthy_s > 2 * boot_s
+    assert pool.max_failing == 0.5
+
+
+def test_a_desktop_has_longer_deadlines_than_a_page_by_default() -> None:
+    desktop = resolve(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]']).config
+    assert desktop.environments.reset_deadline_s > Config().environments.reset_deadline_s
+    assert desktop.environments.evaluate_deadline_s > Config().environments.evaluate_deadline_s
+
+
+def test_a_file_has_the_last_word_on_the_limits_of_machines(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        [tasks]
+        train = ["desktop/editor-write"]
+        [environments]
+        kind = "desktop"
+        [supervision.environment_pool.backoff]
+        max_s = 5.0
+        """,
+    )
+    pool = load_config(path).supervision.environment_pool
+    assert (pool.backoff.initial_s, pool.backoff.max_s) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["environments.faults.enabled=true", "environments.faults.popup=0.1"],
+            "environments.faults.popup must be 0: environments of kind 'miniwob' cannot have this fault",
+        ),
+        (
+            ["environments.kind=desktop", 'tasks.train=["desktop/editor-wirte"]'],
+            "names 'desktop/editor-wirte', which is not a task; did you mean desktop/editor-write",
+        ),
+        (["environments.kind=desktop"], "which environments of kind 'desktop' do not play"),
+        (
+            ["environments.kind=osworld", 'environments.osworld.addresses=["a:1"]', "environments.count=2"],
+            "must name a machine for each of the 2 environments, got 1",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.provider=local"],
+            "environments.osworld.local.server must be the command of a guest server",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.renew=revert"],
+            "environments.osworld.renew is 'revert', which needs provider 'addresses' and a revert_command",
+        ),
+        (
+            ["environments.kind=osworld", "environments.osworld.provider=addresses"],
+            "environments.osworld.renew is 'recreate', but nobody makes machines of given addresses anew",
+        ),
+    ],
+)
+def test_what_does_not_go_together_on_desktops_is_said(overrides: list[str], says: str) -> None:
+    assert any(says in problem for problem in problems_of(None, *overrides))
+
+
+def test_a_kind_of_environment_nobody_knows_changes_no_defaults() -> None:
+    assert any("environments.kind must be" in problem for problem in problems_of(None, "environments.kind=3"))
+
+
+def test_the_desktop_job_is_a_configuration() -> None:
+    config = load_config(Path(__file__).parents[3] / "configs" / "desktop.toml")
+    assert config.environments.kind == "desktop"
+    assert len(config.tasks.train) >= 15

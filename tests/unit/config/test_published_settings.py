@@ -1,0 +1,61 @@
+"""The configurations of the paper's job: whole, valid, and every value with where it comes from."""
+
+import re
+from pathlib import Path
+
+from dart.config.config import Config, load_config
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+VALUE = re.compile(r"^[a-z_]+ = ")
+
+
+def test_the_papers_job_has_the_papers_values() -> None:
+    config = load_config(CONFIGS / "osworld-uitars-7b.toml")
+    training, curation = config.training, config.curation
+    assert (training.lr, training.kl_beta, training.clip_low, training.clip_high) == (1e-6, 0.1, 0.2, 0.28)
+    assert (curation.rollouts_per_group, curation.step_cap, config.rollout.temperature) == (8, 30, 1.0)
+    assert (curation.high_entropy.quantile, curation.importance.cap) == (0.2, 1.0)
+    assert (config.context.screenshots, config.context.turns, config.context.answer_tokens) == (5, 35, 500)
+    assert (config.environments.count, training.ranks, config.rollout.vllm.tensor_parallel) == (180, 8, 2)
+    switches = (
+        *(curation.rollout_number, curation.trajectory_length, curation.experience_pool),
+        *(curation.high_entropy, curation.importance),
+    )
+    assert all(part.enabled for part in switches)
+    assert len(config.tasks.train) == 45
+
+
+def test_every_value_of_it_says_where_it_comes_from() -> None:
+    text = (CONFIGS / "osworld-uitars-7b.toml").read_text()
+    values = [line for line in text.splitlines() if VALUE.match(line)]
+    assert len(values) > 60
+    assert [line for line in values if not re.search(r"# (?:paper|code|here|OSWorld)", line)] == ["train = ["]
+
+
+def test_one_gpu_is_the_same_job_made_small() -> None:
+    paper, small = (load_config(CONFIGS / name) for name in ("osworld-uitars-7b.toml", "one-gpu.toml"))
+
+    def same(config: Config) -> tuple[object, ...]:
+        training, curation = config.training, config.curation
+        return (
+            *(training.policy.name, training.kl_beta, training.clip_low, training.clip_high),
+            *(curation.rollouts_per_group, curation.staleness, curation.high_entropy, curation.importance),
+            *(config.context, config.rollout.engine, config.rollout.temperature),
+        )
+
+    assert same(paper) == same(small)
+    assert (small.training.ranks, small.rollout.count, small.training.lora.rank) == (1, 1, 32)
+    assert small.rollout.vllm.memory < 0.5
+
+
+def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> None:
+    config = load_config(CONFIGS / "tiny-vlm.toml")
+    assert (CONFIGS.parent / config.context.prompt).read_text().endswith("Task: \n")
+    assert (config.curation.step_cap, config.training.kl_beta) == (1, 0.0)
+
+
+def test_a_file_keeps_the_betas_its_results_were_measured_with_and_others_have_the_usual_ones() -> None:
+    betas = {path.name: load_config(path).training.betas for path in CONFIGS.glob("*.toml")}
+    measured = {name for name, pair in betas.items() if pair == (0.9, 0.99)}
+    assert measured == {"laptop.toml", "hard.toml", "tiny-vlm.toml"}
+    assert {betas[name] for name in betas.keys() - measured} == {(0.9, 0.999)}

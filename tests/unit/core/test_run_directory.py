@@ -1,0 +1,176 @@
+"""The run directory: one run at a time, nothing of an earlier one touched, remedies in every refusal."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dart.core.errors import NotRunningError, RunDirectoryError
+from dart.core.run_directory import RunPaths, claim, claimed, holder, latest_run, mail_dir
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from dart.core.run_directory import claim
+claim(Path(sys.argv[1]), resume=False, config_toml="seed = 1")
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_by_another_process(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process holds the run directory while the block lasts."""
+    command = [sys.executable, "-c", HOLD, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "claimed\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_claimed_directory_holds_what_a_run_needs(tmp_path: Path) -> None:
+    with claimed(tmp_path / "runs" / "new", resume=False, config_toml="seed = 1\n") as directory:
+        paths = directory.paths
+
+        assert paths.config.read_text() == "seed = 1\n"
+        assert len(paths.key.read_bytes()) == 32
+        assert stat.S_IMODE(paths.key.stat().st_mode) == 0o600
+        assert all(folder.is_dir() for folder in paths.folders)
+        assert paths.lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_the_mail_folder_is_private_short_and_gone_at_the_end(tmp_path: Path) -> None:
+    deep = tmp_path / ("long" * 40)
+    with claimed(deep, resume=False, config_toml="") as directory:
+        assert directory.mail == mail_dir(deep)
+        assert stat.S_IMODE(directory.mail.stat().st_mode) == 0o700
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(directory.mail / ("a" * 40))[:107])
+
+    assert not mail_dir(deep).exists()
+
+
+def test_the_mail_folder_is_below_the_users_runtime_folder_if_that_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/dev/shm")
+    assert mail_dir(tmp_path).parent == Path("/dev/shm")
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 90)))
+    assert mail_dir(tmp_path).parent == Path("/tmp")
+
+
+def test_a_mail_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    mail_dir(tmp_path / "run").mkdir(mode=0o755)
+    try:
+        with pytest.raises(RunDirectoryError, match="nobody else can enter"):
+            claim(tmp_path / "run", resume=False, config_toml="")
+    finally:
+        mail_dir(tmp_path / "run").rmdir()
+
+    assert holder(tmp_path / "run") is None
+
+
+def test_two_runs_have_two_mail_folders(tmp_path: Path) -> None:
+    assert mail_dir(tmp_path / "a") != mail_dir(tmp_path / "b")
+
+
+def test_a_directory_that_holds_a_run_is_not_started_again(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="first"):
+        pass
+
+    with pytest.raises(RunDirectoryError, match=r"holds a run already.*--resume.*--run-dir"):
+        claim(tmp_path / "run", resume=False, config_toml="second")
+
+    assert RunPaths(tmp_path / "run").config.read_text() == "first"
+
+
+def test_a_run_is_resumed_with_its_files_and_a_new_key(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="first") as directory:
+        directory.paths.store.write_text("record")
+        key = directory.paths.key.read_bytes()
+
+    with claimed(tmp_path / "run", resume=True, config_toml="second") as directory:
+        assert directory.paths.store.read_text() == "record"
+        assert directory.paths.config.read_text() == "second"
+        assert directory.paths.key.read_bytes() != key
+
+
+def test_there_is_nothing_to_resume_in_an_empty_directory(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no run to resume"):
+        claim(tmp_path, resume=True, config_toml="")
+
+
+def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("1\n")
+    (tmp_path / "logs").mkdir()
+
+    with claimed(tmp_path, resume=False, config_toml="") as directory:
+        assert directory.paths.config.exists()
+
+
+def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+
+    with pytest.raises(RunDirectoryError, match=r"holds something else \(thesis.tex\)"):
+        claim(tmp_path, resume=False, config_toml="")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(RunDirectoryError, match="is a file"):
+        claim(tmp_path / "file", resume=False, config_toml="")
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(RunDirectoryError, match=r"cannot be made: Not a directory.*--run-dir"):
+        claim(tmp_path / "file" / "run", resume=False, config_toml="")
+
+
+def test_an_occupied_directory_names_the_process_and_the_remedy(tmp_path: Path) -> None:
+    with held_by_another_process(tmp_path / "run") as process:
+        with pytest.raises(
+            RunDirectoryError, match=rf"taken by process {process.pid}.*dartrl status.*--run-dir"
+        ):
+            claim(tmp_path / "run", resume=True, config_toml="")
+        assert holder(tmp_path / "run") == process.pid
+        assert latest_run(tmp_path) == tmp_path / "run"
+
+
+def test_a_directory_is_free_again_when_its_process_is_killed(tmp_path: Path) -> None:
+    with held_by_another_process(tmp_path / "run"):
+        pass
+
+    assert holder(tmp_path / "run") is None
+    with claimed(tmp_path / "run", resume=True, config_toml=""):
+        assert holder(tmp_path / "run") == os.getpid()
+
+
+def test_asking_about_a_run_that_never_was_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="there is no run in"):
+        holder(tmp_path)
+    with pytest.raises(NotRunningError, match="there is no run in"):
+        latest_run(tmp_path)
+
+
+def test_the_latest_run_is_found_when_none_is_running(tmp_path: Path) -> None:
+    for name, started in (("old", 100), ("new", 200), ("older", 50)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+        os.utime(tmp_path / name / "lock", (started, started))
+
+    assert latest_run(tmp_path) == tmp_path / "new"

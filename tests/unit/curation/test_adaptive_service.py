@@ -1,0 +1,464 @@
+"""Adaptive curation carried out: what is decided is in the record with its reason, and survives a restart."""
+
+from dataclasses import replace
+
+import pytest
+
+from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
+from dart.core.types import FaultKind, RolloutLease
+from dart.curation.curator import Settings
+from dart.curation.decisions import NoBatch, NoWork
+from dart.curation.experience_pool import Pool
+from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.scheduling import Scheduling
+from dart.curation.service import Desk, open_desk
+from dart.curation.step_cap import StepCap
+from dart.curation.task_quarantine import Limits
+from dart.testing.memory_record import MemoryRecord, at_once
+
+PLAN = GroupPlan(rollouts=4, step_cap=10)
+SETTINGS = Settings(
+    tasks=("click-test",),
+    seeds=range(10),
+    quota=FixedQuota(PLAN),
+    groups_per_update=1,
+    staleness_bound=3,
+    max_attempts=3,
+    lease_s=60.0,
+)
+DYNAMIC = replace(SETTINGS, quota=DynamicQuota(group=PLAN, minimum=2, threshold=0.6))
+SHORT = replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=0.0))
+POOL = replace(SETTINGS, pool=Pool(max_uses=1))
+LIMITS = Limits(fruitless_groups=2, failed_attempts=4, lost_environments=2, rest_s=100.0)
+RESTS = replace(SETTINGS, quarantine=LIMITS, tasks=("click-test", "login-user"))
+
+
+class World:
+    """A desk over a record in memory, and the time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.record = MemoryRecord(success_above=settings.success_above)
+        self.now_unix_s = 1000.0
+        self.told: list[TaskDecision] = []
+        self.desk = self.restarted()
+
+    def restarted(self) -> Desk:
+        self.desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s, self.told.append))
+        self.desk.serving(0)
+        return self.desk
+
+    def work(self, environment: str = "env-000") -> RolloutLease | NoWork:
+        return at_once(self.desk.work(environment))
+
+    def lease(self, environment: str = "env-000") -> RolloutLease:
+        answer = self.work(environment)
+        assert isinstance(answer, RolloutLease), answer
+        return answer
+
+    def stores(self, lease: RolloutLease, reward: float, steps: int = 3) -> None:
+        self.record.finish(lease.rollout_id, lease.fence, reward, steps, 0)
+        at_once(self.desk.look(lease.rollout_id))
+
+    def plays(self, *rewards: float, steps: int = 3) -> RolloutLease:
+        for reward in rewards:
+            lease = self.lease()
+            self.stores(lease, reward, steps)
+        return lease
+
+    def group_of(self, lease: RolloutLease) -> GroupRecord:
+        return at_once(self.record.group(lease.group_id))
+
+    def decided(self, kind: DecisionKind, task_id: str = "click-test") -> TaskDecision | None:
+        known = {task.task_id: task for task in at_once(self.record.snapshot()).tasks}
+        return known[task_id].decided.get(kind)
+
+
+# ---- number and length ----
+
+
+def test_a_task_that_succeeds_gets_fewer_rollouts_and_the_reason_is_in_the_record() -> None:
+    world = World(DYNAMIC)
+    world.plays(1.0, 1.0, 1.0)
+    assert world.decided(DecisionKind.ROLLOUTS) is None
+    world.plays(1.0)
+    decision = world.decided(DecisionKind.ROLLOUTS)
+    assert decision is not None
+    assert (decision.before, decision.after) == ("4", "2")
+    assert decision.reason == "success 1.00 over the last 4"
+    assert world.told == [decision]
+    assert world.group_of(world.lease()).rollouts_wanted == 2
+
+
+def test_the_number_is_back_at_its_largest_when_success_falls() -> None:
+    world = World(DYNAMIC)
+    world.plays(1.0, 1.0, 1.0, 1.0, 0.0)
+    decision = world.decided(DecisionKind.ROLLOUTS)
+    assert decision is not None
+    assert (decision.before, decision.after) == ("2", "4")
+    assert decision.reason == "success 0.50 over the last 2"
+
+
+def test_a_group_keeps_what_it_was_opened_with() -> None:
+    world = World(replace(DYNAMIC, step_cap=SHORT.step_cap))
+    first = [world.lease(f"env-{number:03d}") for number in range(4)]
+    later = world.lease("env-004")
+    for lease in first:
+        world.stores(lease, 1.0)
+    again = world.lease("env-005")
+    assert again.group_id == later.group_id
+    assert (world.group_of(again).rollouts_wanted, again.step_cap) == (4, 10)
+
+
+def test_the_cap_follows_the_longest_success_and_grows_with_it() -> None:
+    world = World(SHORT)
+    for steps, cap in ((3, 4), (2, 4), (6, 7), (10, 10)):
+        world.plays(1.0, 1.0, 1.0, 1.0, steps=steps)
+        assert world.lease().step_cap == cap
+        world.restarted()
+    decision = world.decided(DecisionKind.STEP_CAP)
+    assert decision is not None
+    assert decision.reason == "longest success 10 steps + slack 1, at most 10"
+
+
+@pytest.mark.parametrize(("success_above", "cap"), [(0.5, 4), (0.2, 7)])
+def test_a_partial_score_sets_the_cap_only_above_the_threshold(success_above: float, cap: int) -> None:
+    world = World(replace(SHORT, success_above=success_above))
+    world.plays(0.4, 0.0, 0.0, 0.0, steps=6)
+    world.plays(1.0, 0.0, 0.0, 0.0, steps=3)
+    assert world.lease().step_cap == cap
+    world.restarted()
+    assert world.lease().step_cap == cap
+
+
+def test_a_task_whose_successes_are_none_by_a_raised_threshold_has_the_global_cap_again() -> None:
+    world = World(SHORT)
+    world.plays(0.6, 0.0, 0.0, 0.0, steps=2)
+    assert world.lease().step_cap == 3
+    known = world.record._tasks["click-test"]
+    known.longest_success_steps = None  # as the store counts anew when the run goes on
+    world.settings = replace(SHORT, success_above=0.9)
+    world.restarted()
+    decision = world.decided(DecisionKind.STEP_CAP)
+    assert decision is not None
+    assert (decision.after, decision.reason) == ("10", "no episode counts as a success any more")
+
+
+def test_a_failure_however_long_says_nothing_about_the_cap() -> None:
+    world = World(SHORT)
+    world.plays(0.0, 0.0, 0.0, 0.0, steps=2)
+    assert world.lease().step_cap == 10
+
+
+def test_a_group_that_probes_runs_at_the_global_cap_and_says_so() -> None:
+    world = World(replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=1.0)))
+    world.plays(1.0, 1.0, 1.0, 1.0)
+    lease = world.lease()
+    assert (lease.step_cap, world.group_of(lease).probes_length) == (10, True)
+
+
+def test_nothing_probes_before_there_is_a_cap_to_probe() -> None:
+    world = World(replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=1.0)))
+    assert not world.group_of(world.lease()).probes_length
+
+
+@pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=FixedQuota(PLAN))])
+def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(switched_off: Settings) -> None:
+    world = World(replace(DYNAMIC, step_cap=SHORT.step_cap))
+    world.plays(1.0, 1.0, 1.0, 1.0)
+    world.restarted()
+    lease = world.lease()
+    assert (world.group_of(lease).rollouts_wanted, lease.step_cap) == (2, 4)
+    world.settings = switched_off
+    world.restarted()
+    world.stores(lease, 1.0)
+    world.plays(1.0)
+    lease = world.lease()
+    assert (world.group_of(lease).rollouts_wanted, lease.step_cap) == (4, 10)
+
+
+def test_a_decision_that_a_crash_prevented_is_made_by_the_next_desk() -> None:
+    world = World(SHORT)
+    lease = world.lease()
+    world.record.finish(lease.rollout_id, lease.fence, 1.0, 3, 0)
+    world.restarted()
+    decision = world.decided(DecisionKind.STEP_CAP)
+    assert decision is not None
+    assert decision.after == "4"
+
+
+# ---- experience pool ----
+
+
+def test_a_group_in_which_all_failed_is_trained_with_a_demonstration() -> None:
+    world = World(POOL)
+    pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    lease = world.plays(0.0, 0.0, 0.0, 0.0)
+    assert world.group_of(lease).injected == (pool_id,)
+    batch = at_once(world.desk.batch())
+    assert isinstance(batch, Batch)
+    assert batch.group_ids == (lease.group_id,)
+
+
+@pytest.mark.parametrize("rewards", [(1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 0.0, 1.0)])
+def test_a_group_with_a_success_of_its_own_gets_none(rewards: tuple[float, ...]) -> None:
+    world = World(POOL)
+    world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    assert world.group_of(world.plays(*rewards)).injected == ()
+
+
+def test_what_is_used_up_is_not_used_again_also_after_a_restart() -> None:
+    world = World(POOL)
+    world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    world.restarted()
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert world.record.drops == {"no_spread": 8}
+
+
+def test_a_demonstration_that_somebody_dropped_meanwhile_is_not_used() -> None:
+    world = World(POOL)
+    pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    world.record.drop_demonstration(pool_id)
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert world.record.drops == {"no_spread": 4}
+
+
+def guiding(pool: Pool) -> tuple[World, int]:
+    world = World(replace(SETTINGS, pool=pool))
+    pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    return world, pool_id
+
+
+def guide_of(world: World) -> int | None:
+    found = world.desk.curator.next_guide(())
+    return None if found is None else found.pool_id
+
+
+def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_the_policy_did_it() -> None:
+    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=3))
+    assert guide_of(world) is None
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) == pool_id
+    assert world.desk.curator.next_guide({pool_id}) is None  # somebody plays it
+    world.record.record_guided(pool_id, 1, succeeded=False)
+    at_once(world.desk.pool_changed("click-test"))
+    assert guide_of(world) == pool_id
+    world.record.record_guided(pool_id, 2, succeeded=True)
+    at_once(world.desk.pool_changed("click-test"))
+    assert guide_of(world) is None
+    own = pool_id + 1
+    assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).injected == (own,)
+
+
+def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no_more() -> None:
+    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=2))
+    for attempt in (1, 2):
+        world.plays(0.0, 0.0, 0.0, 0.0)
+        assert guide_of(world) == pool_id
+        world.record.record_guided(pool_id, attempt, succeeded=False)
+        at_once(world.desk.pool_changed("click-test"))
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) is None
+
+
+def test_where_screens_follow_from_seeds_failing_groups_are_opened_where_a_demonstration_can_join() -> None:
+    world, pool_id = guiding(Pool(max_uses=2, matches_seeds=True))
+    groups = [world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)) for _ in range(2)]
+    assert [(group.seed, group.injected) for group in groups] == [(3, (pool_id,))] * 2
+    seeds = {world.plays(0.0, 0.0, 0.0, 0.0).seed for _ in range(9)}  # it is used up
+    assert len(seeds) > 3
+
+
+# ---- quarantine ----
+
+
+def loses(world: World, task_id: str) -> None:
+    """Whoever plays this task dies and comes back, until something is decided about it."""
+    names = (f"env-{number:03d}" for number in range(100))
+    name = next(names)
+    while not world.told:
+        answer = world.work(name)
+        if isinstance(answer, RolloutLease) and answer.task_id != task_id:
+            name = next(names)  # this one plays on
+
+
+def test_a_task_that_kills_environments_rests_and_its_group_is_not_played_on() -> None:
+    world = World(RESTS)
+    loses(world, "click-test")
+    decision = world.decided(DecisionKind.QUARANTINE)
+    assert decision is not None
+    assert decision.reason == "2 environments in a row died while playing it"
+    assert float(decision.after) == 1100.0
+    assert world.record.drops == {"quarantined": 1}
+    others = {world.lease(f"other-{number}").task_id for number in range(7)}
+    assert others == {"login-user"}
+
+
+def test_attempts_that_fail_make_a_task_rest_and_engines_that_fail_do_not() -> None:
+    for kind, rests in ((FaultKind.INFRASTRUCTURE, True), (FaultKind.TASK, True), (FaultKind.POLICY, False)):
+        world = World(replace(RESTS, tasks=("click-test",)))
+        for _ in range(4):
+            lease = world.lease()
+            at_once(world.desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
+        decision = world.decided(DecisionKind.QUARANTINE)
+        assert (decision is not None) is rests, kind
+        if decision is not None:
+            assert decision.reason == "4 attempts in a row ended by a fault"
+
+
+def test_where_all_tasks_rest_environments_are_told_why() -> None:
+    world = World(replace(RESTS, tasks=("click-test",)))
+    loses(world, "click-test")
+    world.now_unix_s += 40
+    answer = world.work("other")
+    assert isinstance(answer, NoWork)
+    assert answer.reason == (
+        "every task rests (1); the next one is click-test in 60 s: "
+        "2 environments in a row died while playing it"
+    )
+
+
+def resting() -> World:
+    """One task, whose two groups had no success."""
+    world = World(replace(RESTS, tasks=("click-test",)))
+    world.plays(*[0.0] * 8)
+    return world
+
+
+def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried() -> None:
+    world = resting()
+    assert world.told[-1].reason == "2 groups in a row had no success"
+    world.restarted()
+    assert isinstance(world.work(), NoWork)
+    world.now_unix_s += 100
+    trial = [world.lease(f"env-{number:03d}").group_id for number in range(4)]
+    assert len(set(trial)) == 1
+    answer = world.work("env-004")
+    assert isinstance(answer, NoWork)
+    assert answer.reason == "every task rests (1); those whose rest is over are being tried"
+
+
+def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
+    world = resting()
+    for rest_s in (200.0, 400.0):
+        world.restarted()
+        world.now_unix_s = float(world.told[-1].after)
+        world.plays(*[0.0] * 4)
+        assert world.told[-1].reason == "the group tried after its rest had no success"
+        assert float(world.told[-1].after) == world.now_unix_s + rest_s
+
+
+def test_a_success_releases_a_task_at_once() -> None:
+    world = resting()
+    world.now_unix_s += 100
+    world.plays(1.0)
+    assert (world.told[-1].after, world.told[-1].reason) == ("", "a group had a success after 100 s of rest")
+    for number in range(3):
+        world.lease(f"env-{number:03d}")
+    assert isinstance(world.work("env-004"), RolloutLease)
+
+
+def test_a_trial_that_succeeds_after_faults_is_trained_although_its_cap_changes_with_the_release() -> None:
+    world = World(replace(RESTS, tasks=("click-test",), step_cap=SHORT.step_cap))
+    loses(world, "click-test")
+    world.now_unix_s += 100
+    world.plays(0.0, 1.0, 0.0, 1.0)
+    kinds = [decision.kind for decision in world.told]
+    assert kinds == [DecisionKind.QUARANTINE, DecisionKind.STEP_CAP, DecisionKind.QUARANTINE]
+    assert isinstance(at_once(world.desk.batch()), Batch)
+    assert world.record.drops == {"quarantined": 1}
+
+
+def test_a_demonstration_counts_as_a_success() -> None:
+    world = World(replace(RESTS, tasks=("click-test",), pool=Pool(max_uses=0)))
+    world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    world.plays(*[0.0] * 16)
+    assert world.told == []
+
+
+# ---- scheduling and admission ----
+
+
+def test_task_wise_an_environment_waits_for_the_others_of_its_group() -> None:
+    world = World(replace(SETTINGS, scheduling=Scheduling.TASK))
+    leases = [world.lease(f"env-{number:03d}") for number in range(4)]
+    world.stores(leases[0], 1.0)
+    answer = world.work("env-000")
+    assert isinstance(answer, NoWork)
+    assert answer.reason == f"the other rollouts of group {leases[0].group_id} are being played"
+    assert world.lease("env-004").group_id != leases[0].group_id, "who played nothing of it is free"
+    for lease in leases[1:]:
+        world.stores(lease, 0.0)
+    assert world.lease("env-000").group_id != leases[0].group_id
+
+
+def test_task_wise_an_environment_plays_what_its_own_group_still_needs() -> None:
+    world = World(replace(SETTINGS, scheduling=Scheduling.TASK))
+    first = world.lease("env-000")
+    world.stores(first, 1.0)
+    assert world.lease("env-000").group_id == first.group_id
+
+
+def test_batch_wise_groups_are_opened_for_one_update_at_a_time_and_dropped_ones_replaced() -> None:
+    world = World(replace(SETTINGS, scheduling=Scheduling.BATCH))
+    dropped = world.plays(1.0, 1.0, 1.0, 1.0)
+    trained = world.plays(0.0, 1.0, 1.0, 1.0)
+    assert trained.group_id != dropped.group_id
+    answer = world.work()
+    assert isinstance(answer, NoWork)
+    assert "have to be trained before new ones are opened" in answer.reason
+    batch = at_once(world.desk.batch())
+    assert isinstance(batch, Batch)
+    world.record.commit_update(batch.batch_id, batch.fence, 1)
+    at_once(world.desk.committed(1))
+    answer = world.work()
+    assert isinstance(answer, NoWork)
+    assert answer.reason == "the next batch starts when every engine serves version 1"
+    world.desk.serving(1)
+    assert isinstance(world.work(), RolloutLease)
+
+
+def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_on() -> None:
+    world = World(replace(SETTINGS, groups_per_update=2, over_provision=1.5))
+    leases = [world.lease(f"env-{number:03d}") for number in range(12)]
+    answer = world.work("env-012")
+    assert isinstance(answer, NoWork)
+    assert answer.reason == "3 groups are in flight or ready, over-provisioning allows 3"
+    for number, lease in enumerate(leases):
+        if number != 4:
+            world.stores(lease, float(number % 2))
+    batch = at_once(world.desk.batch())
+    assert isinstance(batch, Batch)
+    slow = leases[4].group_id
+    assert slow not in batch.group_ids
+    world.record.commit_update(batch.batch_id, batch.fence, 1)
+    at_once(world.desk.committed(1))
+    world.desk.serving(1)
+    world.stores(leases[4], 0.0)
+    assert at_once(world.desk.batch()) == NoBatch(
+        retry_after_s=0.5, reason="1 of 2 groups are ready, 1 are live"
+    )
+    world.plays(0.0, 1.0, 0.0, 1.0)
+    batch = at_once(world.desk.batch())
+    assert isinstance(batch, Batch)
+    assert slow in batch.group_ids
+
+
+# ---- parked episodes ----
+
+
+def test_a_parked_episode_is_taken_up_before_anything_new_and_costs_no_attempt() -> None:
+    world = World(SETTINGS)
+    lease = world.lease("env-000")
+    world.record.park(lease.rollout_id, lease.fence, 2, 0, max_resumes=3, max_attempts=3)
+    at_once(world.desk.look(lease.rollout_id))
+    again = world.lease("env-001")
+    assert (again.rollout_id, again.parked_steps, again.attempt) == (lease.rollout_id, 2, 1)

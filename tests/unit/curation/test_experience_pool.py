@@ -1,0 +1,196 @@
+"""A demonstration for groups in which everything failed, and for no others."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from dart.core.records import DemonstrationSummary, GroupRecord, RolloutRecord
+from dart.core.types import RolloutState
+from dart.curation.experience_pool import Pool
+from dart.curation.quota import GroupPlan
+
+POOL = Pool(max_uses=2)
+
+
+def rollout(state: str, reward: float | None = None) -> RolloutRecord:
+    return RolloutRecord(
+        rollout_id=1,
+        group_id=1,
+        state=RolloutState(state),
+        environment=None,
+        attempt=1,
+        fence=1,
+        deadline_unix_s=0.0,
+        reward=reward,
+        oldest_version=None,
+    )
+
+
+FAILED, SUCCEEDED, LOST, AWAITING = (
+    rollout("stored", 0.0),
+    rollout("stored", 1.0),
+    rollout("dropped"),
+    rollout("leased"),
+)
+
+
+def group(*members: RolloutRecord, group_id: int = 1, injected: tuple[int, ...] = ()) -> GroupRecord:
+    return GroupRecord(
+        group_id=group_id,
+        task_id="click-test",
+        seed=7,
+        rollouts_wanted=3,
+        step_cap=10,
+        policy_version=0,
+        batch_id=None,
+        rollouts=members,
+        injected=injected,
+    )
+
+
+def demonstration(pool_id: int = 1, **different: object) -> DemonstrationSummary:
+    found = DemonstrationSummary(
+        pool_id=pool_id, task_id="click-test", seed=3, origin="oracle", num_steps=2, uses=0, dropped=False
+    )
+    return replace(found, **different)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("of_group", "gets_one"),
+    [
+        (group(FAILED, FAILED, FAILED), True),
+        (group(FAILED, FAILED, LOST), True),
+        (group(FAILED, LOST, LOST), True),
+        (group(LOST, LOST, LOST), False),  # nobody failed: nobody played
+        (group(FAILED, FAILED, SUCCEEDED), False),
+        (group(FAILED, FAILED, rollout("stored", 0.01)), True),  # a partial score is no success
+        (group(FAILED, FAILED, rollout("stored", 0.6)), False),
+        (group(FAILED, FAILED), False),  # one was not issued yet
+        (group(FAILED, FAILED, AWAITING), False),
+        (group(FAILED, FAILED, FAILED, injected=(9,)), False),
+    ],
+)
+def test_a_group_gets_one_when_and_only_when_every_rollout_failed(
+    of_group: GroupRecord, gets_one: bool
+) -> None:
+    assert (POOL.demonstration_for(of_group, [demonstration()]) is not None) is gets_one
+
+
+@pytest.mark.parametrize(
+    ("different", "is_used"),
+    [
+        ({}, True),
+        ({"uses": 1}, True),
+        ({"uses": 2}, False),
+        ({"dropped": True}, False),
+        ({"task_id": "login-user"}, False),
+    ],
+)
+def test_what_is_used_up_dropped_or_of_another_task_is_left(
+    different: dict[str, object], is_used: bool
+) -> None:
+    found = POOL.demonstration_for(group(FAILED, FAILED, FAILED), [demonstration(**different)])
+    assert (found is not None) is is_used
+
+
+def test_without_a_limit_nothing_is_ever_used_up() -> None:
+    worn = demonstration(uses=10_000)
+    assert Pool(max_uses=0).demonstration_for(group(FAILED, FAILED, FAILED), [worn]) is worn
+
+
+def test_chance_chooses_the_same_for_the_same_group_and_every_one_for_some_group() -> None:
+    known = [demonstration(pool_id) for pool_id in range(1, 5)]
+    failed = [group(FAILED, FAILED, FAILED, group_id=number) for number in range(1, 60)]
+    chosen = [POOL.demonstration_for(one, known) for one in failed]
+    assert chosen == [POOL.demonstration_for(one, reversed(known)) for one in failed]
+    assert set(chosen) == set(known)
+    assert chosen != [Pool(max_uses=2, order_seed=1).demonstration_for(one, known) for one in failed]
+
+
+# ---- seeds ----
+
+MATCHING = replace(POOL, matches_seeds=True)
+PLAN = GroupPlan(rollouts=4, step_cap=10)
+ALL_FAILED = group(FAILED, FAILED, FAILED)
+
+
+def test_where_the_screen_follows_from_the_seed_only_a_demonstration_of_that_seed_joins() -> None:
+    other, same = demonstration(1, seed=8), demonstration(2, seed=7)
+    assert MATCHING.demonstration_for(ALL_FAILED, [other]) is None
+    assert MATCHING.demonstration_for(ALL_FAILED, [other, same]) is same
+    assert POOL.demonstration_for(ALL_FAILED, [other]) is other
+
+
+def seeds_for(
+    rewards: Sequence[float], *known: DemonstrationSummary, pool: Pool = MATCHING
+) -> list[int | None]:
+    return [pool.seed_for(PLAN, Random(number), known, rewards) for number in range(200)]
+
+
+def test_a_task_that_always_fails_is_played_on_seeds_that_have_a_demonstration() -> None:
+    known = [demonstration(1, seed=3), demonstration(2, seed=9)]
+    assert set(seeds_for([0.0] * 32, *known)) == {3, 9}
+    assert set(seeds_for([], *known)) == {3, 9}
+
+
+def test_the_more_it_succeeds_the_less_often_and_never_where_no_group_would_fail() -> None:
+    known = demonstration(1, seed=3)
+    half = seeds_for([0.0, 1.0], known)
+    assert 0 < half.count(3) < 40  # one in 16
+    assert set(seeds_for([1.0], known)) == {None}
+
+
+def test_used_up_demonstrations_and_tasks_without_seeds_draw_nobody() -> None:
+    assert set(seeds_for([0.0], demonstration(1, uses=2))) == {None}
+    assert set(seeds_for([0.0], demonstration(1, lacks_thought=True))) == {None}
+    assert set(seeds_for([0.0], demonstration(1), pool=POOL)) == {None}
+
+
+# ---- thoughts, and what the policy did itself ----
+
+GUIDING = replace(POOL, guided_attempts=2)
+
+
+def test_an_action_without_its_thought_is_trained_only_where_that_is_asked_for() -> None:
+    bare = demonstration(lacks_thought=True)
+    assert POOL.demonstration_for(ALL_FAILED, [bare]) is None
+    assert replace(POOL, without_thought=True).demonstration_for(ALL_FAILED, [bare]) is bare
+
+
+def test_what_the_policy_did_itself_goes_before_everything_and_replaces_its_guide() -> None:
+    guide, other = demonstration(1), demonstration(2)
+    own = demonstration(3, guide_id=1)
+    assert POOL.demonstration_for(ALL_FAILED, [guide, other, own]) is own
+    worn = replace(own, uses=2)
+    assert POOL.demonstration_for(ALL_FAILED, [guide, other, worn]) is other
+    assert POOL.demonstration_for(ALL_FAILED, [guide, worn]) is None
+    assert POOL.demonstration_for(ALL_FAILED, [guide, replace(own, dropped=True)]) is guide
+
+
+@pytest.mark.parametrize(
+    ("different", "is_guide"),
+    [
+        ({}, True),
+        ({"lacks_thought": True}, True),
+        ({"uses": 2}, True),  # of its steps; its actions are not used up
+        ({"rolls": 1}, True),
+        ({"rolls": 2}, False),
+        ({"dropped": True}, False),
+        ({"task_id": "login-user"}, False),
+        ({"guide_id": 9}, False),
+    ],
+)
+def test_a_failed_group_asks_for_a_guide_that_was_not_tried_too_often(
+    different: dict[str, object], is_guide: bool
+) -> None:
+    found = GUIDING.guide_for(ALL_FAILED, [demonstration(**different)])  # type: ignore[arg-type]
+    assert (found is not None) is is_guide
+
+
+def test_nobody_is_guided_where_the_policy_did_it_or_the_group_has_a_success_or_it_is_off() -> None:
+    guide = demonstration(1)
+    assert GUIDING.guide_for(ALL_FAILED, [guide, demonstration(2, guide_id=1)]) is None
+    assert GUIDING.guide_for(group(FAILED, FAILED, SUCCEEDED), [guide]) is None
+    assert POOL.guide_for(ALL_FAILED, [guide]) is None

@@ -1,0 +1,115 @@
+"""When a task rests, for how long, and what brings it back."""
+
+import pytest
+
+from dart.curation.task_quarantine import (
+    HEALTHY,
+    Health,
+    Limits,
+    Rest,
+    after_demonstration,
+    after_episode,
+    after_fault,
+    after_group_without_success,
+    is_unplayable,
+    judge,
+)
+
+NOW = 1000.0
+LIMITS = Limits(fruitless_groups=2, failed_attempts=4, lost_environments=3, rest_s=100.0)
+FAULTS_ALONE = Limits(fruitless_groups=0, failed_attempts=4, lost_environments=3, rest_s=100.0)
+
+
+def health_after(events: str, limits: Limits = LIMITS, health: Health = HEALTHY, now: float = NOW) -> Health:
+    """f: fault told, l: environment lost, e: episode failed, s: success, g: group failed, n: group of which
+    nothing was played, p: a demonstration was added."""
+    for event in events:
+        match event:
+            case "f" | "l":
+                health = after_fault(health, environment_lost=event == "l")
+            case "e" | "s":
+                health = after_episode(health, limits, succeeded=event == "s")
+            case "g" | "n":
+                health = after_group_without_success(health, now, any_finished=event == "g")
+            case "p":
+                health = after_demonstration(health)
+    return health
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ("", ""),
+        ("ll", ""),
+        ("lll", "3 environments in a row died while playing it"),
+        ("llell", ""),
+        ("llfll", "5 attempts in a row ended by a fault"),
+        ("fff", ""),
+        ("ffff", "4 attempts in a row ended by a fault"),
+        ("fffeff", ""),
+        ("g", ""),
+        ("gg", "2 groups in a row had no success"),
+        ("gsg", ""),
+        ("gpg", ""),  # the pool counts as a success
+        ("nnn", ""),  # nothing was played: nothing is known of the task
+        ("geg", "2 groups in a row had no success"),
+    ],
+)
+def test_a_task_rests_after_too_much_in_a_row_and_says_of_what(events: str, reason: str) -> None:
+    verdict = judge(health_after(events), LIMITS, NOW)
+    assert (verdict.reason if verdict else "") == reason
+    if verdict is not None:
+        assert verdict.rest == Rest(until_unix_s=NOW + 100, length_s=100.0)
+
+
+def test_groups_without_success_are_no_reason_where_they_do_not_count() -> None:
+    assert judge(health_after("g" * 50, FAULTS_ALONE), FAULTS_ALONE, NOW) is None
+
+
+@pytest.mark.parametrize(("events", "unplayable"), [("lll", True), ("ffff", True), ("gg", False)])
+def test_faults_make_what_is_live_of_it_unplayable(events: str, unplayable: bool) -> None:
+    assert is_unplayable(health_after(events), LIMITS) is unplayable
+
+
+RESTING = Health(rest=Rest(until_unix_s=NOW, length_s=100.0))
+
+
+@pytest.mark.parametrize("events", ["g", "n", "lll", "ffff"])
+def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
+    verdict = judge(health_after(events, LIMITS, RESTING), LIMITS, NOW)
+    assert verdict is not None
+    assert verdict.rest == Rest(until_unix_s=NOW + 200, length_s=200.0)
+
+
+def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
+    assert judge(health_after("g", LIMITS, RESTING, now=NOW - 1), LIMITS, NOW - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "events", "is_released"),
+    [
+        (LIMITS, "s", True),
+        (LIMITS, "p", True),
+        (LIMITS, "e", False),
+        (FAULTS_ALONE, "e", True),  # it could be played
+        (LIMITS, "l", False),
+    ],
+)
+def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
+    limits: Limits, events: str, is_released: bool
+) -> None:
+    verdict = judge(health_after(events, limits, RESTING), limits, NOW)
+    assert (verdict is not None) is is_released
+    if verdict is not None:
+        assert verdict.rest is None
+        what = "an episode was played to its end" if limits is FAULTS_ALONE else "a group had a success"
+        assert verdict.reason == f"{what} after 100 s of rest"
+
+
+@pytest.mark.parametrize(
+    "change", [{"fruitless_groups": -1}, {"failed_attempts": 0}, {"lost_environments": 0}, {"rest_s": 0.0}]
+)
+def test_limits_that_cannot_hold_are_refused(change: dict[str, float]) -> None:
+    known = {"fruitless_groups": 0, "failed_attempts": 1, "lost_environments": 1, "rest_s": 1.0}
+    with pytest.raises(ValueError, match="quarantine needs"):
+        Limits(**(known | change))  # type: ignore[arg-type]

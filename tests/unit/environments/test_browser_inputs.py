@@ -1,0 +1,92 @@
+"""Which input events an action becomes, in order."""
+
+from typing import Any
+
+import pytest
+
+from dart.core.actions import (
+    Action,
+    CallUser,
+    Click,
+    Drag,
+    Finished,
+    Hotkey,
+    LeftDouble,
+    RightSingle,
+    Scroll,
+    Type,
+    Wait,
+)
+from dart.environments.browser_inputs import input_calls
+
+
+def kinds(action: Action) -> list[str]:
+    return [params["type"] for _, params in input_calls(action)]
+
+
+def events(action: Action) -> list[dict[str, Any]]:
+    return [params for _, params in input_calls(action)]
+
+
+def test_a_click_moves_presses_and_releases_at_the_point() -> None:
+    assert kinds(Click(3, 4)) == ["mouseMoved", "mousePressed", "mouseReleased"]
+    assert {(e["x"], e["y"]) for e in events(Click(3, 4))} == {(3, 4)}
+    assert [e["buttons"] for e in events(Click(3, 4))] == [0, 1, 0]
+
+
+def test_a_double_click_counts_its_second_press_as_two() -> None:
+    assert [e["clickCount"] for e in events(LeftDouble(1, 1))] == [0, 1, 1, 2, 2]
+
+
+def test_a_right_click_uses_the_right_button() -> None:
+    assert [e["button"] for e in events(RightSingle(1, 1))] == ["none", "right", "right"]
+
+
+def test_a_drag_holds_the_button_from_start_to_end() -> None:
+    moves = events(Drag(0, 0, 60, 30))
+    assert (moves[1]["type"], moves[1]["x"], moves[1]["y"]) == ("mousePressed", 0, 0)
+    assert (moves[-1]["type"], moves[-1]["x"], moves[-1]["y"]) == ("mouseReleased", 60, 30)
+    assert all(move["buttons"] == 1 for move in moves[1:-1])
+    assert [move["x"] for move in moves[2:-1]] == sorted(move["x"] for move in moves[2:-1])
+
+
+def test_typing_presses_and_releases_every_key_with_its_character() -> None:
+    typed = events(Type("aB ä\n"))
+    assert kinds(Type("aB ä\n")) == ["keyDown", "keyUp"] * 5
+    assert [e["text"] for e in typed[::2]] == ["a", "B", " ", "ä", "\r"]
+    assert [e["code"] for e in typed[::2]] == ["KeyA", "KeyB", "Space", "", "Enter"]
+
+
+def test_a_hotkey_holds_its_modifiers_around_the_last_key() -> None:
+    keys = [(e["type"], e["key"], e["modifiers"]) for e in events(Hotkey(("ctrl", "shift", "x")))]
+    assert keys == [
+        ("rawKeyDown", "Control", 2),
+        ("rawKeyDown", "Shift", 10),
+        ("rawKeyDown", "x", 10),
+        ("keyUp", "x", 10),
+        ("keyUp", "Shift", 2),
+        ("keyUp", "Control", 0),
+    ]
+
+
+def test_copying_is_an_edit_command_and_types_no_letter() -> None:
+    press = events(Hotkey(("ctrl", "c")))[1]
+    assert press["commands"] == ["copy"]
+    assert "text" not in press
+
+
+def test_shift_and_a_letter_types_the_capital() -> None:
+    assert events(Hotkey(("shift", "a")))[1]["text"] == "A"
+
+
+@pytest.mark.parametrize(
+    ("direction", "delta"), [("up", (0, -100)), ("down", (0, 100)), ("left", (-100, 0)), ("right", (100, 0))]
+)
+def test_the_wheel_turns_in_the_named_direction(direction: str, delta: tuple[int, int]) -> None:
+    (wheel,) = events(Scroll(5, 6, direction))
+    assert (wheel["deltaX"], wheel["deltaY"]) == delta
+
+
+@pytest.mark.parametrize("action", [Wait(), Finished(), CallUser()])
+def test_waiting_and_finishing_touch_nothing(action: Action) -> None:
+    assert input_calls(action) == []

@@ -1,0 +1,68 @@
+"""A vision-language policy learns to answer as demonstrations do."""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from dart.core.types import GenerateRequest
+from dart.imitation.vlm import ImitationConfig, imitate_folder
+from dart.inference.transformers_engine import TransformersEngine
+from dart.policy.load import Holding
+from dart.policy.prompt_spec import Reading
+from dart.training.demonstration_format import screenshot_path
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+READING = Reading(prompt="Say where to click.\n\n")
+
+PLACES = {"left": (40, 60), "right": (120, 150)}
+"""Where the red box is on the two screens."""
+
+
+def demonstrated(folder: Path) -> dict[str, str]:
+    """Writes demonstrations of a click on each box; the action by the screenshot's sha256."""
+    (folder / "screenshots").mkdir(parents=True)
+    answers: dict[str, str] = {}
+    lines: list[str] = []
+    for seed, (x, y) in enumerate(PLACES.values()):
+        screen = Image.new("RGB", (160, 210), "white")
+        ImageDraw.Draw(screen).rectangle((x - 12, y - 10, x + 12, y + 10), fill="red")
+        png = io.BytesIO()
+        screen.save(png, "PNG")
+        sha256 = hashlib.sha256(png.getvalue()).hexdigest()
+        screenshot_path(folder, sha256).write_bytes(png.getvalue())
+        answers[sha256] = f"click(start_box='({x},{y})')"
+        step = {"screenshot_sha256": sha256, "action": answers[sha256]}
+        task = {"task_id": "boxes", "seed": seed, "instruction": "Click the box.", "reward": 1.0}
+        lines.append(json.dumps({**task, "steps": [step]}))
+    (folder / "demonstrations.jsonl").write_text("\n".join(lines))
+    return answers
+
+
+def greedy_answers(policy: Path, folder: Path, answers: dict[str, str]) -> list[str]:
+    asked = [
+        GenerateRequest(
+            screenshot_path=str(screenshot_path(folder, sha256)),
+            screenshot_sha256=sha256,
+            instruction="Click the box.",
+            history=(),
+            temperature=0.0,
+        )
+        for sha256 in answers
+    ]
+    return [made.answer for made in TransformersEngine(policy, 0, reading=READING).generate(asked)]
+
+
+def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_path: Path) -> None:
+    folder, said = tmp_path / "demonstrations", list[str]()
+    answers = demonstrated(folder)
+    config = ImitationConfig(updates=40, batch=2, lr=4e-3, warmup_updates=5)
+    holding = Holding(is_trained=True)
+    loss = imitate_folder(folder, tiny_qwen, tmp_path / "out", config, holding, READING, said.append)
+    assert loss < 0.2
+    assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())
+    assert said[0] == "imitating 2 steps of 2 episodes"

@@ -1,0 +1,320 @@
+"""What a rollout actor does with requests while its weights change, with an engine that is a table."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor
+from actors.future import Completion
+from actors.testing import Bench
+from dart.config.config import Config
+from dart.core import messages as m
+from dart.core.records import Version
+from dart.core.types import GenerateRequest, Generation
+from dart.inference.actor import HOLD_LOADS, RETRY_S, RolloutActor
+from dart.inference.protocol import Engine, Unanswerable
+from dart.store.checkpoints import CorruptCheckpoint
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+
+NAME = "rollout-0"
+PATIENCE_S = 20.0
+HOLD_S = HOLD_LOADS * Config().rollout.load_deadline_s
+
+
+class TableEngine:
+    """Answers at once, or when it is let; loads anything but what is corrupt."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.batches: list[tuple[str, ...]] = []
+        """Instructions of each batch, the engine's own probes left out."""
+        self.loads: list[int] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        if any(request.history for request in requests):  # only the test's own have one
+            self.batches.append(tuple(request.instruction for request in requests))
+            if any(request.instruction == "bad" for request in requests):
+                raise Unanswerable("its screenshot is missing")
+            assert self.may_answer.wait(PATIENCE_S)
+        return [answer(self.version) for _ in requests]
+
+    def load(self, folder: Path, version: int) -> None:
+        self.loads.append(version)
+        if "corrupt" in folder.name:
+            raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
+        self.version = version
+
+
+def answer(version: int) -> Generation:
+    return Generation(
+        prompt_ids=(1,),
+        token_ids=(1, 2),
+        logprobs=(0.0, 0.0),
+        entropies=(0.0, 0.0),
+        answer="wait()",
+        policy_version=version,
+    )
+
+
+class RolloutWithTable(RolloutActor):
+    def _make_engine(self, newest: Version) -> Engine:
+        engine = TableEngine(-1)
+        engine.load(Path(newest.checkpoint), newest.version)
+        return engine
+
+
+class Gatekeeper(Actor):
+    """Stands for weight_sync on the board."""
+
+
+class Pool:
+    """One rollout actor on a bench, and what the tests do with it."""
+
+    def __init__(self, bench: Bench, folder: Path, **rollout: Any) -> None:
+        self.bench = bench
+        self.store = folder / "record.db"
+        self.settings = rollout
+        self.asked: dict[str, Completion[Any]] = {}
+
+    def start(self, checkpoint: str) -> None:
+        with Store(self.store) as store:
+            store.add_version(checkpoint)
+        config = Config.model_validate({"rollout": self.settings})
+        args = {"config": config.model_dump(mode="json"), "store": str(self.store), "workers": [NAME]}
+        self.bench.start(RolloutWithTable, NAME, args)
+        self.bench.settle()
+
+    @property
+    def engine(self) -> TableEngine:
+        engine: TableEngine = self.bench.actor(NAME)._engine
+        return engine
+
+    @property
+    def is_in_routing(self) -> bool:
+        return self.bench.row(NAME).ready
+
+    def request(self, *names: str) -> None:
+        for name in names:
+            request = GenerateRequest(
+                screenshot_path="",
+                screenshot_sha256="",
+                instruction=name,
+                history=("test",),
+                temperature=1.0,
+            )
+            self.asked[name] = self.bench.ask(NAME, m.Generate(request=request), deadline_s=1000.0)
+        self.bench.settle()
+
+    def load(self, version: int, *, folder: str = "good", hold: bool = False) -> Completion[Any]:
+        call = m.LoadVersion(version=version, folder=folder, hold=hold)
+        answer = self.bench.ask(NAME, call, deadline_s=1000.0)
+        self.bench.settle()
+        return answer
+
+    def finish(self, *what: Completion[Any]) -> None:
+        self.bench.finish_work(NAME, lambda: all(one.is_done for one in what))
+
+    def versions(self, *names: str) -> list[int]:
+        self.finish(*(self.asked[name] for name in names))
+        return [self.asked[name].result().policy_version for name in names]
+
+    def block(self, name: str) -> None:
+        """One request is in the engine and stays there."""
+        self.engine.may_answer.clear()
+        self.request(name)
+
+    def unblock(self) -> None:
+        self.engine.may_answer.set()
+
+
+@pytest.fixture
+def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
+    with Bench(tmp_path) as bench:
+        yield lambda **rollout: Pool(bench, tmp_path, **rollout)
+
+
+def test_a_swap_takes_place_between_two_batches_and_waiting_requests_get_the_new_weights(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of(weight_update="swap")
+    pool.start("v0")
+    pool.block("first")
+    pool.request("second", "third")
+    loaded = pool.load(1)
+    assert pool.is_in_routing  # until the load itself
+    pool.request("while it waits for the batch")
+    pool.unblock()
+    pool.finish(loaded)
+    assert loaded.result() == m.VersionLoaded(version=1)
+    assert pool.versions("first", "second", "third", "while it waits for the batch") == [0, 1, 1, 1]
+    assert pool.engine.batches == [("first",), ("second", "third", "while it waits for the batch")]
+    assert pool.is_in_routing
+
+
+def test_a_drain_answers_what_is_there_with_the_old_weights_and_takes_nothing_new(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of(weight_update="drain", max_batch=2)
+    pool.start("v0")
+    pool.block("first")
+    pool.request("second", "third", "fourth")
+    loaded = pool.load(1)
+    assert not pool.is_in_routing
+    pool.unblock()
+    pool.finish(loaded)
+    pool.request("after")
+    assert pool.versions("first", "second", "third", "fourth", "after") == [0, 0, 0, 0, 1]
+    assert pool.is_in_routing
+
+
+def test_of_a_batch_only_the_request_that_cannot_be_answered_is_refused(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start("v0")
+    pool.block("first")
+    pool.request("good", "bad", "better")
+    pool.unblock()
+    assert pool.versions("first", "good", "better") == [0, 0, 0]
+    pool.finish(pool.asked["bad"])
+    assert pool.asked["bad"].result() == m.CannotAnswer(reason="its screenshot is missing")
+    assert pool.engine.batches[1:] == [("good", "bad", "better"), ("good",), ("bad",), ("better",)]
+    pool.request("after")
+    assert pool.versions("after") == [0]
+
+
+def test_whoever_holds_answers_nothing_until_all_engines_have_the_version(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of(sync="all_at_once")
+    pool.start("v0")
+    pool.block("under way")
+    pool.request("waiting")
+    loaded = pool.load(1, hold=True)
+    pool.unblock()
+    pool.finish(loaded)
+    pool.request("during the hold")
+    pool.bench.advance(HOLD_S / 2)
+    assert not pool.is_in_routing
+    assert not pool.asked["waiting"].is_done
+    pool.bench.tell(NAME, m.Serve(version=1))
+    assert pool.versions("under way", "waiting", "during the hold") == [0, 1, 1]
+    assert pool.is_in_routing
+
+
+def test_a_hold_that_nobody_ends_ends_by_itself(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(sync="all_at_once")
+    pool.start("v0")
+    pool.finish(pool.load(1, hold=True))
+    pool.request("waiting")
+    pool.bench.advance(HOLD_S + 1.0)
+    assert pool.versions("waiting") == [1]
+    assert pool.is_in_routing
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy_in_routing_and_says_why(
+    pool_of: Callable[..., Pool], hold: bool
+) -> None:
+    pool = pool_of()
+    pool.start("v0")
+    failed = pool.load(1, folder="corrupt", hold=hold)
+    pool.finish(failed)
+    assert failed.result().version == 0
+    assert "sha256 2" in failed.result().reason
+    pool.request("later")
+    assert pool.versions("later") == [0]
+    assert pool.is_in_routing
+
+
+def test_a_version_it_has_already_is_not_loaded_again(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    pool.start("v0")
+    newer, older = pool.load(3), pool.load(2)
+    pool.finish(newer, older)
+    assert older.result() == m.VersionLoaded(version=3)
+    assert pool.engine.loads == [0, 3]
+
+
+def test_an_engine_older_than_required_turns_requests_away_until_it_has_loaded(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start("v0")
+    gatekeeper = pool.bench.start(Gatekeeper, "weight_sync")
+    pool.block("under way")
+    pool.request("waiting")
+    gatekeeper.set_gauges(version=1)
+    pool.request("too late")
+    assert isinstance(pool.asked["too late"].result(), m.Wait)
+    assert "serves version 0, 1 is required" in pool.asked["waiting"].result().reason
+    assert not pool.is_in_routing
+    gatekeeper.set_gauges(version=0)  # a restarted weight_sync; what was required stays so
+    pool.bench.advance(1.0)
+    pool.unblock()
+    loaded = pool.load(1)
+    pool.request("during the load")
+    pool.finish(loaded)
+    pool.request("after")
+    assert pool.versions("under way", "during the load", "after") == [0, 1, 1]
+    assert pool.is_in_routing
+
+
+def test_an_engine_somebody_doubts_is_out_of_routing_until_it_gave_a_real_answer(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start("v0")
+    pool.block("under way")
+    proved = pool.bench.ask(NAME, m.Probe(), deadline_s=1000.0)
+    pool.bench.settle()
+    assert not pool.is_in_routing
+    pool.unblock()
+    pool.finish(proved)
+    assert proved.result() == m.VersionLoaded(version=0)
+    assert pool.is_in_routing
+
+
+def test_how_busy_it_was_is_counted_by_time_and_by_slots(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(max_batch=4)
+    pool.start("v0")
+    pool.block("one")
+    pool.request("two", "three")
+    pool.bench.advance(10.0)  # one of four slots
+    pool.engine.may_answer.set()
+    pool.versions("one", "two", "three")
+    pool.bench.advance(5.0)  # idle
+    totals = pool.bench.actor(NAME)._meter.totals()
+    assert totals["busy_s"] == pytest.approx(10.0)
+    assert totals["weighted_s"] == pytest.approx(2.5)
+    assert (totals["requests"], totals["tokens"]) == (3, 6)
+    assert totals["wall_s"] == pytest.approx(15.0)
+
+
+def test_a_first_policy_that_cannot_be_read_ends_the_actor(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    with pytest.raises(CorruptCheckpoint):
+        pool.start("corrupt")
+
+
+def test_a_later_version_that_cannot_be_read_at_the_start_is_waited_for(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = [Version(version=1, checkpoint="corrupt", metrics={}, created_unix_s=0.0)]
+    monkeypatch.setattr(StoreReader, "latest_version", lambda reader: newest[-1])
+    pool = pool_of()
+    pool.start("v0")
+    pool.bench.advance(3 * RETRY_S)
+    assert not pool.is_in_routing
+    newest.append(replace(newest[0], version=2, checkpoint="good"))
+    pool.bench.advance(2 * RETRY_S)
+    pool.request("first")
+    assert pool.versions("first") == [2]
+    assert pool.is_in_routing

@@ -1,0 +1,175 @@
+import hashlib
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dart.core.types import GenerateRequest
+from dart.inference.protocol import Unanswerable
+from dart.inference.transformers_engine import ScreenCache, TransformersEngine
+from dart.policy.checkpoint import CheckpointError, load_codec, load_policy, save_policy
+from dart.policy.codec import PixelFrameError, load_pixels
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.modeling import new_policy
+from dart.policy.sampling import answer_logprobs
+from dart.policy.tokenizer import train_tokenizer
+from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+INSTRUCTION = "Click the button."
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two policies of a few thousand parameters, as the checkpoints of versions 0 and 1."""
+    tokenizer = train_tokenizer([INSTRUCTION])
+    config = GuiPolicyConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        stem_channels=(4, 4, 4, 8),
+        pointer_size=8,
+    )
+    parent = tmp_path_factory.mktemp("checkpoints")
+
+    def checkpoint(version: int) -> Path:
+        state = CheckpointState(version=version, learner={})
+        policy = new_policy(config, seed=version)
+        return write_checkpoint(parent, state, lambda folder: save_policy(policy, tokenizer, folder))
+
+    return checkpoint(0), checkpoint(1)
+
+
+def request(
+    folder: Path, seed: int = 0, *, history: tuple[str, ...] = (), temperature: float = 1.0, width: int = 160
+) -> GenerateRequest:
+    noise = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(noise).save(png, "PNG")
+    path = folder / f"{seed}-{width}.png"
+    path.write_bytes(png.getvalue())
+    return GenerateRequest(
+        screenshot_path=str(path),
+        screenshot_sha256=hashlib.sha256(png.getvalue()).hexdigest(),
+        instruction=INSTRUCTION,
+        history=history,
+        temperature=temperature,
+    )
+
+
+def test_what_an_engine_records_is_what_the_trainer_computes(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[1], 1, seed=5)
+    requests = [request(tmp_path, 0), request(tmp_path, 1, history=("click(start_box='(5,5)')",))]
+    generations = engine.generate(requests)
+    model, codec = load_policy(folders[1])
+    for asked, made in zip(requests, generations, strict=True):
+        assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, asked.history)
+        pixels = torch.from_numpy(load_pixels(asked.screenshot_path)).unsqueeze(0)
+        with torch.no_grad():
+            scores = answer_logprobs(model, [made.prompt_ids], [made.token_ids], pixels, 1.0)
+        assert made.logprobs == pytest.approx(scores.logprobs[0].tolist(), abs=1e-4)
+        assert made.entropies == pytest.approx(scores.entropies[0].tolist(), abs=1e-4)
+        assert made.policy_version == 1
+        assert made.answer == codec.decode_answer(made.token_ids, INSTRUCTION)
+
+
+def test_each_request_has_its_own_temperature(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0, seed=1)
+    greedy, warm = request(tmp_path, temperature=0.0), request(tmp_path, temperature=1.0)
+    answers = engine.generate([greedy, warm, greedy])
+    assert answers[0] == answers[2]
+    assert set(answers[0].logprobs) == {0.0}
+    assert all(logprob < 0 for logprob in answers[1].logprobs)
+
+
+def test_the_seed_decides_the_draws(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    asked = [request(tmp_path, seed) for seed in range(4)]
+    drawn = [TransformersEngine(folders[0], 0, seed=seed).generate(asked) for seed in (7, 7, 8)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+def test_a_loaded_version_answers_from_then_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    engine = TransformersEngine(folders[0], 0)
+    asked = [request(tmp_path, temperature=0.0)]
+    old = engine.generate(asked)[0]
+    engine.load(folders[1], 1)
+    new = engine.generate(asked)[0]
+    assert (old.policy_version, new.policy_version, engine.version) == (0, 1, 1)
+    assert old.token_ids != new.token_ids
+
+
+def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[1], 1)
+    asked = [request(tmp_path, temperature=0.0)]
+    before = engine.generate(asked)
+    damaged = tmp_path / "v000001"
+    shutil.copytree(folders[1], damaged)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptCheckpoint, match="nothing"):
+        engine.load(tmp_path / "nowhere", 2)
+    with pytest.raises(CorruptCheckpoint, match=r"model.safetensors.*sha256"):
+        engine.load(damaged, 1)
+    with pytest.raises(CorruptCheckpoint, match="version 2"):
+        engine.load(folders[1], 2)
+    assert engine.version == 1
+    assert engine.generate(asked) == before
+
+
+def test_training_may_start_from_a_plain_policy_folder_and_from_a_checkpoint_of_another_run(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plain = tmp_path / "base-policy"
+    shutil.copytree(folders[1], plain)
+    assert TransformersEngine(plain, 0).version == 0
+    (plain / "state.json").unlink()
+    assert TransformersEngine(plain, 0).version == 0
+    with pytest.raises(CheckpointError):
+        TransformersEngine(tmp_path / "nowhere", 0)
+
+
+def test_no_requests_give_no_answers(folders: tuple[Path, Path]) -> None:
+    assert TransformersEngine(folders[0], 0).generate([]) == []
+
+
+def test_a_screenshot_that_is_not_what_its_hash_says_is_refused(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(folders[0], 0)
+    asked = request(tmp_path)
+    Path(asked.screenshot_path).write_bytes(b"something else")
+    with pytest.raises(Unanswerable, match=f"expected {asked.screenshot_sha256}"):
+        engine.generate([asked])
+    Path(asked.screenshot_path).unlink()
+    with pytest.raises(Unanswerable, match="is missing"):
+        engine.generate([asked])
+
+
+def test_a_screenshot_of_another_size_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(PixelFrameError, match="80x210"):
+        TransformersEngine(folders[0], 0).generate([request(tmp_path, width=80)])
+
+
+def test_screens_seen_again_are_not_read_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    codec = load_codec(folders[0])
+    cache = ScreenCache(codec, capacity=2)
+    first, second, third = (codec.shown(request(tmp_path, seed))[0] for seed in range(3))
+    seen = cache.screen(first)
+    Path(first.path).unlink()
+    assert cache.screen(first) is seen
+    cache.screen(second)
+    cache.screen(third)
+    with pytest.raises(Unanswerable, match="is missing"):
+        cache.screen(first)

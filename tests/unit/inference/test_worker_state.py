@@ -1,0 +1,46 @@
+"""How well a rollout actor is, fact by fact."""
+
+from typing import Any
+
+import pytest
+
+from dart.inference.worker_state import UNREADY_S, Facts, WorkerState, state_of
+from dart.telemetry.liveness import ENGINE_SILENT_S
+
+WELL: dict[str, Any] = {
+    "is_running": True,
+    "silent_s": 0.1,
+    "unready_s": 0.0,
+    "version": 4,
+    "required": 4,
+    "updating": None,
+    "doubt": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "why"),
+    [
+        ({}, WorkerState.HEALTHY, ""),
+        ({"required": 3}, WorkerState.HEALTHY, ""),
+        ({"unready_s": UNREADY_S}, WorkerState.HEALTHY, ""),
+        ({"is_running": False}, WorkerState.DEAD, "does not run"),
+        ({"silent_s": ENGINE_SILENT_S + 0.1}, WorkerState.SUSPECT, "no sign of life"),
+        ({"updating": 5}, WorkerState.UPDATING, "version 5"),
+        ({"required": 5}, WorkerState.STALE, "serves version 4, 5 is required"),
+        ({"doubt": "env-003: no answer within 30 s"}, WorkerState.SUSPECT, "env-003: no answer within 30 s"),
+        ({"unready_s": UNREADY_S + 0.1}, WorkerState.SUSPECT, "takes no requests"),
+        # the first that is true counts
+        ({"is_running": False, "silent_s": 9.0, "updating": 5}, WorkerState.DEAD, "does not run"),
+        ({"silent_s": 9.0, "updating": 5, "required": 5}, WorkerState.SUSPECT, "no sign of life"),
+        ({"updating": 5, "required": 5, "doubt": "late"}, WorkerState.UPDATING, "version 5"),
+        ({"required": 5, "doubt": "late", "unready_s": 9.0}, WorkerState.STALE, "5 is required"),
+    ],
+)
+def test_the_state_follows_from_the_facts_and_says_why(
+    facts: dict[str, Any], state: WorkerState, why: str
+) -> None:
+    found, reason = state_of(Facts(**(WELL | facts)))
+    assert found is state
+    assert (reason == "") == (state is WorkerState.HEALTHY)
+    assert why in reason

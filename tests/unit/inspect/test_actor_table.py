@@ -1,0 +1,157 @@
+"""Actors as the board, the kernel and the reports show them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.board import ActorState, Board
+from actors.process import start_ticks
+from dart.core.errors import NotRunningError, UsageError
+from dart.inspect import actor_table
+from dart.inspect.processes import ProcessState, look, parse
+from dart.inspect.snapshot import ActorRow
+from supervision import reports
+from supervision.reports import Offender, SupervisorReport
+
+NOW_S = 1000.0
+WINDOWS = {"root": 120.0, "environment_pool": 60.0}
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    opened = Board.create(tmp_path / "board")
+    yield opened
+    opened.close()
+
+
+def show(board: Board, name: str, parent: str, state: ActorState, **fields: object) -> None:
+    board.set_state(board.claim(name, parent), state, **{"ready": 1, "beat_ns": board.now_ns(), **fields})
+
+
+def rows(board: Board, run_dir: Path) -> dict[str, ActorRow]:
+    return {row.name: row for row in actor_table.actor_rows(run_dir, board.rows(), WINDOWS, NOW_S)}
+
+
+def failed(run_dir: Path, child: str, unix_s: float, context: str = "child_terminated") -> None:
+    report = SupervisorReport(
+        unix_s=unix_s,
+        supervisor="environment_pool",
+        context=context,
+        reason="SIGKILL",
+        offender=Offender(id=child),
+    )
+    reports.append(run_dir, report)
+
+
+def test_restarts_are_counted_in_the_window_of_the_budget_and_in_all(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.RUNNING, restarts=7)
+    for unix_s in (100.0, 930.0, 941.0, 999.0):
+        failed(tmp_path, "env-000", unix_s)
+    failed(tmp_path, "env-000", 999.5, "retired")
+    failed(tmp_path, "env-001", 999.5)
+
+    row = rows(board, tmp_path)["env-000"]
+
+    assert (row.restarts_in_window, row.window_s, row.restarts) == (2, 60.0, 7)
+
+
+def test_what_waits_says_until_when_and_has_no_age(board: Board, tmp_path: Path) -> None:
+    show(
+        board,
+        "env-000",
+        "environment_pool",
+        ActorState.BACKOFF,
+        retry_unix_s=NOW_S + 12,
+        started_unix_s=NOW_S - 50,
+    )
+    show(board, "env-001", "environment_pool", ActorState.RUNNING, started_unix_s=NOW_S - 50)
+
+    found = rows(board, tmp_path)
+
+    assert (found["env-000"].retry_in_s, found["env-000"].age_s) == (12.0, None)
+    assert (found["env-001"].retry_in_s, found["env-001"].age_s) == (None, 50.0)
+
+
+def test_a_process_that_is_gone_is_told_before_its_supervisor_knows(board: Board, tmp_path: Path) -> None:
+    own = {"pid": os.getpid(), "pid_start_ticks": start_ticks(os.getpid())}
+    show(board, "env-000", "environment_pool", ActorState.RUNNING, **own)
+    show(board, "env-001", "environment_pool", ActorState.RUNNING, pid=os.getpid(), pid_start_ticks=1)
+
+    found = rows(board, tmp_path)
+
+    assert (found["env-000"].process, found["env-000"].is_well) == ("alive", True)
+    assert found["env-000"].rss_bytes > 1_000_000
+    assert (found["env-001"].process, found["env-001"].is_well) == ("gone", False)
+
+
+def test_an_actor_of_another_machine_is_not_looked_for_here(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.RUNNING, pid=1, pid_start_ticks=7, route=3)
+
+    assert rows(board, tmp_path)["env-000"].is_well
+
+
+STAT = "7 (a) (b) {} 1 7 7 0 -1 0 0 0 0 0 {} {} 0 0 20 0 1 0 {} 0 {} 0"
+
+
+@pytest.mark.parametrize(
+    ("letter", "state"),
+    [("S", "alive"), ("R", "alive"), ("t", "alive"), ("T", "suspended"), ("Z", "gone"), ("X", "gone")],
+)
+def test_the_kernel_says_what_a_process_does(letter: str, state: str) -> None:
+    assert parse(STAT.format(letter, 0, 0, 99, 5).encode(), 99).state == state
+
+
+def test_memory_and_processor_time_are_in_bytes_and_seconds() -> None:
+    found = parse(STAT.format("R", 250, 50, 99, 5).encode(), 99)
+
+    assert found.rss_bytes == 5 * os.sysconf("SC_PAGE_SIZE")
+    assert found.cpu_s == 300 / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_number_that_was_given_out_again_is_not_the_process() -> None:
+    assert parse(STAT.format("R", 0, 0, 99, 5).encode(), 98).state is ProcessState.GONE
+    assert look(2**22 + 1, 0).state is ProcessState.GONE
+
+
+def test_everybody_below_a_supervisor_is_found_and_nobody_else(board: Board, tmp_path: Path) -> None:
+    for name, parent in (
+        ("root", "launcher"),
+        ("environment_pool", "root"),
+        ("env-000", "environment_pool"),
+        ("store", "root"),
+    ):
+        show(board, name, parent, ActorState.RUNNING)
+    found = list(rows(board, tmp_path).values())
+
+    assert [row.name for row in actor_table.under(found, "environment_pool")] == [
+        "environment_pool",
+        "env-000",
+    ]
+    assert len(actor_table.under(found, "root")) == 4
+    assert [row.name for row in actor_table.under(found, "store")] == ["store"]
+
+
+def test_the_unwell_are_a_state_of_their_own_and_no_other_word_is(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.RUNNING)
+    show(board, "env-001", "environment_pool", ActorState.RUNNING, ready=0)
+    show(board, "env-002", "environment_pool", ActorState.BACKOFF)
+    found = list(rows(board, tmp_path).values())
+
+    assert [row.name for row in actor_table.in_state(found, "unwell")] == ["env-001", "env-002"]
+    assert [row.name for row in actor_table.in_state(found, "running")] == ["env-000", "env-001"]
+    with pytest.raises(UsageError, match="there is no state 'well'; the states are starting, running"):
+        actor_table.in_state(found, "well")
+
+
+def test_an_unknown_actor_is_told_what_looks_like_it(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.RUNNING)
+
+    with pytest.raises(UsageError, match=r"no actor 'env-00'; did you mean env-000\?"):
+        actor_table.find_actor("env-00", list(rows(board, tmp_path).values()))
+
+
+def test_a_run_that_never_had_actors_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="has no board of its actors"):
+        actor_table.read_actors(tmp_path)

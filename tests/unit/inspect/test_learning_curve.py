@@ -1,0 +1,73 @@
+"""The learning curve: a moving rate, drawn twice."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dart.core.statistics import Score
+from dart.inspect.learning_curve import CurvePoint, Episode, learning_curve, render, window_for, write_png
+from dart.inspect.report import Report
+
+LEARNS = [Episode(float(i), f"task-{i % 2}", success=i >= 50) for i in range(100)]
+
+
+def episodes(*outcomes: int) -> list[Episode]:
+    """One episode a second."""
+    return [Episode(float(second), "a", bool(outcome)) for second, outcome in enumerate(outcomes)]
+
+
+def test_each_point_is_the_rate_of_the_window_before_it() -> None:
+    points = learning_curve(episodes(0, 1, 1, 1, 0, 0, 0, 0), window=2)
+
+    assert [point.rate for point in points] == [0.5, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert points[0].elapsed_s == 1.0
+
+
+def test_episodes_count_in_the_order_they_ended() -> None:
+    late_first = [Episode(2.0, "a", True), Episode(1.0, "a", False)]
+
+    assert learning_curve(late_first, window=1) == [CurvePoint(1.0, 0.0), CurvePoint(2.0, 1.0)]
+
+
+def test_a_short_run_gets_a_smaller_window_and_an_empty_one_no_points() -> None:
+    assert window_for(1000, 100) == 100
+    assert window_for(40, 100) == 10
+    assert window_for(2, 100) == 1
+    assert learning_curve([]) == []
+
+
+def test_the_terminal_curve_rises_from_left_to_right_and_fits_its_width() -> None:
+    lines = render(LEARNS, width=70, height=14).splitlines()
+
+    assert all(len(line) <= 70 for line in lines)
+    assert "over the last 25 episodes" in lines[0]
+    top, bottom = lines[2], lines[10]
+    assert top.startswith("100┤")
+    assert top.rstrip("│ ")[-1] > "\u2800"  # a dot of the curve at the right end of the top line
+    assert bottom[4:30].strip("│ ") != ""
+    assert lines[11].startswith("   └┬")
+
+
+def test_too_little_for_a_curve_draws_nothing() -> None:
+    assert render([]) == ""
+    assert render(episodes(0, 1, 1)) == ""
+
+
+def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "curve.png"
+
+    write_png(LEARNS, Report({"task-0": Score(1, 9)}, {"task-0": Score(8, 9)}), path)
+
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 800
+
+
+def test_a_run_without_episodes_still_gets_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    write_png([], Report({}, {}), tmp_path / "curve.png")
+
+    assert (tmp_path / "curve.png").stat().st_size > 0

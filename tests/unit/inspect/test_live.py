@@ -1,0 +1,357 @@
+"""What a person sees of a run, from one snapshot."""
+
+import errno
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from dart.core.records import Conservation
+from dart.inspect import live
+from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+
+
+def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
+    row = ActorRow(
+        name=name,
+        parent=parent,
+        state="running",
+        pid=100,
+        incarnation=1,
+        ready=True,
+        beat_age_s=0.1,
+        busy_s=0.0,
+        handler="",
+        messages=5,
+        restarts=0,
+        last_reason="",
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+KILLED = actor(
+    "env-001",
+    "environment_pool",
+    state="backoff",
+    ready=False,
+    restarts=3,
+    restarts_in_window=1,
+    window_s=60.0,
+    retry_in_s=12.0,
+    last_reason="killed by SIGKILL",
+)
+ACTORS = (
+    actor("root", ""),
+    actor("store", handler="append", busy_s=0.03),
+    actor("environment_pool"),
+    actor("env-000", "environment_pool"),
+    KILLED,
+)
+SNAPSHOT = RunSnapshot(
+    run_dir="runs/x",
+    taken_unix_s=0.0,
+    phase=Phase.TRAINING,
+    elapsed_s=192.0,
+    budget_s=1200.0,
+    updates=12,
+    policy_version=12,
+    serving_versions=(12, 11, 12),
+    success_rate=0.43,
+    recent=100,
+    trajectories=512,
+    actions_per_minute=312.4,
+    staleness_mean=0.84,
+    staleness_p50=1.0,
+    staleness_p95=2.0,
+    staleness_max=2,
+    rollouts_mean=6.0,
+    step_cap_mean=7.5,
+    steps_mean=3.25,
+    drops={"too_few": 1, "no_spread": 19},
+    pool_size=12,
+    pool_uses=3,
+    engines=(
+        EngineRow(name="rollout-0", state="healthy", version=12, reason=""),
+        EngineRow(name="rollout-1", state="updating", version=11, reason="it takes version 12 over"),
+    ),
+    restarts=3,
+    faults={"infrastructure": 3, "policy": 0},
+    conservation=Conservation(issued=600, trained=400, dropped=20, stored=150, leased=30),
+    tasks=(
+        TaskRow(
+            task_id="click",
+            trajectories=64,
+            recent=30,
+            success_rate=0.6,
+            base_success_rate=0.3,
+            rollouts=4,
+            step_cap=5,
+        ),
+        TaskRow(task_id="type", trajectories=0, recent=0, success_rate=None),
+    ),
+    actors=ACTORS,
+)
+
+
+def printed(renderable: RenderableType, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(renderable)
+    return console.export_text()
+
+
+def line_with(text: str, word: str) -> str:
+    (line,) = [line for line in text.splitlines() if word in line]
+    return line
+
+
+def test_a_line_holds_all_figures_of_the_run() -> None:
+    assert live.line(SNAPSHOT) == (
+        "3:12/20:00  training  success 43 % (100 newest)  updates 12  version 12 (serving 11, 12)  "
+        "trajectories 512  actions/min 312  staleness 0.8 (p50 1, p95 2, max 2)  alive 4/5  restarts 3  "
+        "faults infrastructure 3"
+    )
+
+
+def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
+    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
+
+    text = live.line(fresh)
+
+    assert text.startswith("0:00  starting  success –  updates 0  version 0 (serving –)")
+    assert "staleness –" in text
+
+
+def test_an_evaluation_shows_how_far_it_is() -> None:
+    measuring = replace(SNAPSHOT, phase=Phase.BASE_EVALUATION, evaluation_done=37, evaluation_total=400)
+
+    assert "base evaluation 37/400" in live.line(measuring)
+
+
+def test_the_screen_shows_tasks_with_their_base_and_actors_with_their_state() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert line_with(text, "click").split()[:6] == ["click", "30", "%", "60", "%", "64"]
+    assert line_with(text, "type").split()[:4] == ["type", "–", "–", "0"]
+    assert "append 0.0 s" in line_with(text, "store  ")
+    assert "issued 600 = trained 400 + dropped 20 + stored 150 + leased 30" in text
+
+
+def test_the_screen_shows_what_curation_does() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert "N 6.0  step cap 7.5  steps/episode 3.2  dropped 19 no_spread, 1 too_few  pool 12, used 3x" in text
+    assert line_with(text, "click").split()[6:8] == ["4", "5"]
+
+
+def test_the_screen_says_how_many_demonstrations_have_no_thought() -> None:
+    text = printed(live.screen(replace(SNAPSHOT, pool_without_thought=9)))
+
+    assert "pool 12, used 3x, 9 without a thought" in " ".join(text.split())
+
+
+def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
+    rest = "in quarantine until 12:05:10: 20 attempts"
+    resting = replace(SNAPSHOT, tasks=(replace(SNAPSHOT.tasks[0], resting=rest),))
+
+    text = printed(live.screen(resting), width=200)
+
+    assert "in quarantine 1 of 1 tasks" in text
+    assert "in quarantine until 12:05:10" in line_with(text, "click")
+
+
+def test_an_engine_that_does_not_answer_says_why_and_the_others_nothing() -> None:
+    text = printed(live.screen(SNAPSHOT))
+
+    assert "rollout-1 is updating: it takes version 12 over" in text
+    assert "rollout-0" not in text
+
+
+STARVED = "since 12:00:00: the trainer has waited 63 s for a batch (link: engines)"
+
+
+def test_who_starves_is_seen_and_makes_the_run_degraded() -> None:
+    starving = replace(SNAPSHOT, actors=ACTORS[:4], notices=(STARVED,))
+
+    text = printed(live.status(starving, pid=7))
+
+    assert not starving.is_healthy
+    assert "DEGRADED" in text
+    assert STARVED in text
+
+
+def test_a_lost_rollout_is_seen_as_an_inequality() -> None:
+    broken = replace(SNAPSHOT, conservation=Conservation(issued=3, trained=1))
+
+    assert "issued 3 ≠ trained 1" in printed(live.screen(broken))
+    assert not broken.is_healthy
+
+
+def test_on_a_narrow_screen_lines_end_between_figures() -> None:
+    console = Console(file=io.StringIO(), width=20)
+    console.print(live.Flow(["success 36 %", "updates 4", "staleness 0.6 (p50 1, p95 1)", "x"]))
+
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "success 36 %",
+        "updates 4",
+        "staleness 0.6 (p50 ",
+        "1, p95 1)",
+        "x",
+    ]
+
+
+def test_actors_that_end_when_the_work_is_done_degrade_no_run() -> None:
+    gone = actor("rollout-0", ready=False, state="exited")
+    run = replace(SNAPSHOT, actors=(*ACTORS[:3], gone), engines=())
+
+    assert not run.is_healthy
+    ending = replace(run, phase=Phase.DONE)
+    assert (ending.is_healthy, ending.health) == (True, "ending")
+    assert not replace(ending, notices=("env-000 starves",)).is_healthy
+
+
+def test_an_engine_that_takes_a_version_over_degrades_no_run() -> None:
+    loading = actor("rollout-0", ready=False, work="load", work_s=0.3)
+    engine = EngineRow(name="rollout-0", state="updating", version=3, reason="it takes version 4 over")
+    run = replace(SNAPSHOT, actors=(*ACTORS[:3], loading), engines=(engine,))
+
+    assert (run.is_healthy, run.well) == (True, 4)
+    assert not replace(run, engines=(replace(engine, state="suspect"),)).is_healthy
+
+
+def test_the_unwell_come_first_and_say_why() -> None:
+    lines = printed(live.actor_table(ACTORS)).splitlines()
+
+    assert lines[1].split()[:3] == ["env-001", "backoff", "3"]
+    assert "killed by SIGKILL" in lines[1]
+
+
+def test_many_actors_are_counted_instead_of_listed() -> None:
+    crowd = [actor(f"env-{i:03d}") for i in range(200)]
+
+    lines = printed(live.actor_table([*crowd, KILLED], rows_max=10)).splitlines()
+
+    assert len([line for line in lines if line.strip()]) == 12
+    assert "191 running" in lines[11]
+
+
+def test_an_actor_that_runs_but_is_not_ready_is_not_called_running() -> None:
+    assert live.state_text(actor("trainer", ready=False)).plain == "running, not ready"
+
+
+def test_the_tree_has_every_actor_below_its_supervisor() -> None:
+    lines = printed(live.tree(ACTORS)).splitlines()
+
+    assert lines[0].startswith("root")
+    assert lines[2].startswith("└── environment_pool")
+    assert lines[4].startswith(
+        "    └── env-001  backoff  again in 12 s  restarts 1 in 60 s, 3 in all  last: killed"
+    )
+
+
+def test_the_tree_says_how_long_what_each_does_and_what_the_kernel_says() -> None:
+    rows = [
+        actor("root", "", age_s=60.0),
+        actor("store", handler="append", busy_s=0.03, age_s=59.0),
+        actor("env-000", process="suspended", beat_age_s=25.0, handler="Step"),
+        actor("rollout-0", work="load", work_s=2.0),
+        actor("trainer", process="gone"),
+    ]
+
+    lines = [line.split(maxsplit=1)[-1] for line in printed(live.tree(rows)).splitlines()]
+
+    assert lines[1:] == [
+        "store  running  pid 100  for 59s  append 0.0 s",
+        "env-000  running, suspended  pid 100  no beat for 25s, in Step",
+        "rollout-0  running  pid 100  load 2.0 s",
+        "trainer  running, gone  pid 100",
+    ]
+
+
+def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
+    assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
+
+
+def test_status_says_where_and_how_the_run_is() -> None:
+    well = replace(SNAPSHOT, actors=ACTORS[:4])
+
+    assert "runs/x  DEGRADED  pid 7" in printed(live.status(SNAPSHOT, pid=7))
+    assert "runs/x  healthy  pid 7" in printed(live.status(well, pid=7))
+    assert "DEGRADED: its main process is suspended" in printed(live.status(well, pid=7, main_is="suspended"))
+    ended = printed(live.status(well, pid=None))
+    assert "runs/x  NOT RUNNING" in ended
+    assert "rollout-1 is updating" not in ended
+
+
+def plain_output(*snapshots: tuple[float, RunSnapshot]) -> list[str]:
+    file, times = io.StringIO(), iter([time for time, _ in snapshots])
+    view = live.open_view(Console(file=file, width=40), clock=lambda: next(times))
+    with view:
+        for _, snapshot in snapshots:
+            view.show(snapshot)
+    return file.getvalue().splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
+    lines = plain_output(*((float(second), SNAPSHOT) for second in range(25)))
+
+    assert len(lines) == 3
+    assert lines[0] == live.line(SNAPSHOT)
+
+
+def test_a_new_phase_is_told_at_once() -> None:
+    lines = plain_output((0.0, SNAPSHOT), (1.0, replace(SNAPSHOT, phase=Phase.DONE)))
+
+    assert ["training" in lines[0], "done" in lines[1]] == [True, True]
+
+
+def test_a_notice_is_told_at_once_and_once_and_that_it_is_over() -> None:
+    starving = replace(SNAPSHOT, notices=(STARVED,))
+
+    lines = plain_output((0.0, SNAPSHOT), (1.0, starving), (2.0, starving), (3.0, SNAPSHOT))
+
+    assert lines[1:] == [f"  {STARVED}", "  nobody starves any more"]
+
+
+class Disk(io.StringIO):
+    """Text on a disk that is full for a while."""
+
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_find_no_room_on_the_disk_are_left_out_and_end_nothing() -> None:
+    disk, times = Disk(), iter([0.0, 10.0, 20.0])
+    view = live.PlainLines(Console(file=disk), clock=lambda: next(times))
+
+    view.show(replace(SNAPSHOT, updates=1))
+    view.show(replace(SNAPSHOT, updates=2))
+    disk.is_full = False
+    view.show(replace(SNAPSHOT, updates=3))
+
+    assert disk.getvalue().splitlines() == [live.line(replace(SNAPSHOT, updates=3))]
+
+
+def test_output_that_fails_for_another_reason_is_told() -> None:
+    closed = io.StringIO()
+    closed.close()
+
+    with pytest.raises(ValueError, match="closed"):
+        live.PlainLines(Console(file=closed)).show(SNAPSHOT)
+
+
+def test_on_a_terminal_the_last_picture_stays() -> None:
+    file = io.StringIO()
+    with live.open_view(Console(file=file, width=160, force_terminal=True)) as view:
+        view.show(SNAPSHOT)
+
+    assert "env-001" in file.getvalue()
+    assert file.getvalue().endswith("\x1b[?25h")
+
+
+def test_durations_read_like_a_clock() -> None:
+    assert [live.duration(s) for s in (0, 59.9, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]

@@ -1,0 +1,302 @@
+"""The metrics of a run: declared once, exposed as declared, used by the dashboard."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import threading
+import urllib.request
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from actors.board import ActorState, Board
+from dart.cli.metrics import address_of
+from dart.core.errors import DiskError, UnavailableError
+from dart.core.records import Conservation
+from dart.core.run_directory import RunPaths, claimed
+from dart.inspect import scrape
+from dart.inspect.metrics import METRICS, Kind, exposition
+from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+
+DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
+
+ENV = ActorRow(
+    name='env-"0"\\\n',
+    parent="environment_pool",
+    state="running",
+    pid=7,
+    incarnation=1,
+    ready=True,
+    beat_age_s=0.5,
+    busy_s=0.0,
+    handler="",
+    messages=5,
+    restarts=3,
+    last_reason="",
+    rss_bytes=1024,
+    cpu_s=1.5,
+)
+RUN = RunSnapshot(
+    run_dir="r",
+    taken_unix_s=0.0,
+    phase=Phase.TRAINING,
+    elapsed_s=192.0,
+    budget_s=1200.0,
+    updates=12,
+    policy_version=12,
+    success_rate=0.25,
+    trajectories=512,
+    steps=2048,
+    outcomes={"terminated": 500, "parse_error": 12},
+    update={"loss": -0.5, "entropy": 1.25},
+    staleness_mean=0.8,
+    staleness_max=2,
+    faults={"infrastructure": 3},
+    drops={"no_spread": 19},
+    engines=(EngineRow(name="rollout-0", state="updating", version=11, reason=""),),
+    tasks=(TaskRow(task_id="t/a", trajectories=9, recent=9, success_rate=0.5, rollouts=4, step_cap=5),),
+    actors=(ENV, replace(ENV, name="store", ready=False)),
+    conservation=Conservation(issued=10, trained=4, dropped=3, stored=2, leased=1),
+)
+
+
+def exposed(run: RunSnapshot) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(exposition(run))
+        for sample in family.samples
+    }
+
+
+def test_the_figures_are_those_of_the_snapshot() -> None:
+    found = exposed(RUN)
+
+    assert found["dartrl_updates_total", ()] == 12
+    assert found["dartrl_success_ratio", ()] == 0.25
+    assert found["dartrl_environment_steps_total", ()] == 2048
+    assert found["dartrl_outcomes_total", ("parse_error",)] == 12
+    assert found["dartrl_update_figure", ("loss",)] == -0.5
+    assert found["dartrl_staleness_versions", ("max",)] == 2
+    assert found["dartrl_rollouts", ("stored",)] == 2
+    assert found["dartrl_task_success_ratio", ("t/a",)] == 0.5
+    assert found["dartrl_engine_healthy", ("rollout-0",)] == 1
+    assert found["dartrl_conservation_holds", ()] == 1
+    assert found["dartrl_run_healthy", ()] == 0
+
+
+def test_actors_are_counted_by_state_and_told_one_by_one_whatever_they_are_called() -> None:
+    found = exposed(RUN)
+
+    assert found["dartrl_actors", ("running",)] == 2
+    assert found["dartrl_actors", ("failed",)] == 0
+    assert found["dartrl_actor_well", (ENV.name,)] == 1
+    assert found["dartrl_actor_well", ("store",)] == 0
+    assert found["dartrl_actor_restarts_total", (ENV.name,)] == 3
+    assert found["dartrl_actor_memory_bytes", (ENV.name,)] == 1024
+
+
+def test_a_figure_that_is_no_number_is_still_readable() -> None:
+    found = exposed(replace(RUN, update={"loss": math.nan, "kl": math.inf, "ratio": -math.inf}))
+
+    assert math.isnan(found["dartrl_update_figure", ("loss",)])
+    assert found["dartrl_update_figure", ("kl",)] == math.inf
+    assert found["dartrl_update_figure", ("ratio",)] == -math.inf
+
+
+def test_what_is_not_known_yet_has_no_sample() -> None:
+    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
+
+    names = {name for name, _ in exposed(fresh)}
+
+    assert "dartrl_success_ratio" not in names
+    assert "dartrl_staleness_versions" not in names
+    assert "dartrl_updates_total" in names
+
+
+def test_every_metric_has_a_unique_name_a_meaning_and_labels_that_are_explained() -> None:
+    names = [metric.exposed for metric in METRICS]
+
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert re.fullmatch(r"dartrl_[a-z]+(_[a-z]+)*", metric.name), metric.name
+        assert metric.about.endswith("."), metric.name
+        assert all(metric.labels.values()), metric.name
+        for labels, _ in metric.read(RUN):
+            assert len(labels) == len(metric.labels), metric.name
+
+
+def test_every_declared_metric_is_exposed_with_its_kind_and_meaning() -> None:
+    families = {family.name: family for family in text_string_to_metric_families(exposition(RUN))}
+
+    assert families.keys() == {metric.name for metric in METRICS}
+    for metric in METRICS:
+        assert families[metric.name].type == metric.kind
+        assert families[metric.name].documentation == metric.about
+
+
+def queries() -> list[str]:
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+
+
+def test_every_query_of_the_dashboard_names_metrics_and_labels_that_exist() -> None:
+    known = {metric.exposed: metric for metric in METRICS}
+    labels = {label for metric in METRICS for label in metric.labels}
+
+    assert len(queries()) > 10
+    for query in queries():
+        named = re.findall(r"dartrl_\w+", query)
+        assert named, query
+        assert set(named) <= known.keys(), query
+        for chosen in re.findall(r"(\w+)=~?\"", query):
+            assert chosen in labels | {"instance"}, query
+
+
+def test_a_counter_is_only_looked_at_as_a_rate_in_the_dashboard() -> None:
+    for metric in METRICS:
+        for query in queries():
+            if metric.kind is Kind.COUNTER and metric.exposed in query:
+                assert re.search(rf"(rate|increase)\({metric.exposed}", query), query
+
+
+def test_a_record_that_cannot_be_read_is_an_answer_and_no_crash() -> None:
+    def unreadable() -> RunSnapshot:
+        raise DiskError("store r/store.db: it is damaged")
+
+    reply = scrape.metrics(unreadable)
+
+    assert reply.status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert b"it is damaged" in reply.text
+
+
+# ---- health ----
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    (tmp_path / "config.toml").write_text("")
+    return Board.create(tmp_path / "board")
+
+
+def show(board: Board, name: str, parent: str = "root", **fields: object) -> None:
+    state = {"ready": 1, "beat_ns": board.now_ns(), **fields}
+    board.set_state(board.claim(name, parent), ActorState.RUNNING, **state)
+
+
+def test_a_run_that_does_not_run_is_neither_alive_nor_ready(tmp_path: Path) -> None:
+    for reply in (scrape.livez(RunPaths(tmp_path)), scrape.readyz(RunPaths(tmp_path))):
+        assert reply.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert b"there is no run in" in reply.text
+
+
+def test_alive_is_a_root_that_beats_and_ready_needs_store_engine_and_environment(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        board = Board.create(held.paths.board)
+        show(board, "root", "launcher")
+        started = scrape.readyz(held.paths)
+        for name in ("store", "rollout-0", "env-000"):
+            show(board, name)
+        both = (scrape.livez(held.paths).status, scrape.readyz(held.paths).status)
+        show(board, "root", "launcher", beat_ns=board.now_ns() - 30 * 10**9)
+        silent = scrape.livez(held.paths)
+        board.close()
+
+    assert started.text.decode().splitlines() == [
+        "the store takes no writes",
+        "no engine serves a policy",
+        "no environment is up",
+    ]
+    assert both == (HTTPStatus.OK, HTTPStatus.OK)
+    assert silent.text == b"the root supervisor gave no sign of life for 30 s\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "ready"),
+    [
+        ({"work": "load"}, True),
+        ({"work": "generate"}, True),
+        ({"work": "load", "beat_ns": 1}, False),
+        ({"work": "probe"}, False),
+        ({}, False),
+    ],
+)
+def test_the_only_engine_of_a_run_may_take_a_version_over_while_it_gives_signs_of_life(
+    tmp_path: Path, shown: dict[str, object], ready: bool
+) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        board = Board.create(held.paths.board)
+        show(board, "root", "launcher")
+        for name in ("store", "env-000"):
+            show(board, name)
+        show(board, "rollout-0", **{"ready": 0, "work_since_ns": board.now_ns(), **shown})
+        found = scrape.readyz(held.paths)
+        board.close()
+
+    assert (found.status is HTTPStatus.OK) is ready
+    assert ready or found.text == b"no engine serves a policy\n"
+
+
+def test_a_run_whose_main_process_stands_still_or_is_gone_is_not_alive(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        Board.create(held.paths.board).close()
+        with subprocess.Popen(["sleep", "60"]) as main:
+            main.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, main.pid, os.WSTOPPED)
+            held.paths.lock.write_text(f"{main.pid}\n")
+            suspended = scrape.livez(held.paths).text.decode()
+            main.kill()
+        gone = scrape.livez(held.paths).text.decode()
+
+    assert suspended == f"the main process {main.pid} is suspended\n"
+    assert gone == f"the main process {main.pid} is gone\n"
+
+
+def test_an_address_of_the_newer_kind_is_served_and_named(tmp_path: Path) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    with scrape.Server(("::1", 0), RunPaths(tmp_path), lambda: RUN) as server:
+        assert server.url == f"http://[::1]:{server.server_address[1]}"
+
+
+def test_the_pages_are_served_and_nothing_else_is(tmp_path: Path) -> None:
+    with scrape.Server(("127.0.0.1", 0), RunPaths(tmp_path), lambda: RUN) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+                body, kind = answer.read(), answer.headers["Content-Type"]
+            codes = [_status(f"{url}/{page}") for page in ("livez", "readyz", "store.db", "../key")]
+        finally:
+            server.shutdown()
+            serving.join()
+
+    assert b"dartrl_updates_total 12.0" in body
+    assert kind.startswith("text/plain; version=")
+    assert codes == [503, 503, 404, 404]
+
+
+def _status(url: str) -> int:
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(url, timeout=30)
+    refused.value.close()
+    return refused.value.code
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with scrape.Server(("127.0.0.1", 0), RunPaths(tmp_path), lambda: RUN) as server:
+        port = server.server_address[1]
+        with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"):
+            scrape.Server(("127.0.0.1", port), RunPaths(tmp_path), lambda: RUN)
+
+
+def test_an_address_has_a_host_and_a_port() -> None:
+    assert address_of("0.0.0.0:9109") == ("0.0.0.0", 9109)
+    assert address_of(":9109") == ("127.0.0.1", 9109)

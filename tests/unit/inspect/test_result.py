@@ -1,0 +1,74 @@
+"""What is told at the end of a run."""
+
+from dataclasses import replace
+
+from dart.core.records import Conservation
+from dart.inspect.report import Report, RunReport
+from dart.inspect.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
+from dart.inspect.snapshot import Phase, RunSnapshot
+
+SNAPSHOT = RunSnapshot(
+    run_dir="r",
+    taken_unix_s=0.0,
+    phase=Phase.DONE,
+    elapsed_s=60.0,
+    budget_s=0.0,
+    restarts=2,
+    drops={"too_few": 1, "no_spread": 20},
+    pool_size=12,
+    pool_uses=3,
+    parkings=5,
+    parked_now=1,
+    conservation=Conservation(issued=30, trained=8, dropped=21, stored=1),
+)
+RESULT = TrainResult(
+    snapshot=SNAPSHOT,
+    report=RunReport(Report({}, {}), Report({}, {})),
+    episodes=(),
+    seed=0,
+    staleness=Staleness(mean=0.75, p95=2.0, most=2.0),
+)
+
+
+def test_the_end_of_a_run_says_what_curation_did() -> None:
+    assert curation_lines(RESULT) == [
+        "staleness of trained steps: mean 0.75, p95 2 (of the worst update), max 2 versions",
+        "rollouts dropped: 20 no_spread, 1 too_few",
+        "demonstrations used: 3, of 12 in the pool",
+        "episodes parked: 5, taken up again or played anew: 4",
+    ]
+
+
+def test_nothing_is_said_of_what_did_not_happen() -> None:
+    quiet = replace(SNAPSHOT, drops={}, pool_uses=0, parkings=0)
+
+    assert curation_lines(replace(RESULT, snapshot=quiet, staleness=None)) == []
+
+
+def test_the_end_of_a_run_says_which_demonstrations_had_no_thought_and_which_the_policy_played() -> None:
+    pool = replace(SNAPSHOT, pool_without_thought=9, pool_self_rolled=3)
+
+    assert curation_lines(replace(RESULT, snapshot=pool))[3:5] == [
+        "demonstrations without a thought: 9",
+        "demonstrations that the policy played itself: 3",
+    ]
+
+
+def test_the_books_say_whether_the_data_is_sound() -> None:
+    damaged = replace(RESULT, violations=("rollout 3: is trained twice", "blob x: is missing"))
+
+    assert books_line(RESULT) == (
+        "issued 30 = trained 8 + dropped 21 + stored 1 + leased 0; data sound; restarts 2"
+    )
+    assert "data DAMAGED (2 findings)" in books_line(damaged)
+
+
+def test_the_staleness_of_a_run_is_over_its_updates_and_version_0_has_none() -> None:
+    updates = [
+        {},
+        {"staleness_mean": 0.5, "staleness_p95": 1.0, "staleness_max": 2.0},
+        {"staleness_mean": 1.5, "staleness_p95": 3.0, "staleness_max": 3.0},
+    ]
+
+    assert staleness_of(updates) == Staleness(mean=1.0, p95=3.0, most=3.0)
+    assert staleness_of([{}]) is None

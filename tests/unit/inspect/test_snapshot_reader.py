@@ -1,0 +1,259 @@
+"""What is read off the board and the record: engines, and what is wrong now."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.board import ActorState, Board
+from dart.config.config import Config, load_config
+from dart.core import records
+from dart.core.run_directory import RunPaths
+from dart.core.statistics import Score
+from dart.inspect import signals
+from dart.inspect.report import LeftOut, rate_if_failed
+from dart.inspect.snapshot import Phase
+from dart.inspect.snapshot_reader import SnapshotReader, engine_rows, final_report
+from dart.store.store import Store
+from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
+
+CONFIG: Config = load_config(None, ["evaluation.before=false"])
+SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}
+SESSION |= {"started_unix_s": 1000.0, "used_before_s": 1.0}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    (tmp_path / "session.json").write_text(json.dumps(SESSION))
+    return RunPaths(tmp_path)
+
+
+@pytest.fixture
+def store(paths: RunPaths) -> Iterator[Store]:
+    with Store(paths.store) as opened:
+        opened.add_version("checkpoints/0")
+        yield opened
+
+
+@pytest.fixture
+def board(paths: RunPaths) -> Iterator[Board]:
+    opened = Board.create(paths.board)
+    for name in ("store", "rollout-0", "rollout-1", "weight_sync", "trainer"):
+        show(opened, name)
+    yield opened
+    opened.close()
+
+
+def show(board: Board, name: str, state: ActorState = ActorState.RUNNING, **fields: object) -> None:
+    """The row of an actor that is up and beat just now, but for what is said."""
+    slot = board.find(name)
+    slot = board.claim(name, "root") if slot is None else slot
+    board.set_state(slot, state, **{"ready": 1, "beat_ns": board.now_ns(), **fields})
+
+
+def notices(paths: RunPaths, board: Board) -> tuple[str, ...]:
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        return reader.read().notices
+
+
+def test_engines_are_judged_by_the_board(board: Board) -> None:
+    for name, version in (("trainer", 12), ("weight_sync", 11), ("rollout-1", 12)):
+        show(board, name, gauge_version=version)
+    show(board, "rollout-0", gauge_version=10)
+    show(board, "rollout-2", ready=0, gauge_version=11, work="load", work_since_ns=1)
+    show(board, "rollout-3", ActorState.BACKOFF)
+    show(board, "rollout-4", gauge_version=12, beat_ns=1)
+
+    rows = {row.name: row for row in engine_rows(board.rows())}
+
+    assert {name: row.state for name, row in rows.items()} == {
+        "rollout-0": "stale",
+        "rollout-1": "healthy",
+        "rollout-2": "updating",
+        "rollout-3": "dead",
+        "rollout-4": "suspect",
+    }
+    assert rows["rollout-0"].reason == "it serves version 10, 11 is required"
+    assert rows["rollout-2"].reason == "it takes version 12 over"
+
+
+def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        assert reader.read().phase is Phase.TRAINING, "it ended ten seconds after its start, long ago"
+        (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 60.0}))
+        assert reader.read().phase is Phase.FINAL_EVALUATION
+
+
+def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: Store, board: Board) -> None:
+    show(board, "rollout-0", gauge_version=7)
+    show(board, "rollout-1", gauge_version=6, pid=os.getpid(), pid_start_ticks=1)
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        assert reader.read().serving_versions == (7,)
+
+
+def test_nothing_is_told_of_a_run_in_which_nobody_starves(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    assert notices(paths, board) == ()
+
+
+def test_who_starves_is_told_until_an_event_says_that_it_is_over(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    for stage in ("began", "lasts"):
+        data = {"stage": stage, "link": "engines", "text": "the trainer has waited", "lasted_s": 0.0}
+        store.record_event(STARVED, "trainer", data)
+    (told,) = notices(paths, board)
+    store.record_event(STARVED, "trainer", data | {"stage": "ended"})
+
+    assert told.startswith("since ")
+    assert told.endswith(": the trainer has waited")
+    assert notices(paths, board) == ()
+
+
+def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    show(board, "store", ready=0)
+
+    (told,) = notices(paths, board)
+
+    assert told.startswith("the store takes no writes now: the disk is full, or another process")
+    assert f"MiB are free at {paths.root}" in told
+
+
+def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    show(board, "trainer", ready=0)
+    with SnapshotReader(paths, CONFIG, board) as reader:
+        snapshot = reader.read()
+    (told,) = snapshot.notices
+    assert told.startswith("the trainer cannot write its checkpoint now: the disk is full (")
+    assert told.endswith(f"MiB are free at {paths.root}); it goes on by itself when there is room")
+    assert not snapshot.is_healthy
+
+
+def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_removed(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    damaged = paths.checkpoints / "v000003.damaged"
+    damaged.mkdir(parents=True)
+    data = {"version": 3, "from_version": 2, "damage": "model.safetensors is corrupt"}
+    store.record_event(
+        CHECKPOINT_RESTORED, "trainer", {**data, "damaged_folder": "checkpoints/v000003.damaged"}
+    )
+    (told,) = notices(paths, board)
+    assert told == (
+        "version 3 is a copy of version 2, and what was learned between them is lost: its checkpoint was "
+        f"damaged (model.safetensors is corrupt) and lies in {damaged}; remove that folder to end this notice"
+    )
+    damaged.rmdir()
+    assert notices(paths, board) == ()
+
+
+def test_a_log_that_was_cut_is_told_until_its_copy_is_removed(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    copy = paths.root / "store.db-wal.damaged"
+    copy.touch()
+    damage = "frame 7 is damaged, which loses 3 transactions from there on"
+    store.record_event(LOG_CUT, "store", {"damage": damage, "copy": copy.name})
+    (told,) = notices(paths, board)
+    assert told == (
+        f"the write-ahead log of the record was damaged ({damage}), and the run went on without them; "
+        f"the log as it was is {copy}, remove it to end this notice"
+    )
+    copy.unlink()
+    assert notices(paths, board) == ()
+
+
+def test_a_run_that_was_told_to_end_says_so_while_it_runs(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    signals.note(paths, 15, 1000.0)
+    signals.note(paths, 2, 1001.0)
+
+    (told,) = notices(paths, board)
+    assert "told by SIGTERM" in told
+    taken = signals.read(paths)
+    assert taken is not None
+    assert (taken.count, taken.since_unix_s) == (2, 1000.0)
+    signals.forget(paths)
+    assert notices(paths, board) == ()
+    (paths.root / "signals").write_text("1 1 15 1000.0\n")  # of a process that is none of this run any more
+    assert notices(paths, board) == ()
+
+
+MEASURED: Config = load_config(
+    None,
+    [
+        "tasks.train=['miniwob/click-test-2']",
+        "evaluation.seeds_per_task=3",
+        "evaluation.greedy_seeds_per_task=1",
+    ],
+)
+TASK, FIRST_SEED = "miniwob/click-test-2", 1_000_000
+
+
+def evaluated(store: Store, seed: int, reward: float, *, is_greedy: bool = False, after: bool = True) -> None:
+    phase = records.Phase.AFTER if after else records.Phase.BEFORE
+    store.record_evaluation(
+        records.Evaluation(
+            phase=phase, policy_version=0, task_id=TASK, seed=seed, reward=reward, is_greedy=is_greedy
+        )
+    )
+
+
+def failed(store: Store, seed: int, *, is_left_out: bool) -> None:
+    told = {"phase": "after", "version": 0, "seed": seed, "is_greedy": False, "detail": "made up"}
+    rest = {"kind": "evaluator", "attempts": 3, "is_left_out": is_left_out}
+    store.record_event(EVALUATION_FAILED, TASK, {**told, **rest})
+
+
+def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Store) -> None:
+    for seed, sampled in enumerate((1.0, 0.0, 0.0), FIRST_SEED):
+        evaluated(store, seed, sampled, after=False)
+        evaluated(store, seed, 1.0)
+    evaluated(store, FIRST_SEED, 1.0, is_greedy=True, after=False)
+    evaluated(store, FIRST_SEED, 0.0, is_greedy=True)
+
+    report = final_report(store, MEASURED)
+
+    assert (report.sampled.before, report.sampled.after) == ({TASK: Score(1, 3)}, {TASK: Score(3, 3)})
+    assert (report.greedy.before, report.greedy.after) == ({TASK: Score(1, 1)}, {TASK: Score(0, 1)})
+    assert report.sampled.answers == "sampled at temperature 1"
+    assert report.sampled.left_out_after.episodes == 0
+
+
+def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> None:
+    failed(store, FIRST_SEED, is_left_out=False)
+    evaluated(store, FIRST_SEED, 1.0)
+    failed(store, FIRST_SEED + 1, is_left_out=True)
+
+    sampled = final_report(store, MEASURED).sampled
+
+    assert sampled.left_out_after == LeftOut(
+        tasks={TASK: 2}, reasons={"evaluator": 1, "not played": 1}, played_again=1
+    )
+    assert rate_if_failed(sampled.after, sampled.left_out_after) == 1 / 3
+    assert sampled.left_out_before == LeftOut(), "it was never begun"
+
+
+def test_a_run_that_left_an_episode_out_is_done_without_it(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    ended = MEASURED.model_copy(update={"training": MEASURED.training.model_copy(update={"updates": 0})})
+    config = ended.model_copy(update={"evaluation": ended.evaluation.model_copy(update={"before": False})})
+    (paths.root / "session.json").write_text(json.dumps(SESSION | {"training_ends_unix_s": 1.0}))
+    evaluated(store, FIRST_SEED, 1.0)
+    evaluated(store, FIRST_SEED, 1.0, is_greedy=True)
+    evaluated(store, FIRST_SEED + 1, 1.0)
+    with SnapshotReader(paths, config, board) as reader:
+        assert reader.read().phase is Phase.FINAL_EVALUATION
+        failed(store, FIRST_SEED + 2, is_left_out=True)
+        assert reader.read().phase is Phase.DONE

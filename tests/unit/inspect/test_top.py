@@ -1,0 +1,107 @@
+"""The live list of actors."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from dart.inspect import live, top
+from dart.inspect.snapshot import ActorRow, Phase, RunSnapshot
+
+
+def actor(name: str, **changes: object) -> ActorRow:
+    row = ActorRow(
+        name=name,
+        parent="root",
+        state="running",
+        pid=sum(name.encode()),
+        incarnation=1,
+        ready=True,
+        beat_age_s=0.1,
+        busy_s=0.0,
+        handler="",
+        messages=5,
+        restarts=0,
+        last_reason="",
+        age_s=125.0,
+    )
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def snapshot(taken_unix_s: float, *actors: ActorRow) -> RunSnapshot:
+    return RunSnapshot(
+        run_dir="r",
+        taken_unix_s=taken_unix_s,
+        phase=Phase.TRAINING,
+        elapsed_s=1.0,
+        budget_s=0.0,
+        actors=actors,
+    )
+
+
+def printed(shown: RunSnapshot, shares: dict[int, float], rows_max: int = 10) -> list[str]:
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(top.screen(shown, shares, rows_max=rows_max))
+    return console.export_text().splitlines()
+
+
+BUSY = actor("env-000", cpu_s=3.0, rss_bytes=300 * 2**20, handler="Step", busy_s=2.0)
+STOPPED = actor("env-001", process="suspended", beat_age_s=42.0)
+IDLE = actor("store", restarts=7, restarts_in_window=2)
+
+
+def test_the_unwell_come_first_and_then_who_works_hardest() -> None:
+    lines = printed(snapshot(0.0, IDLE, BUSY, STOPPED), {BUSY.pid: 0.5})
+    names = [line.split()[0] for line in lines if line.startswith(("env-", "store"))]
+
+    assert names == ["env-001", "env-000", "store"]
+
+
+def test_a_row_says_what_the_kernel_and_the_actor_say() -> None:
+    lines = printed(snapshot(0.0, BUSY, STOPPED, IDLE), {BUSY.pid: 0.5})
+    rows = {line.split()[0]: line for line in lines if line.startswith(("env-", "store"))}
+
+    assert rows["env-000"].split()[2:] == ["50", "%", "300", "MiB", "2m05s", "Step", "2.0", "s"]
+    assert "running, suspended" in rows["env-001"]
+    assert "no beat for 42s" in rows["env-001"]
+    assert "2/7" in rows["store"]
+
+
+def test_those_without_room_are_counted() -> None:
+    lines = printed(snapshot(0.0, BUSY, STOPPED, IDLE), {}, rows_max=1)
+
+    assert lines[-1].strip() == "and 2 more"
+
+
+def test_a_share_is_processor_time_between_two_looks() -> None:
+    shares = top.Shares()
+
+    assert shares.between(snapshot(100.0, actor("a", cpu_s=10.0))) == {}
+    assert shares.between(snapshot(102.0, actor("a", cpu_s=11.0), BUSY)) == {actor("a").pid: 0.5}
+
+
+def test_it_is_drawn_until_somebody_wants_to_end() -> None:
+    looks = iter([snapshot(float(second), BUSY) for second in range(9)])
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) == 3
+
+    file = io.StringIO()
+    top.watch(lambda: next(looks), Console(file=file, width=100, force_terminal=True), wait, every_s=2.0)
+
+    assert waits == [2.0, 2.0, 2.0]
+    assert next(looks).taken_unix_s == 3.0
+    assert "env-000" in file.getvalue()
+
+
+def test_ages_are_short() -> None:
+    assert [live.age(s) for s in (None, 0.4, 59, 192, 7440, 277200)] == [
+        "–",
+        "0s",
+        "59s",
+        "3m12s",
+        "2h04m",
+        "3d05h",
+    ]

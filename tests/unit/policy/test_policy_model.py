@@ -1,0 +1,216 @@
+"""The model, its Auto-class round trip, and sampling against teacher forcing."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+from dart.policy.checkpoint import CheckpointError, build_processor, codec_of, load_policy, save_policy
+from dart.policy.codec import PromptCodec
+from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.modeling import GuiPolicyForImageTextToText, PromptError, new_policy
+from dart.policy.sampling import answer_logits, answer_logprobs, pad_left, sample
+from dart.policy.tokenizer import train_tokenizer
+
+TOKENIZER = train_tokenizer(["Click on Tab #2.", 'Enter "Ann" and press Submit.'] * 4)
+PROMPTS = (
+    ("Click on Tab #2.", ()),
+    ('Enter "Ann" and press Submit.', ("click(start_box='(82,122)')", "type(content='Ann')")),
+    ("x", ("wait()",) * 20),
+)
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def model() -> GuiPolicyForImageTextToText:
+    torch.set_num_threads(1)
+    config = GuiPolicyConfig(
+        vocab_size=len(TOKENIZER),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        stem_channels=(8, 8, 8, 16),
+        pointer_size=8,
+    )
+    return new_policy(config, seed=0).eval()
+
+
+@pytest.fixture(scope="module")
+def codec(model: GuiPolicyForImageTextToText) -> PromptCodec:
+    return codec_of(build_processor(TOKENIZER, model.config.image_tokens))
+
+
+def prompts_of(codec: PromptCodec) -> list[list[int]]:
+    return [codec.encode_prompt(instruction, history) for instruction, history in PROMPTS]
+
+
+def screens(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(
+        np.random.default_rng(seed).integers(0, 256, (count, 210, 160, 3), dtype=np.uint8)
+    )
+
+
+def test_a_saved_policy_loads_by_the_auto_classes_and_answers_the_same(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec, tmp_path: Path
+) -> None:
+    save_policy(model, TOKENIZER, tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).to_dict().items() >= {"hidden_size": 32}.items()
+    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path).eval()
+    processor = AutoProcessor.from_pretrained(tmp_path)
+    pixels = screens(2)
+    inputs = processor(
+        text=["<image>Click on Tab #2.<step_0><answer>", "<image>x<step_1><wait><answer>"],
+        images=list(pixels.numpy()),
+    )
+    assert inputs["pixel_values"].dtype == torch.uint8
+    with torch.inference_mode():
+        expected = model(**inputs).logits
+        assert torch.equal(loaded(**inputs).logits, expected)
+    prompts = [codec.encode_prompt("Click on Tab #2.", ()), codec.encode_prompt("x", ("wait()",))]
+    ids, mask = pad_left(prompts, model.config.pad_token_id)
+    assert inputs["input_ids"].tolist() == ids.tolist()
+    assert inputs["attention_mask"].bool().tolist() == mask.tolist()
+
+
+def test_logits_are_log_probabilities_up_to_one_constant_per_position(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    logits, _, _ = answer_logits(model, prompts_of(codec), [[1]] * 3, screens(3))
+    assert logits.shape == (3, 1, len(TOKENIZER))
+    assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_sampled_log_probs_and_entropies_are_those_of_teacher_forcing(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec, temperature: float
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    answers = sample(model, prompts_of(codec), screens(3), temperature, generator, max_new_tokens=12)
+    scores = answer_logprobs(
+        model, prompts_of(codec), [a.token_ids for a in answers], screens(3), temperature
+    )
+    for row, answer in enumerate(answers):
+        length = len(answer.token_ids)
+        assert scores.mask[row].tolist() == [column < length for column in range(scores.mask.shape[1])]
+        assert scores.logprobs[row, :length].tolist() == pytest.approx(answer.logprobs, abs=TOLERANCE)
+        assert scores.entropies[row, :length].tolist() == pytest.approx(answer.entropies, abs=TOLERANCE)
+
+
+def test_an_answer_may_hold_any_token_and_still_scores_as_it_was_sampled(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    config = model.config
+    answer = [
+        config.image_token_id,
+        config.answer_token_id,
+        config.first_step_token_id,
+        config.pad_token_id,
+        300,
+        1,
+    ]
+    prompt, pixels = prompts_of(codec)[0], screens(1)
+    scores = answer_logprobs(model, [prompt], [answer], pixels)
+    with torch.inference_mode():
+        out = model(*pad_left([prompt], 0), pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
+        steps = []
+        for token in answer:
+            steps.append(out.logits[0, -1].log_softmax(-1)[token].item())
+            out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, logits_to_keep=1)
+    assert scores.logprobs[0].tolist() == pytest.approx(steps, abs=TOLERANCE)
+
+
+def test_who_shares_a_batch_changes_no_log_prob(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    prompts, pixels = prompts_of(codec), screens(3)
+    draw = random.Random(0)
+    answers = [[draw.randrange(len(TOKENIZER)) for _ in range(length)] for length in (2, 7, 4)]
+    together = answer_logprobs(model, prompts, answers, pixels)
+    for row, answer in enumerate(answers):
+        alone = answer_logprobs(model, [prompts[row]], [answer], pixels[row : row + 1])
+        assert together.logprobs[row, : len(answer)].tolist() == pytest.approx(
+            alone.logprobs[0].tolist(), abs=TOLERANCE
+        )
+
+
+def test_greedy_answers_are_the_modes_whatever_the_generator(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    one, other = (
+        sample(model, prompts_of(codec), screens(3), 0.0, torch.Generator().manual_seed(seed))
+        for seed in (1, 2)
+    )
+    assert one == other
+    logits, _, _ = answer_logits(model, prompts_of(codec), [a.token_ids for a in one], screens(3))
+    assert [row.tolist()[: len(a.token_ids)] for row, a in zip(logits.argmax(-1), one, strict=True)] == [
+        list(a.token_ids) for a in one
+    ]
+
+
+def test_each_request_has_its_own_temperature(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+    prompts, pixels = prompts_of(codec), screens(3)
+    answers = sample(model, prompts, pixels, [0.0, 1.0, 0.0], torch.Generator().manual_seed(0))
+    assert set(answers[0].logprobs) == {0.0}
+    assert set(answers[2].entropies) == {0.0}
+    assert min(answers[1].entropies) > 0.0
+
+
+def test_an_answer_that_never_ends_is_cut(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+    answers = sample(
+        model, prompts_of(codec), screens(3), 1.0, torch.Generator().manual_seed(0), max_new_tokens=2
+    )
+    assert all(len(answer.token_ids) <= 2 for answer in answers)
+
+
+def test_y_tokens_depend_on_the_x_token_before_them(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    first_x = model.config.first_x_token_id
+    prompts, pixels = prompts_of(codec)[:1] * 2, screens(1).expand(2, -1, -1, -1)
+    logits, _, _ = answer_logits(model, prompts, [[4, first_x + 3, 1], [4, first_x + 30, 1]], pixels)
+    rows = slice(model.config.first_y_token_id, model.config.first_y_token_id + model.config.y_bins)
+    assert not torch.allclose(logits[0, 2, rows], logits[1, 2, rows])
+
+
+def test_a_prompt_without_its_image_placeholders_is_refused(
+    model: GuiPolicyForImageTextToText, codec: PromptCodec
+) -> None:
+    with pytest.raises(PromptError, match="70 image placeholders"):
+        answer_logprobs(model, [prompts_of(codec)[0][1:]], [[1]], screens(1))
+
+
+def test_a_prompt_without_pixels_is_refused(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
+    with pytest.raises(PromptError, match="pixel_values"):
+        model(torch.tensor([prompts_of(codec)[0]]))
+
+
+def test_a_folder_without_a_policy_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="dartrl pretrain"):
+        load_policy(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
+    save_policy(model, TOKENIZER, tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_policy(tmp_path)
+
+
+def test_the_same_seed_makes_the_same_policy(model: GuiPolicyForImageTextToText) -> None:
+    again = new_policy(model.config, seed=0)
+    other = new_policy(model.config, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(model.pointer.query.weight, other.pointer.query.weight)
+
+
+def test_the_shipped_base_policy_is_small_enough() -> None:
+    folder = Path(__file__).parents[3] / "configs" / "base-policy"
+    model, codec = load_policy(folder)
+    assert sum(weight.numel() for weight in model.parameters()) <= 4_000_000
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 10_000_000
+    answers = sample(model, [codec.encode_prompt("Click on Tab #2.", ())], screens(1), 1.0, torch.Generator())
+    assert answers[0].token_ids

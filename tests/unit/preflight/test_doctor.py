@@ -1,0 +1,169 @@
+"""What the doctor finds, each with its remedy."""
+
+import fcntl
+import os
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from actors.board import ActorState, Board
+from actors.process import start_ticks
+from dart.config.config import Config, load_config
+from dart.core.run_directory import RunPaths, claimed
+from dart.preflight import doctor
+from dart.preflight.doctor import Checked, Patient, Verdict
+from dart.store.checkpoints import CheckpointState, write_checkpoint
+from dart.store.store import Store
+from dart.testing.trajectories import trajectory_for
+
+CONFIG: Config = load_config()
+
+
+def patient(folder: Path, **fields: object) -> Patient:
+    return Patient(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
+
+
+def verdicts(found: list[Checked]) -> list[tuple[str, Verdict]]:
+    return [(one.topic, one.verdict) for one in found]
+
+
+def test_every_finding_that_is_wrong_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PYTHONS", ((4, 0), (4, 1)))
+    monkeypatch.setattr(doctor, "missing_packages", lambda _: iter(["not installed: x; run 'make setup'"]))
+    monkeypatch.setattr(doctor, "missing_browser", lambda _: iter(["no browser at /x; name another"]))
+    monkeypatch.setattr(doctor, "missing_policy", lambda _: iter(["no policy checkpoint in /x: make one"]))
+    monkeypatch.setattr(doctor, "complaint", lambda *_: "'import supervision' finds /x. Remove it")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(doctor, "FILES_LOW", 2**70)
+
+    found = doctor.examine(patient(tmp_path / "new"))
+
+    wrong = [one for one in found if one.verdict is Verdict.WRONG]
+    assert {"python", "packages", "browser", "policy", "imports", "disk"} <= {one.topic for one in wrong}
+    assert all(one.remedy for one in wrong)
+    assert next(one for one in wrong if one.topic == "packages").remedy == "run 'make setup'"
+
+
+def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for free in (2**40, 2**30, 2**20):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        found += doctor.disk(patient(tmp_path))
+
+    assert [one.verdict for one in found] == [Verdict.FINE, Verdict.NOTE, Verdict.WRONG]
+
+
+def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (found,) = doctor.ports(patient(tmp_path, ports=(port,)))
+
+    assert found.verdict is Verdict.WRONG
+    assert f"port {port}" in found.found
+    assert "ss -ltnp" in found.remedy
+
+
+def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "browser"
+    broken.write_text("#!/bin/sh\necho libnss3.so is missing >&2\nexit 127\n")
+    broken.chmod(0o755)
+
+    found, *_ = doctor.browser(
+        Patient(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
+    )
+
+    assert found.verdict is Verdict.WRONG
+    assert "can be started: it said 'libnss3.so is missing'" in found.found
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    with claimed(tmp_path / "run", resume=False, config_toml="") as held:
+        Board.create(held.paths.board).close()
+        with Store(held.paths.store) as store:
+            store.add_version("checkpoints/0")
+    return RunPaths(tmp_path / "run")
+
+
+def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
+    found = doctor.examine(patient(paths.root, paths=paths), (doctor.run_state, doctor.record))
+
+    assert verdicts(found) == [
+        ("run", Verdict.FINE),
+        ("processes", Verdict.FINE),
+        ("books", Verdict.FINE),
+        ("record", Verdict.FINE),
+    ]
+
+
+def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: RunPaths) -> None:
+    assert list(doctor.checkpoint(patient(paths.root, paths=paths))) == [], "version 0 is not the run's own"
+    with Store(paths.store) as store:
+        group_id = store.open_group("click-test", 7, 1, 10, 0)
+        lease = store.lease_rollout(group_id, "env-000", 60.0)
+        store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease))
+        batch = store.lease_batch([group_id], 60.0)
+        store.commit_update(batch.batch_id, 1, 1, "checkpoints/v000001", {})
+    folder = write_checkpoint(
+        paths.checkpoints,
+        CheckpointState(version=1, learner={}),
+        lambda folder: (folder / "weights").write_bytes(b"12") and None,
+    )
+    (fine,) = doctor.checkpoint(patient(paths.root, paths=paths))
+    (folder / "weights").write_bytes(b"13")
+    (wrong,) = doctor.checkpoint(patient(paths.root, paths=paths))
+    assert (fine.verdict, wrong.verdict) == (Verdict.FINE, Verdict.WRONG)
+    assert wrong.found.startswith(f"checkpoint {folder}: weights is corrupt: expected sha256")
+    assert wrong.remedy == "restore the folder from a copy, or start a new run in another directory"
+
+
+def test_a_run_whose_record_is_gone_is_told(paths: RunPaths) -> None:
+    paths.store.unlink()
+    (found,) = doctor.record(patient(paths.root, paths=paths))
+    assert (found.verdict, found.found) == (Verdict.WRONG, f"store {paths.store} does not exist")
+    assert list(doctor.checkpoint(patient(paths.root, paths=paths))) == []
+
+
+def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPaths) -> None:
+    board = Board.create(paths.board)
+    for name, ticks in (("env-000", start_ticks(os.getpid())), ("env-001", 1)):
+        slot = board.claim(name, "environment_pool")
+        board.set_state(slot, ActorState.RUNNING, pid=os.getpid(), pid_start_ticks=ticks)
+    board.close()
+
+    found = [one for one in doctor.run_state(patient(paths.root, paths=paths)) if one.topic == "processes"]
+
+    assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
+    assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told"),
+    [
+        ("", "is being started"),
+        ("1\n", "process 1"),
+        ("4194305\n", "is not running"),
+    ],
+)
+def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: str, told: str) -> None:
+    """Processes that were left over hold the lock of a main process that is gone."""
+    paths.lock.write_text(recorded)
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = next(iter(doctor.run_state(patient(paths.root, paths=paths))))
+
+    assert found.found.endswith(told)
+
+
+def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:
+    paths.store.write_bytes(b"no database" * 100)
+
+    (found,) = doctor.record(patient(paths.root, paths=paths))
+
+    assert found.verdict is Verdict.WRONG
+    assert found.remedy

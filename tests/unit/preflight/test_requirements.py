@@ -1,0 +1,226 @@
+"""What is missing is named before anything starts, all of it, with the remedies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from dart.config.config import Config, load_config
+from dart.core.errors import UnavailableError
+from dart.preflight import requirements
+from dart.preflight.requirements import (
+    damage_of,
+    missing_browser,
+    missing_packages,
+    missing_policy,
+    policy_without_hints,
+    require_installation,
+)
+from dart.store.checkpoints import CheckpointState, write_checkpoint
+
+
+def config_with(*overrides: str) -> Config:
+    return load_config(None, overrides)
+
+
+def test_a_missing_browser_names_its_path_the_package_and_the_key() -> None:
+    (message,) = missing_browser(config_with("environments.executable=/no/browser"))
+
+    assert "/no/browser" in message
+    assert "chromium-headless-shell" in message
+    assert "environments.executable" in message
+
+
+def program(folder: Path, text: str) -> Path:
+    file = folder / "program"
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+def test_a_folder_is_no_browser(tmp_path: Path) -> None:
+    (message,) = missing_browser(config_with(f"environments.executable={tmp_path}"))
+
+    assert f"no browser at {tmp_path}" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\nexec /bin/true --version\n", "it said 'true (GNU coreutils)"),
+        ("#!/bin/sh\n", "it said nothing"),
+        ("#!/bin/sh\necho no such library >&2; exit 127\n", "it said 'no such library'"),
+        ("no program at all", "Exec format error"),
+        ("#!/bin/sh\nprintf '\\377\\033[31m'\n", "it said "),
+    ],
+)
+def test_a_program_that_is_no_browser_is_told_by_what_it_answers(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = program(tmp_path, text)
+    (message,) = missing_browser(config_with(f"environments.executable={file}"))
+
+    assert f"{file} is no Chromium that can be started" in message
+    assert said in message
+    assert "environments.executable" in message
+
+
+def test_a_browser_that_says_nothing_for_too_long_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "BROWSER_DEADLINE_S", 0.2)
+    file = program(tmp_path, "#!/bin/sh\nexec sleep 60\n")
+    (message,) = missing_browser(config_with(f"environments.executable={file}"))
+
+    assert "did not tell its version within 0.2 s" in message
+
+
+@pytest.mark.parametrize("name", ["Chromium 156.0.8078.79", "Google Chrome 120.0.6099.109 unknown"])
+def test_a_program_that_answers_as_chromium_does_is_one(tmp_path: Path, name: str) -> None:
+    file = program(tmp_path, f"#!/bin/sh\necho {name}\n")
+
+    assert list(missing_browser(config_with(f"environments.executable={file}"))) == []
+
+
+def test_a_folder_without_a_checkpoint_names_the_command_that_makes_one(tmp_path: Path) -> None:
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert str(tmp_path) in message
+    assert "dartrl pretrain" in message
+
+
+def written_checkpoint(folder: Path) -> Path:
+    """A small, whole checkpoint."""
+    save_file({"weight": np.zeros((4, 4), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_folder_with_a_whole_checkpoint_is_not_missing(tmp_path: Path) -> None:
+    config = config_with(f"training.policy={written_checkpoint(tmp_path)}")
+
+    assert list(missing_policy(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("model_type", "is_self_rolled", "is_refused"),
+    [("gui_policy", True, True), ("gui_policy", False, False), ("qwen2_5_vl", True, False)],
+)
+def test_a_policy_that_can_be_shown_no_hint_is_refused_where_demonstrations_are_to_be_self_rolled(
+    tmp_path: Path, model_type: str, is_self_rolled: bool, is_refused: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    pool = "curation.experience_pool"
+    config = config_with(
+        f"training.policy={tmp_path}",
+        f"{pool}.enabled=true",
+        f"{pool}.self_rolled={str(is_self_rolled).lower()}",
+    )
+    said = list(policy_without_hints(config))
+    assert bool(said) is is_refused
+    assert all("curation.experience_pool.self_rolled = false" in message for message in said)
+
+
+def test_a_truncated_checkpoint_is_called_damaged(tmp_path: Path) -> None:
+    weights = written_checkpoint(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
+
+    assert f"the policy checkpoint in {tmp_path} is damaged" in message
+    assert "dartrl pretrain" in message
+
+
+def test_a_training_checkpoint_with_a_flipped_bit_is_called_damaged(tmp_path: Path) -> None:
+    state = CheckpointState(version=1, learner={})
+    folder = write_checkpoint(tmp_path, state, written_checkpoint)
+    assert damage_of(folder) is None
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+
+    assert "model.safetensors is corrupt" in (damage_of(folder) or "")
+
+
+def test_a_policy_in_several_files_is_whole_when_all_of_them_are_there(tmp_path: Path) -> None:
+    written_checkpoint(tmp_path)
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    (tmp_path / "model.safetensors").rename(tmp_path / shards[0])
+    shutil.copy(tmp_path / shards[0], tmp_path / shards[1])
+    index = {"weight_map": {"first": shards[0], "second": shards[1]}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert damage_of(tmp_path) is None
+    (tmp_path / shards[1]).unlink()
+    assert f"lacks {shards[1]}" in (damage_of(tmp_path) or "")
+
+
+def test_missing_packages_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "TRAIN_PACKAGES", ("json", "no_such_package"))
+
+    assert list(missing_packages(config_with())) == [
+        "not installed: no_such_package; run 'make setup' or pip install 'dartrl[train]'"
+    ]
+
+
+def test_an_engine_that_is_not_installed_is_missed_only_where_it_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "vllm" else object())
+
+    assert list(missing_packages(config_with())) == []
+    [message] = missing_packages(config_with("rollout.engine=vllm"))
+    assert "dartrl[vllm]" in message
+
+
+def test_everything_that_is_missing_is_named_at_once() -> None:
+    config = config_with("environments.executable=/no/browser", "training.policy=/no/policy")
+
+    with pytest.raises(UnavailableError) as caught:
+        require_installation(config, checks=(missing_browser, missing_policy))
+
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_modelled_run_needs_neither_browser_nor_policy(tmp_path: Path) -> None:
+    modelled = config_with(
+        "environments.kind=modelled",
+        "tasks.train=['modelled/0']",
+        "environments.executable=/no/browser",
+        "rollout.engine=modelled",
+        "training.learner=modelled",
+        f"training.policy={tmp_path}",
+    )
+
+    assert [*missing_browser(modelled), *missing_policy(modelled)] == []
+
+
+OSWORLD = ("environments.kind=osworld", "environments.count=1")
+
+
+def test_machines_need_their_tasks_and_their_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
+    pool = load_config(None, [*OSWORLD, "environments.osworld.provider=pool", 'tasks.train=["osworld/os/x"]'])
+    docker = load_config(
+        None,
+        [
+            *OSWORLD,
+            'tasks.train=["osworld/os/x"]',
+            "environments.osworld.provider=docker",
+            "environments.osworld.docker.program=/no/docker",
+        ],
+    )
+    tasks, token = missing_browser(pool)
+    assert "no tasks in evaluation_examples/examples" in tasks
+    assert "DARTRL_POOL_TOKEN is empty" in token
+    assert any("no program /no/docker" in message for message in missing_browser(docker))
+    assert any("no disk image Ubuntu.qcow2" in message for message in missing_browser(docker))
+
+
+def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "missing_for_desktops", lambda: ["Xvfb (Debian package xvfb)"])
+    config = load_config(None, ["environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'])
+    (message,) = missing_browser(config)
+    assert "Xvfb (Debian package xvfb): run `make desktop`" in message

@@ -1,0 +1,90 @@
+"""The tree in code is the tree of the plan."""
+
+import subprocess
+import sys
+
+from actors.codec import from_plain
+from dart.config.config import Config, load_config
+from dart.run.app import children, final_reserve_s, root_spec
+from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
+
+
+def test_the_tree_starts_its_owners_before_those_who_depend_on_them() -> None:
+    ids = [child.id for child in children(load_config(), {})]
+
+    assert ids == ["store", "curator", "rollout_pool", "weight_sync", "environment_pool", "trainer"]
+
+
+def test_a_dead_owner_takes_the_rest_along_and_pools_do_not() -> None:
+    args = root_spec(load_config(), {}).args
+    pool = next(child for child in args["children"] if child["id"] == "environment_pool")
+
+    assert from_plain(args["flags"], SupervisorFlags).strategy is Strategy.REST_FOR_ONE
+    assert from_plain(pool["args"]["flags"], SupervisorFlags) == SupervisorFlags(
+        max_restarts=20, max_seconds=60.0, max_quarantined=0.5, ordered=False
+    )
+
+
+def test_the_run_ends_with_its_trainer_and_with_nobody_else() -> None:
+    significant = [child for child in children(load_config(), {}) if child.significant]
+
+    assert [(child.id, child.restart) for child in significant] == [("trainer", Restart.TRANSIENT)]
+
+
+def test_counts_and_limits_come_from_the_configuration() -> None:
+    config = load_config(
+        None, ["environments.count=3", "rollout.count=2", "supervision.environment_pool.hang_deadline_s=4.5"]
+    )
+    pools = {child.id: child for child in children(config, {"store": "x"})}
+    environments = [from_plain(spec, ChildSpec) for spec in pools["environment_pool"].args["children"]]
+
+    assert [spec.id for spec in environments] == ["env-000", "env-001", "env-002"]
+    assert {spec.hang_deadline_s for spec in environments} == {4.5}
+    assert environments[0].args["workers"] == ["rollout-0", "rollout-1"]
+
+
+def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> None:
+    with_it, without = load_config(), load_config(None, ["evaluation.after=false"])
+
+    assert final_reserve_s(with_it) > final_reserve_s(without) > 0
+
+
+HEAVY = "{'torch', 'transformers', 'vllm'}"
+
+
+def preloaded(config: Config) -> dict[str, set[str]]:
+    """By supervisor: what it imports before it forks."""
+    found: dict[str, set[str]] = {}
+    for spec in children(config, {}):
+        found.setdefault("root", set()).update(spec.preload)
+        for child in spec.args.get("children", ()):
+            found.setdefault(spec.id, set()).update(from_plain(child, ChildSpec).preload)
+    return found
+
+
+def test_only_the_supervisor_of_the_engines_holds_a_heavy_library() -> None:
+    """The others would hand it, and its memory, to actors that never use it."""
+    modules = preloaded(load_config())
+    light = sorted(set().union(*(modules[name] for name in modules if name != "rollout_pool")))
+
+    code = f"import sys, {', '.join(light)}; assert not {HEAVY} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "dart.inference.transformers_engine" in modules["rollout_pool"]
+
+
+def test_what_is_preloaded_may_be_forked_afterwards() -> None:
+    modules = sorted(set().union(*preloaded(load_config()).values()))
+
+    code = (
+        f"import threading, torch, {', '.join(modules)}; "
+        "assert threading.active_count() == 1; "
+        "assert not torch.cuda.is_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_engines_that_only_wait_bring_no_heavy_library() -> None:
+    modules = preloaded(load_config(None, ["rollout.engine=modelled"]))["rollout_pool"]
+
+    code = f"import sys, {', '.join(sorted(modules))}; assert not {HEAVY} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

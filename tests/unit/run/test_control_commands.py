@@ -1,0 +1,358 @@
+"""Requests carried out against a live tree of actors that need no processes, on a clock moved by hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.actor import Actor, Sender, receives
+from actors.board import ActorState
+from actors.system import RootSpec
+from actors.testing import Bench
+from dart.config.config import Config, ConfigError, load_config
+from dart.config.layers import Problem
+from dart.core import messages as m
+from dart.run import control_commands
+from dart.run.control_commands import Commands
+from dart.run.control_protocol import (
+    Answer,
+    Drain,
+    Outcome,
+    Pause,
+    Ping,
+    ReleaseActor,
+    Reload,
+    Request,
+    RestartActor,
+    Resume,
+    Scale,
+    StopActor,
+)
+from dart.run.definition import Plant
+from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
+from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
+
+PLAYING = 3
+
+
+class Curator(Actor):
+    """Holds work back as the real one does; every time it is asked, one episode less is played."""
+
+    def on_start(self) -> None:
+        self.is_held, self.playing, self.is_paused = False, PLAYING, False
+
+    @receives(m.HoldWork)
+    def hold(self, call: m.HoldWork, sender: Sender) -> m.WorkHeld | m.Paused:
+        if self.is_paused:
+            return m.Paused(reason="the disk is full", retry_after_s=1.0)
+        self.is_held = self.is_held if call.is_held is None else call.is_held
+        self.playing = max(0, self.playing - (call.is_held is None))
+        return m.WorkHeld(is_held=self.is_held, playing=self.playing, is_training=False)
+
+
+class Environment(Actor):
+    """Is there."""
+
+
+class Operator(Actor):
+    """Carries requests out."""
+
+    def on_start(self) -> None:
+        self.commands = Commands(self, self.args["plant"])
+
+
+def worker(name: str, actor: type[Actor], **fields: Any) -> ChildSpec:
+    return ChildSpec(id=name, actor=f"{__name__}:{actor.__name__}", **fields)
+
+
+def tree_of(config: Config) -> RootSpec:
+    """A root over a curator and a pool of environments that are left alone after one failure."""
+    limits = config.supervision.environment_pool
+    environments = tuple(
+        worker(
+            f"env-{number:03d}",
+            Environment,
+            breaker=Breaker(max_failures=0),
+            shutdown_s=limits.shutdown_s,
+            hang_deadline_s=limits.hang_deadline_s,
+        )
+        for number in range(config.environments.count)
+    )
+    flags = SupervisorFlags(ordered=False, max_restarts=limits.max_restarts)
+    pool = supervisor_spec("environment_pool", flags, environments)
+    args = supervisor_args(SupervisorFlags(), (worker("curator", Curator), pool))
+    return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
+
+
+class Tree:
+    """Such a tree with two environments, and somebody who steers it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.file = load_config(None, ["environments.count=2"])
+        """What the configuration file says."""
+        self.kept: list[Config] = []
+        self.plant = Plant(config=self.file, tree_of=tree_of, reread=lambda: self.file, keep=self.kept.append)
+        bench.start(Supervisor, "root", tree_of(self.file).args)
+        self.operator = bench.start(Operator, "operator", {"plant": self.plant}, parent="")
+        bench.settle()
+        assert bench.row("root").ready
+
+    def ask(self, request: Request, *, for_s: float = 0.0) -> Answer | None:
+        """The answer that is there after so long; None when there is none yet."""
+        answers: list[Answer] = []
+
+        async def asked() -> None:
+            answers.append(await self.operator.commands.answer(request))
+
+        self.operator.run(asked())
+        self.bench.advance(for_s)
+        return answers[0] if answers else None
+
+    def answer(self, request: Request, *, for_s: float = 0.0) -> Answer:
+        answer = self.ask(request, for_s=for_s)
+        assert answer is not None
+        return answer
+
+    def outcome(self, request: Request, *, for_s: float = 0.0) -> Outcome:
+        return self.answer(request, for_s=for_s).outcome
+
+    @property
+    def environments(self) -> list[str]:
+        rows = self.bench.board.rows()
+        return sorted(
+            row.name for row in rows if row.name.startswith("env-") and row.state is ActorState.RUNNING
+        )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    with Bench(tmp_path, live_children=True) as bench:
+        yield Tree(bench)
+
+
+# ---- one actor ----
+
+
+def test_a_ping_is_a_round_trip_through_the_root(tree: Tree) -> None:
+    assert tree.answer(Ping()) == Answer(Outcome.DONE, "root answers; 2 of 2 children are up")
+    tree.bench.hang("root")
+    assert tree.outcome(Ping(wait_ms=400), for_s=1.0) in (Outcome.SILENT, Outcome.UNDER_WAY)
+
+
+def test_a_restarted_actor_is_another_incarnation_and_spends_no_budget(tree: Tree) -> None:
+    assert tree.answer(RestartActor(name="env-001")).text == "env-001 runs again, as incarnation 2"
+    assert tree.bench.row("env-001").restarts == 0
+
+
+def test_a_supervisor_is_restarted_with_its_children(tree: Tree) -> None:
+    assert tree.outcome(RestartActor(name="environment_pool"), for_s=0.1) is Outcome.DONE
+    assert [tree.bench.row(name).incarnation for name in tree.environments] == [2, 2]
+
+
+def test_one_that_hangs_is_answered_about_in_time_and_restarted_when_it_was_killed(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+
+    answer = tree.answer(RestartActor(name="env-001", wait_ms=400), for_s=0.4)
+
+    assert answer == Answer(Outcome.UNDER_WAY, "not done yet, it goes on: env-001 is stopping")
+    tree.bench.advance(6.0)
+    assert tree.bench.row("env-001").incarnation == 2
+    assert tree.environments == ["env-000", "env-001"]
+
+
+def test_while_its_supervisor_hangs_an_actor_is_not_restarted_then_or_later(tree: Tree) -> None:
+    tree.bench.hang("environment_pool")
+
+    answer = tree.answer(RestartActor(name="env-001", wait_ms=400), for_s=0.4)
+
+    assert answer.outcome is Outcome.SILENT
+    assert "'environment_pool' did not answer" in answer.text
+    tree.bench.resume("environment_pool")
+    tree.bench.advance(1.0)
+    assert tree.bench.row("env-001").incarnation == 1
+
+
+def test_a_stopped_actor_stays_down_until_it_is_restarted(tree: Tree) -> None:
+    assert tree.outcome(StopActor(name="env-001")) is Outcome.DONE
+    tree.bench.advance(60.0)
+    assert tree.environments == ["env-000"]
+    assert tree.outcome(RestartActor(name="env-001")) is Outcome.DONE
+    assert tree.environments == ["env-000", "env-001"]
+
+
+@pytest.mark.parametrize(
+    "request_", [StopActor(name="curator"), RestartActor(name="root"), ReleaseActor(name="env-007")]
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(tree: Tree, request_: Request) -> None:
+    assert tree.outcome(request_) is Outcome.REFUSED
+    assert [tree.bench.row(name).incarnation for name in ("root", "curator", "env-001")] == [1, 1, 1]
+
+
+def test_quarantine_ends_when_it_is_told_to_and_only_where_it_is(tree: Tree) -> None:
+    assert tree.outcome(ReleaseActor(name="env-001")) is Outcome.REFUSED
+    tree.bench.kill("env-001")
+    tree.bench.settle()
+    assert tree.bench.row("env-001").state is ActorState.QUARANTINED
+
+    assert tree.outcome(ReleaseActor(name="env-001")) is Outcome.DONE
+
+    tree.bench.settle()
+    assert tree.environments == ["env-000", "env-001"]
+
+
+# ---- the pool ----
+
+
+def test_a_pool_grows_and_shrinks_and_the_next_start_knows(tree: Tree) -> None:
+    assert tree.answer(Scale(environments=20)) == Answer(Outcome.DONE, "20 environments")
+    assert tree.environments == [f"env-{number:03d}" for number in range(20)]
+    assert tree.answer(Scale(environments=1)) == Answer(Outcome.DONE, "1 environments")
+    assert tree.environments == ["env-000"]
+    assert [config.environments.count for config in tree.kept] == [20, 1]
+
+
+def test_what_hangs_while_a_pool_shrinks_is_killed_and_then_gone(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is Outcome.UNDER_WAY
+    tree.bench.advance(6.0)
+    assert tree.bench.row("env-001").state is ActorState.FREE
+
+
+def test_of_two_sizes_asked_for_at_once_the_later_one_holds(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is Outcome.UNDER_WAY
+
+    answer = tree.answer(Scale(environments=2, wait_ms=60_000), for_s=20.0)
+
+    assert answer == Answer(Outcome.DONE, "2 environments")
+    assert tree.environments == ["env-000", "env-001"]
+
+
+def test_a_pool_of_another_size_is_an_event(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(control_commands, "emit", lambda _, *event: told.append(event))
+
+    for count in (3, 3):
+        tree.answer(Scale(environments=count))
+
+    assert told == [("pools_sized", "root", {"environments": 3, "engines": 1})]
+
+
+# ---- new work ----
+
+
+def test_pause_and_resume_say_what_goes_on(tree: Tree) -> None:
+    assert tree.answer(Pause()).text.endswith("3 episodes go on to their end")
+    assert tree.answer(Resume()) == Answer(Outcome.DONE, "episodes and updates begin again")
+    assert not tree.bench.actor("curator").is_held
+
+
+def test_draining_waits_until_nothing_is_played(tree: Tree) -> None:
+    assert tree.ask(Drain(wait_ms=60_000), for_s=0.1) is None
+    assert tree.outcome(Drain(wait_ms=60_000), for_s=5.0) is Outcome.DONE
+    assert tree.bench.actor("curator").playing <= 0
+
+
+def test_a_drain_that_is_over_time_says_who_still_plays_and_holds_nothing_later(tree: Tree) -> None:
+    answer = tree.answer(Drain(wait_ms=600), for_s=0.7)
+    assert answer.outcome is Outcome.UNDER_WAY
+
+    tree.answer(Resume())
+    tree.bench.advance(30.0)
+
+    assert not tree.bench.actor("curator").is_held
+
+
+def test_a_drain_ends_when_the_run_is_resumed(tree: Tree) -> None:
+    waiting: list[Answer] = []
+
+    async def drains() -> None:
+        waiting.append(await tree.operator.commands.answer(Drain(wait_ms=60_000)))
+
+    tree.bench.actor("curator").playing = 1000
+    tree.operator.run(drains())
+    tree.bench.advance(1.0)
+    tree.answer(Resume())
+    tree.bench.advance(1.0)
+    assert waiting == [Answer(Outcome.REFUSED, "it was resumed meanwhile")]
+
+
+def test_a_curator_that_hangs_or_a_record_that_takes_nothing_is_said(tree: Tree) -> None:
+    tree.bench.actor("curator").is_paused = True
+    assert tree.answer(Pause()).text == "the record takes no writes now: the disk is full"
+    tree.bench.hang("curator")
+    assert tree.answer(Pause(wait_ms=400), for_s=0.4).outcome is Outcome.UNDER_WAY
+
+
+# ---- the configuration ----
+
+
+def reloaded(tree: Tree, *overrides: str) -> Answer:
+    tree.file = load_config(None, ["environments.count=2", *overrides])
+    return tree.answer(Reload())
+
+
+def specs_of(tree: Tree, supervisor: str) -> dict[str, ChildSpec]:
+    return {id_: child.spec for id_, child in tree.bench.actor(supervisor)._core.children.items()}
+
+
+def test_limits_and_sizes_change_live_and_nobody_is_restarted(tree: Tree) -> None:
+    answer = reloaded(
+        tree,
+        "environments.count=3",
+        "supervision.environment_pool.hang_deadline_s=30.0",
+        "supervision.environment_pool.max_restarts=77",
+    )
+
+    assert answer.outcome is Outcome.DONE, answer.text
+    assert {spec.hang_deadline_s for spec in specs_of(tree, "environment_pool").values()} == {30.0}
+    assert tree.bench.actor("environment_pool")._core.flags.max_restarts == 77
+    assert tree.environments == ["env-000", "env-001", "env-002"]
+    assert [tree.bench.row(name).incarnation for name in tree.environments] == [1, 1, 1]
+    assert tree.kept == [tree.file]
+
+
+def test_what_is_trained_with_cannot_change_and_then_nothing_does(tree: Tree) -> None:
+    answer = reloaded(tree, "training.lr=1e-5", "curation.staleness=7", "environments.count=3")
+
+    assert answer.outcome is Outcome.REFUSED
+    assert answer.text.startswith("curation.staleness, training.lr cannot change while the run goes on")
+    assert tree.environments == ["env-000", "env-001"]
+    assert tree.kept == []
+
+
+def test_a_file_that_is_wrong_changes_nothing(tree: Tree) -> None:
+    def wrong() -> Config:
+        raise ConfigError([Problem("run.toml", "environments.count", "must be at least 1, got 0")])
+
+    tree.plant.reread = wrong
+    assert tree.answer(Reload()) == Answer(
+        Outcome.REFUSED, "nothing was changed: run.toml: environments.count must be at least 1, got 0"
+    )
+
+
+def test_a_file_that_did_not_change_says_so(tree: Tree) -> None:
+    assert reloaded(tree) == Answer(Outcome.DONE, "the configuration says what holds already")
+
+
+def test_while_a_supervisor_hangs_no_other_is_told_anything(tree: Tree) -> None:
+    tree.bench.hang("environment_pool")
+    tree.file = load_config(None, ["environments.count=2", "supervision.environment_pool.shutdown_s=9.0"])
+    assert tree.answer(Reload(wait_ms=400), for_s=0.4).outcome is Outcome.SILENT
+    assert specs_of(tree, "root")["environment_pool"].shutdown_s == 1.0 + 5.0
+
+
+def test_a_pool_that_was_restarted_is_told_what_changed_since_the_start(tree: Tree) -> None:
+    reloaded(tree, "supervision.environment_pool.hang_deadline_s=30.0")
+    tree.answer(Scale(environments=4))
+    tree.bench.kill("environment_pool")
+    tree.bench.advance(1.0)
+    assert tree.environments == ["env-000", "env-001"], "it starts as the run did"
+
+    tree.operator.run(tree.operator.commands.restore())
+    tree.bench.advance(1.0)
+
+    assert tree.environments == ["env-000", "env-001", "env-002", "env-003"]
+    assert {spec.hang_deadline_s for spec in specs_of(tree, "environment_pool").values()} == {30.0}

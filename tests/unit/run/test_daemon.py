@@ -1,0 +1,165 @@
+"""What `dartrl up` logs and tells its service manager, from snapshots."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dart.core.errors import SilentError
+from dart.core.run_directory import RunPaths
+from dart.inspect.snapshot import Phase, RunSnapshot
+from dart.run import daemon as daemon_module
+from dart.run.control_protocol import Answer, Outcome, Request
+from dart.run.daemon import PROGRESS_EVERY_S, Daemon, status_line
+from dart.run.recovery import Found
+from tests.unit.inspect.test_live import actor
+
+WELL = Answer(Outcome.DONE, "root answers")
+NOTHING = Found(version=0, trajectories=0, leased=0, parked=0, is_batch_open=False, is_held=False, killed=0)
+
+
+class Around:
+    """A daemon, what it logged and told, and the answers it gets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, run_dir: Path, **environment: str) -> None:
+        self.now_s = 0.0
+        self.events: list[str] = []
+        self.told: list[dict[str, Any]] = []
+        self.answer: Answer | SilentError = WELL
+        monkeypatch.setattr(daemon_module, "notify", lambda **fields: self.told.append(fields))
+        monkeypatch.setattr(daemon_module, "request", self.request)
+        self.daemon = Daemon(RunPaths(run_dir), self, environment, 1, lambda: self.now_s)
+
+    def request(self, run_dir: Path, call: Request) -> Answer:
+        if isinstance(self.answer, SilentError):
+            raise self.answer
+        return self.answer
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.events.append(event)
+
+    warning = error = info
+
+    def words(self, name: str) -> list[Any]:
+        return [fields[name] for fields in self.told if name in fields]
+
+
+def snapshot(*, is_ready: bool = True) -> RunSnapshot:
+    root = replace(actor("root", parent=""), ready=is_ready)
+    return RunSnapshot(
+        run_dir="runs/x", taken_unix_s=0.0, phase=Phase.TRAINING, elapsed_s=1.0, budget_s=0.0, actors=(root,)
+    )
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Around:
+    return Around(monkeypatch, tmp_path, WATCHDOG_USEC="20000000")
+
+
+def test_it_is_ready_once_when_the_whole_tree_is(around: Around) -> None:
+    for is_ready in (False, True, True):
+        around.daemon.show(snapshot(is_ready=is_ready))
+
+    assert around.words("READY") == [1]
+    assert around.events.count("run_is_up") == 1
+
+
+def test_the_watchdog_is_fed_only_after_an_answer_and_no_more_often_than_needed(around: Around) -> None:
+    for around.now_s in (0.0, 5.0, 10.0):
+        around.daemon.show(snapshot())
+    assert around.words("WATCHDOG") == [1, 1]
+
+
+def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around: Around) -> None:
+    for around.answer in (Answer(Outcome.SILENT, "it hangs"), SilentError("nobody"), WELL, WELL):
+        around.now_s += 10.0
+        around.daemon.show(snapshot())
+
+    assert around.words("WATCHDOG") == [1, 1]
+    assert [event for event in around.events if event.startswith("root_")] == [
+        "root_does_not_answer",
+        "root_answers_again",
+    ]
+
+
+def test_nobody_is_asked_before_the_tree_is_up(around: Around) -> None:
+    around.answer = SilentError("it is starting")
+    around.daemon.show(snapshot(is_ready=False))
+
+    assert around.events == ["run_stands"]
+
+
+def test_how_the_run_stands_is_logged_once_a_minute_and_when_something_changes(around: Around) -> None:
+    for around.now_s in (0.0, 1.0, PROGRESS_EVERY_S):
+        around.daemon.show(snapshot())
+    around.daemon.show(replace(snapshot(), notices=("paused",)))
+
+    assert around.events.count("run_stands") == 3
+
+
+def test_a_drain_and_a_reload_are_told(around: Around) -> None:
+    around.daemon.stopping(15)
+    around.daemon.hung_up()
+
+    assert around.words("STOPPING") == [1]
+    assert around.events == ["drain_began", "configuration_read"]
+
+
+def test_while_the_data_of_an_ended_run_are_checked_no_sign_of_life_is_asked_for(around: Around) -> None:
+    around.daemon.ended()
+
+    assert around.words("STOPPING") == [1]
+    assert around.words("EXTEND_TIMEOUT_USEC") == [900_000_000]
+
+
+def test_the_status_line_names_what_is_wrong() -> None:
+    line = status_line(replace(snapshot(), updates=7, staleness_mean=1.44, notices=("the disk is full",)))
+
+    assert line == "training · update 7 · 1/1 actors · 0 actions/min · staleness 1.4 · the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "goes on from version 0 with 0 trajectories"),
+        ({"killed": 12}, "the run was ended by force while 12 actors were up; goes on"),
+        ({"leased": 3}, "; 3 rollouts that were being played are played again"),
+        ({"parked": 2}, "; 2 parked episodes are taken up"),
+        ({"is_batch_open": True}, "; the batch that was being trained is trained again"),
+        ({"is_held": True}, "; it is paused until `dartrl resume`"),
+    ],
+)
+def test_what_a_start_finds_is_said_in_words(changed: dict[str, Any], told: str) -> None:
+    assert told in replace(NOTHING, **changed).in_words()
+
+
+def test_a_daemon_drains_at_a_hangup_only_when_its_terminal_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def drains(before: bool, now: bool, *, lasts: bool = False) -> bool:
+        monkeypatch.setattr(daemon_module, "has_terminal", lambda: before)
+        daemon = Daemon(RunPaths(tmp_path), None, {}, 1, outlives_terminal=lasts)
+        monkeypatch.setattr(daemon_module, "has_terminal", lambda: now)
+        return daemon.drains_at_hangup()
+
+    assert drains(True, False)
+    assert not drains(True, True), "it is asked to read its configuration anew"
+    assert not drains(False, False), "it was started without one"
+    assert not drains(True, False, lasts=True), "it was started with nohup"
+
+
+def test_what_its_processes_say_past_their_logs_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, around: Around
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    daemon = Daemon(paths, around, {}, 1, output_bytes=100)
+    for number in range(100):
+        with paths.daemon_output.open("a") as output:
+            output.write(f"a warning of a library, number {number}\n")
+        daemon.show(snapshot())
+
+    kept = sorted(paths.logs.glob("daemon.output*"))
+    assert sum(file.stat().st_size for file in kept) <= 300
+    assert "number 99" in kept[0].read_text()

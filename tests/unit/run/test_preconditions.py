@@ -1,0 +1,94 @@
+"""What makes sense to be done to an actor, judged by the board."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.board import LAUNCHER, ActorState, Board, Vitals
+from dart.run.preconditions import (
+    Resize,
+    condition,
+    known,
+    resized,
+    why_not_restart,
+    why_not_stop,
+)
+
+PARENTS = {
+    "root": LAUNCHER,
+    "curator": "root",
+    "environment_pool": "root",
+    "env-000": "environment_pool",
+    "env-001": "environment_pool",
+    "env-001~": "environment_pool",
+    "control": "",
+}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Vitals]:
+    board = Board.create(tmp_path / "board")
+    for name, parent in PARENTS.items():
+        board.set_state(board.claim(name, parent), ActorState.RUNNING, ready=1)
+    found = board.rows()
+    board.close()
+    return found
+
+
+@pytest.fixture
+def actors(rows: list[Vitals]) -> dict[str, Vitals]:
+    return known(rows)
+
+
+def test_clients_second_rows_and_forgotten_children_are_no_actors(rows: list[Vitals]) -> None:
+    forgotten = [replace(row, state=ActorState.FREE) if row.name == "env-000" else row for row in rows]
+
+    assert set(known(forgotten)) == {"root", "curator", "environment_pool", "env-001"}
+
+
+@pytest.mark.parametrize(
+    ("name", "restart", "stop"),
+    [
+        ("env-000", "", ""),
+        ("curator", "", "cannot go on without curator"),
+        ("environment_pool", "", "cannot go on without environment_pool"),
+        ("root", "root of the tree", "root of the tree"),
+        ("env-00", "no actor 'env-00'; did you mean", "no actor 'env-00'; did you mean"),
+        ("control", "no actor 'control'", "no actor 'control'"),
+    ],
+)
+def test_what_can_be_restarted_and_what_can_be_stopped(
+    actors: dict[str, Vitals], name: str, restart: str, stop: str
+) -> None:
+    for reason, told in ((why_not_restart(name, actors), restart), (why_not_stop(name, actors), stop)):
+        assert told in reason
+        assert bool(told) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("existing", "wanted", "start", "end"),
+    [
+        ([0, 1], 4, [2, 3], []),
+        ([0, 1, 2, 3], 2, [], [3, 2]),
+        ([0, 2], 3, [1], []),
+        ([0, 5], 2, [1], [5]),
+        ([0, 1], 2, [], []),
+    ],
+)
+def test_a_pool_is_filled_from_below_and_emptied_from_above(
+    existing: list[int], wanted: int, start: list[int], end: list[int]
+) -> None:
+    def names(numbers: list[int]) -> tuple[str, ...]:
+        return tuple(f"env-{number:03d}" for number in numbers)
+
+    assert resized(names(existing), names(list(range(wanted)))) == Resize(names(start), names(end))
+
+
+def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vitals]) -> None:
+    stuck = replace(actors["env-000"], handler="Generate", busy_s=32.0, beat_age_s=32.0)
+
+    assert condition("env-000", {"env-000": stuck}) == (
+        "env-000 is running, in Generate for 32.0 s, without a sign of life for 32.0 s"
+    )
+    assert condition("env-009", {}) == "env-009 is not there"

@@ -1,0 +1,372 @@
+"""A run that is begun, and one that is taken up whose record or newest checkpoint is not what it was."""
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dart.config.config import Config, load_config
+from dart.config.layers import literal
+from dart.core.errors import DiskError, RunDirectoryError
+from dart.core.run_directory import RunPaths, claimed
+from dart.preflight.requirements import missing_policy
+from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.store.checkpoints import CheckpointState, load_checkpoint, write_checkpoint
+from dart.store.errors import StoreUnavailable
+from dart.store.integrity import check
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+from dart.store.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES, log_of
+from dart.testing.trajectories import step_at, trajectory_for
+from dart.training.learner_factory import learner_at
+
+WEIGHTS = "weights.json"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(
+        None,
+        [
+            f"run.dir={literal(str(tmp_path / 'run'))}",
+            f"training.policy={literal(str(tmp_path / 'base'))}",
+            "training.learner='modelled'",
+            "rollout.engine='modelled'",
+        ],
+    )
+
+
+@pytest.fixture
+def paths(config: Config) -> RunPaths:
+    """A run of three updates with a checkpoint of each."""
+    paths = RunPaths(config.run.dir)
+    for folder in paths.folders:
+        folder.mkdir(parents=True)
+    begin_record(config, paths)
+    paths.config.write_text(config.to_toml())
+    for version in (1, 2, 3):
+        commit(paths, version)
+    return paths
+
+
+def commit(paths: RunPaths, version: int) -> None:
+    folder = written(paths, version)
+    with Store(paths.store, create=False) as store:
+        group_id = store.open_group("click-test", 7, 2, 10, version - 1)
+        for reward in (0.0, 1.0):
+            lease = store.lease_rollout(group_id, "env-000", 60.0)
+            played = replace(trajectory_for(lease, reward), steps=(step_at(version - 1),))
+            store.finish_rollout(lease.rollout_id, 1, played)
+        batch = store.lease_batch([group_id], 60.0)
+        store.commit_update(batch.batch_id, 1, version, str(folder.relative_to(paths.root)), {})
+
+
+def written(paths: RunPaths, version: int) -> Path:
+    state = CheckpointState(version=version, learner={"progress": {}})
+    return write_checkpoint(
+        paths.checkpoints, state, lambda folder: (folder / WEIGHTS).write_text(f"of {version}") and None
+    )
+
+
+def folders(paths: RunPaths) -> list[str]:
+    return sorted(path.name for path in paths.checkpoints.iterdir())
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def newest_version(paths: RunPaths) -> int:
+    with StoreReader(paths.store) as store:
+        newest = store.latest_version()
+    assert newest is not None
+    return newest.version
+
+
+# ---- a record that is absent, empty or older ----
+
+
+def absent(paths: RunPaths) -> None:
+    paths.store.unlink()
+
+
+def empty(paths: RunPaths) -> None:
+    paths.store.write_bytes(b"")
+    Path(f"{paths.store}-wal").write_bytes(b"what a killed writer left")
+
+
+def without_schema(paths: RunPaths) -> None:
+    paths.store.unlink()
+    with sqlite3.connect(paths.store) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"), [(absent, "does not exist"), (empty, "is empty"), (without_schema, "has no schema")]
+)
+def test_a_run_without_its_record_is_refused_and_nothing_of_it_is_changed(
+    config: Config, paths: RunPaths, damage: object, word: str
+) -> None:
+    assert callable(damage)
+    damage(paths)
+    before = content(paths.root)
+    with pytest.raises(DiskError, match=rf"store\.db {word}.*nothing was started or changed"):
+        refuse_without_record(paths)
+    with pytest.raises(DiskError):
+        prepare_record(config, paths)
+    assert content(paths.root) == before
+
+
+def test_the_remedies_for_a_run_without_its_record_are_true(
+    config: Config, paths: RunPaths, tmp_path: Path
+) -> None:
+    copy = paths.store.rename(tmp_path / "copy.db")
+    with pytest.raises(DiskError, match=r"put a copy of it back") as refused:
+        refuse_without_record(paths)
+
+    policy = str(refused.value).rpartition("training.policy=")[2].strip()
+    other = config.model_copy(update={"training": config.training.model_copy(update={"policy": policy})})
+    assert load_checkpoint(Path(policy)).state.version == 3
+    assert list(missing_policy(other)) == []
+
+    copy.rename(paths.store)
+    refuse_without_record(paths)
+    assert prepare_record(config, paths) == 3
+
+
+def test_a_record_is_never_created_where_one_must_be(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        Store(tmp_path / "store.db", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_record_is_refused_and_no_checkpoint_is_touched(config: Config, paths: RunPaths) -> None:
+    older = paths.store.read_bytes()
+    for version in (4, 5):
+        commit(paths, version)
+    paths.store.write_bytes(older)
+    flip_a_bit(paths.checkpoints / "v000003" / WEIGHTS)
+    before = content(paths.checkpoints)
+    with pytest.raises(DiskError, match=r"v000005.*the record ends at version 3") as refused:
+        prepare_record(config, paths)
+    assert content(paths.checkpoints) == before
+
+    assert f"move v000005 out of {paths.checkpoints}" in str(refused.value)
+    shutil.move(paths.checkpoints / "v000005", paths.root.parent / "elsewhere")
+    assert prepare_record(config, paths) == 3
+
+
+def test_a_checkpoint_without_a_commit_is_renamed_aside_and_stays_until_the_next_commit(
+    config: Config, paths: RunPaths
+) -> None:
+    from dart.store.checkpoints import remove_uncommitted
+
+    for _ in range(2):
+        written(paths, 4)
+        with StoreReader(paths.store) as store:
+            newest = store.latest_version()
+        assert newest is not None
+        assert learner_at(config, newest, paths.checkpoints).version == 3
+    kept = ["v000001", "v000002", "v000003", "v000004.uncommitted", "v000004.uncommitted-2"]
+    assert folders(paths) == kept
+    assert (paths.checkpoints / "v000004.uncommitted" / WEIGHTS).read_text() == "of 4"
+
+    remove_uncommitted(paths.checkpoints, committed=3)
+    assert folders(paths) == kept
+    remove_uncommitted(paths.checkpoints, committed=4)
+    assert folders(paths) == ["v000001", "v000002", "v000003"]
+
+
+def test_versions_are_compared_as_numbers(tmp_path: Path, config: Config) -> None:
+    from dart.store.checkpoints import set_aside_uncommitted
+
+    paths = RunPaths(tmp_path)
+    for version in (999_999, 1_000_000):
+        written(paths, version)
+    set_aside_uncommitted(paths.checkpoints, committed=999_999)
+    assert folders(paths) == ["v1000000.uncommitted", "v999999"]
+
+
+# ---- beginning ----
+
+
+def test_a_start_that_is_killed_before_its_configuration_is_written_can_be_begun_again(
+    config: Config,
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        claimed(config.run.dir, resume=False, config_toml="", make_record=killed_after(config)),
+    ):
+        pass
+    paths = RunPaths(config.run.dir)
+    assert paths.store.exists()
+    assert not paths.config.exists()
+    begun = load_config(None, ["training.policy='another'", f"run.dir={literal(str(config.run.dir))}"])
+    with claimed(
+        config.run.dir, resume=False, config_toml="", make_record=lambda paths: begin_record(begun, paths)
+    ):
+        with StoreReader(paths.store) as store:
+            (base,) = store.versions()
+        assert base.checkpoint == str(begun.training.policy)
+
+
+def killed_after(config: Config) -> "object":
+    def make(paths: RunPaths) -> None:
+        begin_record(config, paths)
+        raise KeyboardInterrupt
+
+    return make
+
+
+def test_a_record_of_work_whose_configuration_is_gone_is_not_begun_over(
+    config: Config, paths: RunPaths
+) -> None:
+    before = content(paths.root)
+    with pytest.raises(RunDirectoryError, match=r"holds a record of 4 versions and no config\.toml"):
+        begin_record(config, paths)
+    assert content(paths.root) == before
+
+
+def test_a_database_of_another_program_is_not_taken_for_an_interrupted_start(
+    config: Config, tmp_path: Path
+) -> None:
+    config.run.dir.mkdir()
+    with sqlite3.connect(config.run.dir / "store.db") as connection:
+        connection.execute("CREATE TABLE sales (amount)")
+        connection.execute("INSERT INTO sales VALUES (7)")
+    connection.close()
+    before = (config.run.dir / "store.db").read_bytes()
+    with (
+        pytest.raises(RunDirectoryError, match=r"store\.db.*--run-dir"),
+        claimed(
+            config.run.dir,
+            resume=False,
+            config_toml="",
+            make_record=lambda paths: begin_record(config, paths),
+        ),
+    ):
+        pass
+    assert (config.run.dir / "store.db").read_bytes() == before
+
+
+# ---- a newest checkpoint that is damaged ----
+
+
+def flip_a_bit(file: Path) -> None:
+    whole = bytearray(file.read_bytes())
+    whole[-1] ^= 1
+    file.write_bytes(whole)
+
+
+def test_a_damaged_newest_checkpoint_is_made_anew_from_the_newest_whole_one(
+    config: Config, paths: RunPaths
+) -> None:
+    flip_a_bit(paths.checkpoints / "v000003" / WEIGHTS)
+    flip_a_bit(paths.checkpoints / "v000002" / WEIGHTS)
+    assert prepare_record(config, paths) == 3
+    made = load_checkpoint(paths.checkpoints / "v000003")
+    assert made.state.version == 3
+    assert (made.folder / WEIGHTS).read_text() == "of 1"
+    assert (paths.checkpoints / "v000003.damaged" / WEIGHTS).exists()
+    with StoreReader(paths.store) as store:
+        (event,) = store.events()
+        newest = store.latest_version()
+    assert newest is not None
+    assert learner_at(config, newest, paths.checkpoints).version == 3
+    assert event.kind == "checkpoint_restored"
+    assert (event.data["version"], event.data["from_version"]) == (3, 1)
+    assert "weights.json is corrupt" in str(event.data["damage"])
+    assert prepare_record(config, paths) == 3, "it is made anew once"
+
+
+def test_a_newest_checkpoint_that_is_gone_is_made_anew_too(config: Config, paths: RunPaths) -> None:
+    shutil.rmtree(paths.checkpoints / "v000003")
+    assert prepare_record(config, paths) == 3
+    assert (paths.checkpoints / "v000003" / WEIGHTS).read_text() == "of 2"
+
+
+def test_a_run_without_any_whole_checkpoint_is_refused_and_nothing_is_renamed(
+    config: Config, paths: RunPaths
+) -> None:
+    for version in (1, 2, 3):
+        flip_a_bit(paths.checkpoints / f"v00000{version}" / WEIGHTS)
+    with pytest.raises(DiskError, match=r"v000003: weights\.json is corrupt.*restore the folder from a copy"):
+        prepare_record(config, paths)
+    assert folders(paths) == ["v000001", "v000002", "v000003"]
+
+
+# ---- a damaged log ----
+
+
+def test_a_run_with_a_damaged_log_goes_on_without_what_is_behind_the_damage(
+    config: Config, paths: RunPaths
+) -> None:
+    leave_a_damaged_log(paths, events=10)
+    log_before = log_of(paths.store).read_bytes()
+
+    assert prepare_record(config, paths) == 3
+
+    with StoreReader(paths.store) as store:
+        *kept, cut = store.events()
+    assert 0 < len(kept) < 10
+    assert cut.kind == "log_cut"
+    assert str(cut.data["damage"]).endswith(f"loses {10 - len(kept)} transactions from there on")
+    assert (paths.root / str(cut.data["copy"])).read_bytes() == log_before
+    assert check(paths, config) == []
+    assert prepare_record(config, paths) == 3, "it is cut once"
+
+
+def test_a_damaged_log_is_named_with_what_can_be_done(config: Config, paths: RunPaths) -> None:
+    leave_a_damaged_log(paths, events=10)
+
+    (named, *_) = check(paths, config)
+
+    assert "frame" in named.what
+    assert "--resume keeps a copy of the log" in named.remedy
+
+
+def leave_a_damaged_log(paths: RunPaths, events: int) -> None:
+    """As a writer leaves it that was killed, and a disk that changed a bit in the middle."""
+    aside = paths.root / "aside.db"
+    with Store(paths.store) as store:
+        for number in range(events):
+            store.record_event("restart", f"env-{number:03}")
+        shutil.copy(paths.store, aside)
+        log = bytearray(log_of(paths.store).read_bytes())
+    frame_bytes = FRAME_HEADER_BYTES + 4096
+    frames = (len(log) - HEADER_BYTES) // frame_bytes
+    log[HEADER_BYTES + frames // 2 * frame_bytes + 100] ^= 1
+    aside.rename(paths.store)
+    log_of(paths.store).write_bytes(log)
+
+
+# ---- a run that is moved or copied ----
+
+
+def test_a_copied_run_goes_on_from_its_own_checkpoints_and_never_looks_into_the_original(
+    config: Config, paths: RunPaths, tmp_path: Path
+) -> None:
+    copied = RunPaths(shutil.copytree(paths.root, tmp_path / "copy"))
+    shutil.rmtree(paths.root)
+    assert prepare_record(config, copied) == 3
+    with StoreReader(copied.store) as store:
+        newest = store.latest_version()
+    assert newest is not None
+    assert newest.folder(copied.root) == copied.checkpoints / "v000003"
+    assert learner_at(config, newest, copied.checkpoints).version == 3
+
+
+def test_a_record_with_absolute_paths_of_before_reads_as_one_of_today(
+    config: Config, paths: RunPaths
+) -> None:
+    with sqlite3.connect(paths.store) as connection:
+        connection.execute("UPDATE versions SET checkpoint = '/gone/run/' || checkpoint WHERE version > 0")
+    connection.close()
+    assert prepare_record(config, paths) == 3
+    with StoreReader(paths.store) as store:
+        base, *made = store.versions()
+    assert base.folder(paths.root) == config.training.policy
+    assert [one.folder(paths.root) for one in made] == [paths.checkpoints / f"v00000{n}" for n in (1, 2, 3)]

@@ -1,0 +1,218 @@
+"""Processes beside a run: started, started again each time later, told about, ended. None is real."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dart.core.messages import RecordEvents
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import Companion, beat, forget, read_companion, say, silent_s
+from dart.run import sidecars
+from dart.run.sidecars import HANG_DEADLINE_S, Beside, Companions
+from dart.telemetry.events import COMPANION_IS_UP
+
+PAGE = Beside(name="web", module="dart.web", shutdown_s=3.0)
+
+
+class Process:
+    """What Popen gives, without a process."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self.command = command
+        self.returncode: int | None = None
+        self.signals: list[int] = []
+        self.ends_when_told = True
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.signals.append(signal.SIGTERM)
+        if self.ends_when_told:
+            self.returncode = -signal.SIGTERM
+
+    def kill(self) -> None:
+        self.signals.append(signal.SIGKILL)
+        self.returncode = -signal.SIGKILL
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("web", timeout or 0.0)
+        return self.returncode
+
+
+class World:
+    """A run with one process beside it, and a clock moved by hand."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.paths = paths
+        self.now_s = 100.0
+        self.started: list[Process] = []
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.recorded: list[tuple[str, bool, str]] = []
+        self.log = self
+        self.beside = Companions(paths, [PAGE], self, clock=lambda: self.now_s)
+
+    def start(self, command: list[str], **options: Any) -> Process:
+        self.started.append(Process(command, **options))
+        return self.started[-1]
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.lines.append((event, fields))
+
+    warning = info
+
+    def tell(self, to: str, content: RecordEvents) -> bool:
+        for event in content.events:
+            self.recorded.append((event.subject, event.kind == COMPANION_IS_UP, str(event.data["text"])))
+        return to == "store"
+
+    def look_after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.beside.look()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    world = World(paths)
+    monkeypatch.setattr(sidecars.subprocess, "Popen", world.start)
+    return world
+
+
+def test_it_is_started_for_this_run_and_bound_to_this_process(world: World) -> None:
+    world.beside.look()
+    world.beside.look()
+
+    (process,) = world.started
+    assert process.command[1:] == ["-m", "dart.web", str(world.paths.root), str(os.getpid())]
+
+
+def test_what_it_says_of_itself_is_told_once(world: World) -> None:
+    world.beside.look()
+    say(world.paths, Companion(name="web", is_well=True, text="http://127.0.0.1:8700/"))
+    for _ in range(3):
+        world.beside.look()
+
+    assert world.recorded == [("web", True, "http://127.0.0.1:8700/")]
+    assert world.lines == [("companion_is_up", {"subject": "web", "text": "http://127.0.0.1:8700/"})]
+
+
+def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: World) -> None:
+    world.beside.look()
+    waits = []
+    for _ in range(7):
+        (world.paths.logs / "web.stderr").write_text("Traceback\nthe token file is open to others\n")
+        world.started[-1].returncode = 1
+        world.beside.look()
+        down = read_companion(world.paths, "web")
+        assert down is not None
+        assert "the token file is open" in down.text
+        count, waited_s = len(world.started), 0.0
+        while len(world.started) == count:
+            world.look_after(0.5)
+            waited_s += 0.5
+        waits.append(waited_s)
+
+    assert waits == [1.0, 3.0, 9.0, 27.0, 81.0, 243.0, 300.0]
+    assert world.recorded[0] == (
+        "web",
+        False,
+        "ended with exit code 1: the token file is open to others; it is started again in 1 s",
+    )
+
+
+def test_one_that_ran_for_long_is_started_again_soon(world: World) -> None:
+    world.beside.look()
+    for _ in range(4):
+        world.look_after(1000.0)
+        world.started[-1].returncode = -signal.SIGKILL
+        world.beside.look()
+        world.look_after(1.0)
+
+    assert len(world.started) == 5
+    assert {text for _, _, text in world.recorded} == {"ended by SIGKILL; it is started again in 1 s"}
+
+
+def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
+    world.beside.look()
+    say(world.paths, Companion(name="web", is_well=True, text="here"))
+    world.beside.look()
+    assert world.started[0].returncode is None
+
+    os.utime(world.paths.root / "web.json", (0.0, 0.0))
+    world.beside.look()
+
+    assert world.started[0].signals == [signal.SIGKILL]
+
+
+def test_one_that_cannot_be_started_does_not_end_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Process:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(sidecars.subprocess, "Popen", refuse)
+
+    world.beside.look()
+
+    assert world.recorded == [
+        ("web", False, "could not be started: no more processes; it is started again in 1 s")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends_when_told", "signals"), [(True, [signal.SIGTERM]), (False, [signal.SIGTERM, signal.SIGKILL])]
+)
+def test_at_the_end_of_the_run_it_is_told_to_end_and_then_killed(
+    world: World, ends_when_told: bool, signals: list[int]
+) -> None:
+    with world.beside:
+        world.beside.look()
+        world.started[0].ends_when_told = ends_when_told
+        say(world.paths, Companion(name="web", is_well=True, text="here"))
+
+    assert world.started[0].signals == signals
+    assert not (world.paths.root / "web.json").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.unlink(),
+        lambda file: file.write_text(""),
+        lambda file: file.write_text("[]"),
+        lambda file: file.write_text('{"pid": 1}'),
+        lambda file: file.write_text(file.read_text().replace(f'"pid": {os.getpid()}', '"pid": 1')),
+        lambda file: file.write_text(file.read_text().replace('"start_ticks": ', '"start_ticks": 1')),
+    ],
+)
+def test_what_one_said_holds_only_while_that_very_process_runs(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    paths, here = RunPaths(tmp_path), Companion(name="web", is_well=True, text="here")
+    say(paths, here)
+    assert read_companion(paths, "web") == here
+
+    damage(tmp_path / "web.json")
+
+    assert read_companion(paths, "web") is None
+
+
+def test_a_sign_of_life_counts_from_the_first_word_on(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    assert silent_s(paths, "web", 1e12) == 0.0
+    say(paths, Companion(name="web", is_well=True, text="here"))
+    os.utime(tmp_path / "web.json", (1000.0, 1000.0))
+    assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) == HANG_DEADLINE_S
+
+    beat(paths, "web")
+    assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) < 0.0
+    forget(paths, "web")
+    forget(paths, "web")

@@ -1,0 +1,152 @@
+"""The record as a person looks through it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dart.core.types import FaultKind, RolloutLease
+from dart.store.browse_queries import EVENTS_WHOLE, RunBrowser, Wanted
+from dart.store.store import Store
+from dart.testing.trajectories import trajectory_for
+
+
+def played(record: Store, task: str, *rewards: float) -> list[int]:
+    """A group of a task whose rollouts got these rewards."""
+    group = record.open_group(task, 1, len(rewards), 10, 0)
+    found = []
+    for reward in rewards:
+        lease = record.lease_rollout(group, "env-000", 9999.0)
+        record.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+        found.append(lease.rollout_id)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Wanted(), [4, 3, 2, 1]),
+        (Wanted(task_id="a"), [2, 1]),
+        (Wanted(is_success=True), [4, 2]),
+        (Wanted(is_success=False), [3, 1]),
+        (Wanted(is_success=True, success_above=1.0), []),
+        (Wanted(outcome="finished", before_id=3), [2, 1]),
+        (Wanted(outcome="parse_error"), []),
+    ],
+)
+def test_a_page_lists_what_was_asked_for_newest_first(
+    record: Store, wanted: Wanted, expected: list[int]
+) -> None:
+    played(record, "a", 0.0, 1.0)
+    played(record, "b", 0.0, 1.0)
+
+    with RunBrowser(record.path) as browser:
+        assert [row.rollout_id for row in browser.trajectory_page(wanted)] == expected
+        assert len(browser.trajectory_page(wanted, limit=1)) == min(1, len(expected))
+
+
+def test_a_trained_episode_says_which_version_it_made(record: Store) -> None:
+    first, second = played(record, "a", 0.0, 1.0)
+    batch = record.lease_batch([1], 9999.0)
+    record.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
+
+    with RunBrowser(record.path) as browser:
+        fate = browser.fate(first)
+        assert fate is not None
+        assert (fate.trained_version, fate.group, fate.rollout.state) == (1, (first, second), "trained")
+        assert fate.stored_unix_s == 5000.0
+        found = browser.trajectory(first)
+        assert found is not None
+        assert len(found.steps) == 2
+        assert browser.fate(99) is None
+        assert browser.trajectory(99) is None
+
+
+def test_an_episode_that_failed_shows_its_attempts(record: Store) -> None:
+    group = record.open_group("a", 1, 1, 10, 0)
+    lease = record.lease_rollout(group, "env-000", 9999.0)
+    record.release_rollout(lease.rollout_id, lease.fence, FaultKind.INFRASTRUCTURE, "died", 5)
+    again = record.relet_rollout(lease.rollout_id, "env-001", 9999.0)
+    assert isinstance(again, RolloutLease)
+
+    with RunBrowser(record.path) as browser:
+        fate = browser.fate(lease.rollout_id)
+        assert fate is not None
+        assert [(one.attempt, one.environment, one.detail) for one in fate.attempts] == [
+            (1, "env-000", "died")
+        ]
+        assert fate.trained_version is None
+        assert browser.newest_attempts() == fate.attempts
+        assert browser.trajectory(lease.rollout_id) is None
+
+
+def test_what_was_played_is_counted_by_bin(record: Store) -> None:
+    played(record, "a", 0.0, 1.0, 1.0)
+
+    with RunBrowser(record.path) as browser:
+        assert browser.played_over_time(4900.0, 5100.0, 60.0, 0.5) == {1: (3, 2, 6)}
+        assert browser.played_over_time(4900.0, 5100.0, 60.0, 0.5, "b") == {}
+        assert browser.played_over_time(5001.0, 5100.0, 60.0, 0.5) == {}
+
+
+def test_faults_are_counted_by_kind_and_bin(record: Store) -> None:
+    group = record.open_group("a", 1, 1, 10, 0)
+    lease = record.lease_rollout(group, "env-000", 9999.0)
+    record.release_rollout(lease.rollout_id, lease.fence, FaultKind.SYSTEM, "no engine", 5)
+
+    with RunBrowser(record.path) as browser:
+        assert browser.faults_over_time(4000.0, 6000.0, 500.0) == {"system": {2: 1}}
+        assert browser.faults_over_time(5001.0, 6000.0, 500.0) == {}
+
+
+def test_events_of_a_kind_are_found_by_their_moment(tmp_path: Path) -> None:
+    clock = [0.0]
+    with Store(tmp_path / "store.db", clock=lambda: clock[0]) as record:
+        for moment in range(10):
+            clock[0] = float(moment)
+            record.record_event("load", "env-000", {"wall_s": moment})
+            record.record_event("starved", "trainer", {})
+
+    with RunBrowser(tmp_path / "store.db") as browser:
+        found = browser.sampled_events("load", 2.0, 5.0, subjects=1)
+        assert [event.unix_s for event in found] == [2.0, 3.0, 4.0]
+        assert browser.sampled_events("load", 20.0, 30.0, subjects=1) == ()
+        assert [event.unix_s for event in browser.events_of(["starved"], "trainer", 2)] == [9.0, 8.0]
+        assert browser.events_of(["starved"], "nobody") == []
+        newest = browser.newest_event_about("load", "env-000")
+        assert newest is not None
+        assert newest.unix_s == 9.0
+        assert browser.last_unix_s() == 9.0
+
+
+def test_of_very_many_events_a_sample_from_all_over_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.browse_queries.EVENTS_WHOLE", 60)
+    clock = [0.0]
+    with Store(tmp_path / "store.db", clock=lambda: clock[0]) as record:
+        for moment in range(200):
+            clock[0] = float(moment)
+            record.record_event("load", "env-000", {})
+
+    with RunBrowser(tmp_path / "store.db") as browser:
+        moments = [event.unix_s for event in browser.sampled_events("load", 0.0, 1000.0, subjects=1)]
+
+    assert EVENTS_WHOLE > 60
+    assert len(moments) < 100
+    assert moments[0] == 0.0
+    assert moments[-1] >= 198.0
+    assert max(after - before for before, after in pairwise(moments)) <= 5.0
+
+
+def test_of_very_many_versions_an_even_choice_is_read(record: Store) -> None:
+    for version in range(1, 7):
+        played(record, "a", 0.0, 1.0)
+        batch = record.lease_batch([version], 9999.0)
+        record.commit_update(batch.batch_id, batch.fence, version, f"checkpoints/{version}", {})
+
+    with RunBrowser(record.path) as browser:
+        assert [one.version for one in browser.versions_between(0.0, 9999.0)] == [1, 2, 3, 4, 5, 6]
+        assert [one.version for one in browser.versions_between(0.0, 9999.0, most=3)] == [2, 4, 6]
+        assert browser.versions_between(0.0, 1.0) == ()
+        assert browser.began_unix_s() == 5000.0

@@ -1,0 +1,125 @@
+"""Loads that grow old are thinned to one a minute, then one a quarter of an hour; nothing else is touched."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.testing import Bench
+from dart.config.config import Config
+from dart.core.messages import EventDraft
+from dart.store.actor import StoreActor
+from dart.store.event_retention import EVERY_S
+from dart.store.reader import StoreReader
+from dart.store.store import Store
+from dart.telemetry.events import PAUSED
+from dart.telemetry.load_meter import LOAD
+
+DAY_S = 86_400.0
+BEGAN_UNIX_S = 20_000 * DAY_S
+
+
+class Hands:
+    """A clock that is set, and goes on by itself with every look when told so."""
+
+    def __init__(self) -> None:
+        self.unix_s = BEGAN_UNIX_S
+        self.tick_s = 0.0
+
+    def __call__(self) -> float:
+        self.unix_s += self.tick_s
+        return self.unix_s - self.tick_s
+
+
+@pytest.fixture
+def clock() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Hands) -> Iterator[Store]:
+    opened = Store(tmp_path / "store.db", clock)
+    yield opened
+    opened.close()
+
+
+def play(store: Store, clock: Hands, seconds: float) -> None:
+    """For a while two actors tell their loads in turns, every 15 s, and in between something happens."""
+    round_of = (
+        EventDraft(kind=LOAD, subject="env-000", data={}),
+        EventDraft(kind=LOAD, subject="env-001", data={}),
+        EventDraft(kind=PAUSED, subject="store", data={}),
+    )
+    clock.tick_s = 5.0
+    store.record_events(round_of * int(seconds / 15.0))
+    clock.tick_s = 0.0
+
+
+def loads_of(store: StoreReader, subject: str) -> list[float]:
+    return [
+        e.unix_s - BEGAN_UNIX_S
+        for e in store.events(limit=1_000_000)
+        if (e.kind, e.subject) == (LOAD, subject)
+    ]
+
+
+def test_of_loads_older_than_an_hour_the_last_of_each_minute_is_kept(store: Store, clock: Hands) -> None:
+    play(store, clock, 2 * 3600.0)
+
+    store.thin_events()
+
+    old = [at for at in loads_of(store, "env-000") if at < 3600.0]
+    assert old == [60.0 * minute + 45.0 for minute in range(60)]
+    assert [at for at in loads_of(store, "env-001") if at < 3600.0] == [at + 5.0 for at in old]
+
+
+def test_the_newest_hour_and_every_other_kind_are_kept_whole(store: Store, clock: Hands) -> None:
+    play(store, clock, 2 * 3600.0)
+
+    store.thin_events()
+
+    kinds = Counter(event.kind for event in store.events(limit=1_000_000))
+    assert kinds[PAUSED] == 480
+    assert len([at for at in loads_of(store, "env-000") if at >= 3600.0]) == 240
+
+
+def test_after_a_day_one_of_each_quarter_of_an_hour_is_kept(store: Store, clock: Hands) -> None:
+    play(store, clock, 3600.0)
+    clock.unix_s += DAY_S
+
+    store.thin_events()
+
+    assert loads_of(store, "env-000") == [885.0, 1785.0, 2685.0, 3585.0]
+
+
+def test_looking_again_and_again_keeps_what_one_look_at_the_end_keeps(
+    tmp_path: Path, store: Store, clock: Hands
+) -> None:
+    other_clock = Hands()
+    other = Store(tmp_path / "other.db", other_clock)
+    looked_unix_s = None
+    for _ in range(13):
+        play(store, clock, 1005.0)
+        play(other, other_clock, 1005.0)
+        store.thin_events(looked_unix_s)
+        looked_unix_s = clock.unix_s
+
+    other.thin_events()
+
+    assert loads_of(store, "env-000") == loads_of(other, "env-000")
+    other.close()
+
+
+def test_an_empty_record_has_nothing_to_thin(store: Store) -> None:
+    assert store.thin_events() == 0
+
+
+def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store, clock: Hands) -> None:
+    play(store, clock, 1800.0)
+    args = {"store": str(store.path), "config": Config().model_dump(mode="json")}
+    with Bench(tmp_path) as bench:
+        bench.start(StoreActor, "store", args=args)
+        bench.advance(EVERY_S + 1.0)
+
+    assert loads_of(store, "env-000") == [885.0, 1785.0]

@@ -1,0 +1,126 @@
+"""The check of a run's data: the record against the files it names."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dart.config.config import Config
+from dart.core.errors import DiskError
+from dart.core.run_directory import RunPaths
+from dart.store.blobs import BlobStore
+from dart.store.checkpoints import CheckpointState, write_checkpoint
+from dart.store.integrity import SHOWN, Finding, check, refuse_damage
+from dart.store.store import Store
+from dart.testing.trajectories import step_at, trajectory_for
+
+TRAINED, LIVE, PARKED = b"of a trained episode", b"of a live group", b"of a parked episode"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """A run with a trained group, a live one, a parked episode, and two checkpoints."""
+    paths = RunPaths(tmp_path)
+    blobs = BlobStore(paths.blobs)
+    with Store(paths.store) as store:
+        store.add_version("base-policy")
+        for version in (1, 2):
+            folder = write_checkpoint(
+                paths.checkpoints,
+                CheckpointState(version=version, learner={}),
+                lambda folder: (folder / "weights").write_bytes(b"1234") and None,
+            )
+            group_id = play_group(store, blobs.put(TRAINED), version - 1)
+            batch = store.lease_batch([group_id], 60.0)
+            store.commit_update(batch.batch_id, 1, version, str(folder), {})
+        play_group(store, blobs.put(LIVE), 2)
+        lease = store.lease_rollout(store.open_group("click-test", 9, 2, 10, 2), "env-000", 60.0)
+        seen = replace(step_at(2), screenshot_sha256=blobs.put(PARKED))
+        store.park_rollout(lease.rollout_id, 1, (seen,), "the run is stopped", 8)
+    return paths
+
+
+def play_group(store: Store, screenshot_sha256: str, version: int) -> int:
+    group_id = store.open_group("click-test", 7, 2, 10, version)
+    for reward in (0.0, 1.0):
+        lease = store.lease_rollout(group_id, "env-000", 60.0)
+        seen = replace(step_at(version), screenshot_sha256=screenshot_sha256)
+        store.finish_rollout(lease.rollout_id, 1, replace(trajectory_for(lease, reward), steps=(seen,)))
+    return group_id
+
+
+def blob_of(paths: RunPaths, content: bytes) -> Path:
+    blobs = BlobStore(paths.blobs)
+    return blobs.path(blobs.put(content))
+
+
+def told(paths: RunPaths, *, full: bool = False) -> list[str]:
+    return [str(finding) for finding in check(paths, Config(), full=full)]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_whole_data_have_no_findings(paths: RunPaths, full: bool) -> None:
+    assert told(paths, full=full) == []
+
+
+@pytest.mark.parametrize("content", [LIVE, PARKED])
+def test_a_screenshot_the_run_still_needs_is_missed(paths: RunPaths, content: bytes) -> None:
+    path = blob_of(paths, content)
+    path.unlink()
+    assert told(paths) == [f"screenshot {path}: is missing"]
+
+
+def test_a_screenshot_with_other_bytes_is_found(paths: RunPaths) -> None:
+    path = blob_of(paths, LIVE)
+    path.write_bytes(b"half of it")
+    assert told(paths) == [f"screenshot {path}: has other bytes than its name promises"]
+
+
+def test_a_screenshot_of_a_trained_episode_is_missed_in_full_only(paths: RunPaths) -> None:
+    path = blob_of(paths, TRAINED)
+    path.unlink()
+    assert told(paths) == []
+    assert told(paths, full=True) == [f"screenshot {path}: is missing"]
+
+
+def test_the_newest_checkpoint_must_be_there(paths: RunPaths) -> None:
+    newest = paths.checkpoints / "v000002"
+    (newest / "state.json").unlink()
+    assert told(paths) == [f"checkpoint {newest}: is missing, or was not written to its end"]
+
+
+def test_an_older_checkpoint_is_read_in_full_only(paths: RunPaths) -> None:
+    older = paths.checkpoints / "v000001"
+    (older / "weights").write_bytes(b"1235")
+    assert told(paths) == []
+    (finding,) = told(paths, full=True)
+    assert finding.startswith(f"checkpoint {older}: weights is corrupt: expected sha256")
+    (damage,) = check(paths, Config(), full=True)
+    assert damage.remedy.startswith("remove the folder")
+    shutil.rmtree(older)
+    assert told(paths, full=True) == []
+
+
+def test_a_version_that_was_trained_too_late_counts_from_where_it_was_resumed(paths: RunPaths) -> None:
+    with Store(paths.store) as store, store._transaction() as connection:
+        connection.exec_driver_sql("UPDATE trajectories SET oldest_version = -9 WHERE rollout_id = 1")
+    assert len(check(paths, Config())) == 1
+    assert check(paths, Config(), fresh_since=2) == []
+
+
+def test_nothing_is_made_where_data_are_missing(paths: RunPaths, tmp_path: Path) -> None:
+    for path in paths.blobs.rglob("*.png"):
+        path.unlink()
+    for folder in paths.blobs.iterdir():
+        folder.rmdir()
+    paths.blobs.rmdir()
+    assert len(told(paths)) == 2
+    assert not paths.blobs.exists()
+
+
+def test_damage_is_refused_with_what_which_and_remedy(tmp_path: Path) -> None:
+    findings = [Finding("is missing", f"screenshot {number}", "restore it") for number in range(SHOWN + 2)]
+    refuse_damage(RunPaths(tmp_path), [])
+    with pytest.raises(DiskError, match=r"screenshot 0: is missing \(restore it\)(.|\n)*and 2 more"):
+        refuse_damage(RunPaths(tmp_path), findings)
