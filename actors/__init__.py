@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Refused,
         SystemStartFailed,
     )
-    from actors.future import Completion, Lock
+    from actors.future import Future, Lock
     from actors.monitors import Down, Exit
     from actors.system import ActorSystem, RootSpec
 
@@ -35,9 +35,9 @@ __all__ = [
     "ActorSystem",
     "AskError",
     "AskTimeout",
-    "Completion",
     "Down",
     "Exit",
+    "Future",
     "LinkedActorEnded",
     "Lock",
     "MailboxFull",
@@ -52,7 +52,7 @@ __all__ = [
     "receives",
 ]
 
-_MODULES = ("errors", "board", "codec", "completion", "actor", "monitors", "system")
+_MODULES = ("errors", "board", "codec", "future", "actor", "monitors", "system")
 """Where those names are, the cheapest to import first."""
 
 

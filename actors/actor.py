@@ -37,10 +37,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from actors.background import Worker
-from actors.board import LAUNCHER, Board, Pulse
+from actors.background import BackgroundWorker
+from actors.board import LAUNCHER, Board, Heartbeat
 from actors.clock import Clock
-from actors.codec import Envelope, Kind, Sealed, message
+from actors.codec import Envelope, MessageKind, UndecodedMessage, message
 from actors.definition import check_message_type, check_names, handlers_in, is_overwritten, taken_names
 from actors.errors import (
     ActorDied,
@@ -51,10 +51,10 @@ from actors.errors import (
     Refused,
     WorkOverdue,
 )
-from actors.exit_watch import Watcher
-from actors.future import Completion, drive
+from actors.exit_watch import ExitWatcher
+from actors.future import Future, drive
 from actors.mail import Address, Mail
-from actors.monitors import Bonds, Down, Exit, Linked, Unlinked
+from actors.monitors import Down, Exit, Linked, MonitorsAndLinks, Unlinked
 from actors.process import EXIT_IGNORED
 
 ASK_DEADLINE_S = 5.0
@@ -200,7 +200,7 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
 
 @dataclass(slots=True)
 class _PendingAsk:
-    completion: Completion[Any]
+    completion: Future[Any]
     to: str
     address: Address
     """Where the asked incarnation lives, whatever it is called by the time it answers."""
@@ -252,19 +252,19 @@ class Actor:
         self.__ids = itertools.count(1)
         self.__asks: dict[int, _PendingAsk] = {}
         self.__is_checking_asks = False
-        self.__watcher = Watcher(board, runtime, self.after)
-        self.__bonds = Bonds(self, self.__watcher)
+        self.__watcher = ExitWatcher(board, runtime, self.after)
+        self.__bonds = MonitorsAndLinks(self, self.__watcher)
         self.__asked: set[Address] = set()
         """Slot and incarnation of whom it ever asked and has an eye on."""
         self.__timers: list[tuple[float, int, Callable[[], None]]] = []
-        self.__worker: Worker | None = None
+        self.__worker: BackgroundWorker | None = None
         self.__resources = ExitStack()
         self.__works: dict[int, tuple[str, int]] = {}
         self.__messages = 0
         self.__unsent = 0
         self.__uses = 0
         self.__progress_ns = 0
-        self.__pulse = Pulse(board, identity.slot)
+        self.__pulse = Heartbeat(board, identity.slot)
         self.__held: deque[Envelope] = deque()
         self.__held_news: list[tuple[Any, str, int]] = []
         self.__name = identity.name
@@ -318,14 +318,16 @@ class Actor:
         incarnation   whom it is for and nobody else; 0 for whoever bears the name
         """
         try:
-            self.__mail.send(replace(self.__envelope(Kind.TELL, to, content), to_incarnation=incarnation))
+            self.__mail.send(
+                replace(self.__envelope(MessageKind.TELL, to, content), to_incarnation=incarnation)
+            )
         except (ActorDied, MailboxFull) as error:
             self.__count_unsent()
             self.log.warning("tell_not_sent", to=to, message=type(content).__name__, reason=str(error))
             return False
         return True
 
-    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
+    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
         """Send and await the answer.
 
         deadline_s   left out: the message's own `answer_within_s`, or ASK_DEADLINE_S when it has none
@@ -337,8 +339,8 @@ class Actor:
         if deadline_s is None:
             deadline_s = getattr(content, "answer_within_s", ASK_DEADLINE_S)
         self.__check_seconds("ask(deadline_s)", deadline_s)
-        completion: Completion[Any] = Completion()
-        envelope = self.__envelope(Kind.ASK, to, content, deadline_s=deadline_s)
+        completion: Future[Any] = Future()
+        envelope = self.__envelope(MessageKind.ASK, to, content, deadline_s=deadline_s)
         try:
             address = self.__mail.send(envelope)
         except (ActorDied, MailboxFull) as error:
@@ -354,10 +356,10 @@ class Actor:
         self.__asks[envelope.id] = _PendingAsk(completion, to, address, now_s + deadline_s, deadline_s)
         return completion
 
-    def sleep(self, seconds: float) -> Completion[None]:
+    def sleep(self, seconds: float) -> Future[None]:
         """Await the passing of time; other mail is taken meanwhile. Raises ActorError as `after` does."""
         self.__check_seconds("sleep(seconds)", seconds)
-        completion: Completion[None] = Completion()
+        completion: Future[None] = Future()
         self.after(seconds, lambda: completion.succeed(None))
         return completion
 
@@ -383,7 +385,7 @@ class Actor:
         """Let a coroutine run beside the mailbox."""
         self.__settle(coroutine)
 
-    def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Completion[T]:
+    def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Future[T]:
         """Await blocking work. If it is not done by its deadline the actor crashes, naming the work.
 
         An error is raised where the work is awaited; awaited by nobody, it crashes the actor.
@@ -398,7 +400,7 @@ class Actor:
         self.after(deadline_s, lambda: self.__crash_if_overdue(id_, deadline_s))
         return completion
 
-    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
+    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Await a coroutine on this actor's asyncio loop. The coroutine keeps its own deadlines.
 
         An error is raised where it is awaited; awaited by nobody, it crashes the actor.
@@ -630,7 +632,7 @@ class Actor:
         """An `async` on_start gets answers and word of children and can be stopped; nothing else is taken."""
         return (
             not self.__is_started
-            and envelope.kind in (Kind.TELL, Kind.ASK)
+            and envelope.kind in (MessageKind.TELL, MessageKind.ASK)
             and not isinstance(envelope.message, Stop | ChildReady)
         )
 
@@ -649,7 +651,7 @@ class Actor:
             self.on_foreign(envelope)
         elif not self.__is_for_me(envelope):
             return
-        elif envelope.kind in (Kind.REPLY, Kind.REFUSAL):
+        elif envelope.kind in (MessageKind.REPLY, MessageKind.REFUSAL):
             self.__take_answer(envelope)
         elif isinstance(envelope.message, Stop):
             self.__told_to_stop(envelope.message)
@@ -674,15 +676,15 @@ class Actor:
         self.__settle(outcome, lambda answer: self.__handled(envelope, answer))
 
     def __why_not(self, content: Any) -> str:
-        if isinstance(content, Sealed):
+        if isinstance(content, UndecodedMessage):
             return f"{self.identity.name!r} does not understand it: {content.why}"
         return f"{self.identity.name!r} takes no {type(content).__name__}"
 
     def __handled(self, envelope: Envelope, answer: Any) -> None:
         self.__open_handlers -= 1
         self.__progress_ns = self.board.now_ns()
-        if envelope.kind is Kind.ASK:
-            self.__answer(envelope, Kind.REPLY, answer)
+        if envelope.kind is MessageKind.ASK:
+            self.__answer(envelope, MessageKind.REPLY, answer)
 
     def __is_for_me(self, envelope: Envelope) -> bool:
         if envelope.to_incarnation == self.identity.incarnation:
@@ -699,10 +701,10 @@ class Actor:
         pending = self.__asks.pop(envelope.id, None)
         if pending is None:
             return  # the ask timed out before; its answer has nobody to go to
-        if isinstance(envelope.message, Sealed):
+        if isinstance(envelope.message, UndecodedMessage):
             self.__mail.refused += 1
             pending.completion.fail(Refused(f"the answer of {pending.to!r}: {envelope.message.why}"))
-        elif envelope.kind is Kind.REFUSAL:
+        elif envelope.kind is MessageKind.REFUSAL:
             pending.completion.fail(Refused(self.__reason_in(envelope, pending.to)))
         else:
             pending.completion.succeed(envelope.message)
@@ -712,7 +714,7 @@ class Actor:
             return refusal.message.text
         return f"{asked!r} refused it without a readable reason"
 
-    def __answer(self, asked: Envelope, kind: Kind, content: Any) -> None:
+    def __answer(self, asked: Envelope, kind: MessageKind, content: Any) -> None:
         """Send it to who asked; an answer that mail does not carry is a refusal that says so."""
         envelope = Envelope(
             kind=kind,
@@ -746,8 +748,8 @@ class Actor:
         self.__tell_refused(envelope, reason)
 
     def __tell_refused(self, envelope: Envelope, reason: str) -> None:
-        if envelope.kind is Kind.ASK:
-            self.__answer(envelope, Kind.REFUSAL, RefusalReason(text=reason[:REASON_CHARACTERS]))
+        if envelope.kind is MessageKind.ASK:
+            self.__answer(envelope, MessageKind.REFUSAL, RefusalReason(text=reason[:REASON_CHARACTERS]))
 
     def __check_seconds(self, what: str, seconds: float) -> None:
         if not 0 <= seconds <= LONGEST_S:
@@ -755,7 +757,7 @@ class Actor:
                 f"{self.__name!r} called {what} with {seconds!r}; it takes 0 to {LONGEST_S:g} seconds"
             )
 
-    def __envelope(self, kind: Kind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
+    def __envelope(self, kind: MessageKind, to: str, content: Any, deadline_s: float = 0.0) -> Envelope:
         return Envelope(
             kind=kind,
             id=next(self.__ids),
@@ -834,14 +836,14 @@ class Actor:
         """Wait for a coroutine or a completion, or take a plain value; then `done` with the result."""
         if iscoroutine(outcome):
             drive(outcome, done)
-        elif isinstance(outcome, Completion):
+        elif isinstance(outcome, Future):
             outcome.then(lambda: done(outcome.result()))
         else:
             done(outcome)
 
-    def __own_worker(self) -> Worker:
+    def __own_worker(self) -> BackgroundWorker:
         if self.__worker is None:
-            self.__worker = Worker()
+            self.__worker = BackgroundWorker()
             self.runtime.watch(self.__worker.fd, lambda: None)  # every turn delivers
         return self.__worker
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from actors.future import Completion
+from actors.future import Future
 
 T = TypeVar("T")
 
 
-class Worker:
+class BackgroundWorker:
     """A thread for each piece of work, one loop for coroutines; results come back on the owner's thread."""
 
     def __init__(self) -> None:
@@ -29,9 +29,9 @@ class Worker:
         self._loop_thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def in_thread(self, work: Callable[[], T]) -> Completion[T]:
+    def in_thread(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` in a thread of its own; the completion is done on the owner's thread."""
-        completion: Completion[T] = Completion(unseen=self._nobody_looked)
+        completion: Future[T] = Future(unseen=self._nobody_looked)
 
         # Taken out when the work is done: the frames in an error's traceback must not keep it alive.
         waiting = [completion]
@@ -43,9 +43,9 @@ class Worker:
         threading.Thread(target=run, daemon=True, name="work").start()
         return completion
 
-    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
+    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on this worker's asyncio loop."""
-        completion: Completion[T] = Completion(unseen=self._nobody_looked)
+        completion: Future[T] = Future(unseen=self._nobody_looked)
 
         def finished(task: "asyncio.Task[T]") -> None:
             self._tasks.discard(task)
@@ -99,7 +99,7 @@ class Worker:
         return self._loop
 
 
-def _outcome_of(work: Callable[[], T]) -> Callable[[Completion[T]], None]:
+def _outcome_of(work: Callable[[], T]) -> Callable[[Future[T]], None]:
     """Do the work; returns what finishes its completion."""
     try:
         value = work()

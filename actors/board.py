@@ -173,7 +173,7 @@ _STAYS = frozenset({"name", "incarnation"})
 """Of a row that gets a new bearer: a row without a name would end every search for those after it."""
 
 
-class Pulse:
+class Heartbeat:
     """What an actor says of itself with every message: that it runs, and what it handles. About 1 us."""
 
     def __init__(self, board: "Board", slot: int) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from actors.actor import Actor, ChildReady, RefusalReason, Sender, Stop, receives
-from actors.codec import Envelope, Kind, Sealed, message, module_name_of
+from actors.codec import Envelope, MessageKind, UndecodedMessage, message, module_name_of
 from actors.curve import ConnectingWire, ListeningWire, Wire, read_keys
 from actors.directory import Directory
 from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, MessageTooLarge
@@ -167,7 +167,7 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw)
 
 def why_not_taken(carry: Carry) -> str:
     """Why mail of another machine is not handed on, whoever it is for; empty when it is. Pure."""
-    if carry.kind == Kind.REFUSAL and carry.message != _wire_name(RefusalReason):
+    if carry.kind == MessageKind.REFUSAL and carry.message != _wire_name(RefusalReason):
         return f"a refusal must be a {_wire_name(RefusalReason)}, not {carry.message}"
     if carry.message in SAID_ON_ONE_MACHINE:
         return f"{carry.message} is not taken from another machine"
@@ -294,14 +294,14 @@ class Bridge(Actor):
             self.log.warning("mail_refused", host=session.host, sender=carry.sender, reason="not announced")
             return
         envelope = Envelope(
-            kind=Kind(carry.kind),
+            kind=MessageKind(carry.kind),
             id=carry.id,
             to=here(carry.to, self.host),
             to_incarnation=carry.to_incarnation,
             sender=carry.sender,
             sender_incarnation=carry.sender_incarnation,
             deadline_unix_ms=self._unix_ms() + carry.left_ms if carry.left_ms else 0,
-            message=Sealed(carry.message, carry.payload),
+            message=UndecodedMessage(carry.message, carry.payload),
         )
         host = self.directory.host_of(envelope.to)
         further = self.sessions.get(host)

@@ -16,7 +16,7 @@ from actors.actor import Actor, Identity
 from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
 from actors.errors import ActorError
-from actors.future import Completion
+from actors.future import Future
 from actors.mail import Mail
 
 TELL_DEADLINE_S = 1.0
@@ -112,12 +112,12 @@ class Client:
         self._check_thread()
         return self.result(self._actor.ask(to, content, deadline_s=deadline_s))
 
-    def begin_ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
+    def begin_ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
         """Send and do not wait yet, so that several can be asked at once; then `result` for each."""
         self._check_thread()
         return self._actor.ask(to, content, deadline_s=deadline_s)
 
-    def result(self, asked: Completion[Any]) -> Any:
+    def result(self, asked: Future[Any]) -> Any:
         """Wait for the end of an ask that was begun. Raises as `ask` does."""
         self._check_thread()
         while not asked.is_done:

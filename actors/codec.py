@@ -41,7 +41,7 @@ _TYPES: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a frame is for."""
 
     TELL = 0
@@ -53,7 +53,7 @@ class Kind(IntEnum):
 class Envelope(Struct, frozen=True, kw_only=True):
     """One frame of mail, decoded."""
 
-    kind: Kind
+    kind: MessageKind
     id: int
     """Correlates a reply with its ask; unique per sender incarnation."""
     to: str
@@ -64,12 +64,12 @@ class Envelope(Struct, frozen=True, kw_only=True):
     deadline_unix_ms: int
     """0 for none; an ask that is past its deadline is not worked on."""
     message: Any
-    """The message; a `Sealed` when it was not opened."""
+    """The message; a `UndecodedMessage` when it was not opened."""
     sequence: int = 0
     """Grows from frame to frame of one sender incarnation; given by `Mail.send`."""
 
 
-class Sealed(Struct, frozen=True):
+class UndecodedMessage(Struct, frozen=True):
     """A message that was not opened: for somebody else, or not understood. It can be sent on as it is."""
 
     name: str | None
@@ -124,7 +124,7 @@ class _Frame(Struct, frozen=True, array_like=True):
     """A frame's body. Fields that a newer version appends are ignored."""
 
     version: int
-    kind: Kind
+    kind: MessageKind
     id: int
     to: str
     to_incarnation: int
@@ -146,7 +146,7 @@ def encode(envelope: Envelope, key: bytes) -> bytes:
     Raises MessageTooLarge, or TypeError for what is no message or has a field that cannot be packed.
     """
     content = envelope.message
-    if type(content) is Sealed:
+    if type(content) is UndecodedMessage:
         name, content = content.name, msgspec.Raw(content.payload)
     else:
         name = _NAMES.get(type(content))
@@ -185,7 +185,7 @@ def _packed(envelope: Envelope, name: str | None, content: Any) -> bytes:
 def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = None) -> Envelope:
     """Check the signature, then unpack.
 
-    The message stays `Sealed` when it is not understood or, by `is_mine`, for another.
+    The message stays `UndecodedMessage` when it is not understood or, by `is_mine`, for another.
 
     Raises Unauthenticated, or MalformedMessage when not even the header is understood.
     """
@@ -202,7 +202,7 @@ def decode(frame: bytes, key: bytes, is_mine: Callable[[str], bool] | None = Non
         sender=header.sender,
         sender_incarnation=header.sender_incarnation,
         deadline_unix_ms=header.deadline_unix_ms,
-        message=Sealed(header.name, bytes(header.payload)) if is_foreign else _opened(header),
+        message=UndecodedMessage(header.name, bytes(header.payload)) if is_foreign else _opened(header),
         sequence=header.sequence,
     )
 
@@ -249,7 +249,7 @@ def _header_alone(body: memoryview) -> _Frame:
 
 
 def _opened(header: _Frame) -> Any:
-    """The message itself, or `Sealed` with the reason."""
+    """The message itself, or `UndecodedMessage` with the reason."""
     if header.name is None:
         return None
     try:
@@ -258,7 +258,7 @@ def _opened(header: _Frame) -> Any:
         why = str(error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = f"{header.name} is not understood: {error}"
-    return Sealed(header.name, bytes(header.payload), why)
+    return UndecodedMessage(header.name, bytes(header.payload), why)
 
 
 @cache

@@ -24,7 +24,7 @@ REASON_DEADLINE_S = 1.0
 """A supervisor that needs longer than this to say why its child ended is itself in trouble."""
 
 
-class Watching(Protocol):
+class ExitWatch(Protocol):
     """What watching needs of an actor's runtime."""
 
     def pidfd(self, pid: int) -> int: ...
@@ -45,14 +45,14 @@ class _Watch:
     """After the process ended: how often the board is still looked at for the reason."""
 
 
-class Watcher:
+class ExitWatcher:
     """Calls back once, with the reason, when an incarnation of an actor ended. On the actor's own thread.
 
     after   the actor's timers: `after(seconds, callback)`
     """
 
     def __init__(
-        self, board: Board, runtime: Watching, after: Callable[[float, Callable[[], None]], None]
+        self, board: Board, runtime: ExitWatch, after: Callable[[float, Callable[[], None]], None]
     ) -> None:
         self._board = board
         self._runtime = runtime

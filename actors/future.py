@@ -53,7 +53,7 @@ _turns = _Turns()
 os.register_at_fork(after_in_child=_turns.forget)  # a supervisor forks in the middle of a coroutine
 
 
-class Completion(Generic[T]):
+class Future(Generic[T]):
     """A value that will be there later, or the error that came instead.
 
     unseen   told the error when the completion is dropped and nobody ever looked at its result, in whichever
@@ -87,7 +87,7 @@ class Completion(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # set whenever there is no error
 
-    def __await__(self) -> Generator["Completion[T]", None, T]:
+    def __await__(self) -> Generator["Future[T]", None, T]:
         if not self.is_done:
             yield self
         return self.result()
@@ -123,7 +123,7 @@ def _step(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
         if str(error) == NO_LOOP:
             raise _needs_loop(coroutine) from error
         raise
-    if not isinstance(waiting_for, Completion):  # a future of asyncio, or what `asyncio.sleep(0)` yields
+    if not isinstance(waiting_for, Future):  # a future of asyncio, or what `asyncio.sleep(0)` yields
         raise _needs_loop(coroutine)
     waiting_for.then(lambda: _step(coroutine, done))
 
@@ -141,11 +141,11 @@ class Lock:
 
     def __init__(self) -> None:
         self._is_held = False
-        self._waiting: deque[Completion[None]] = deque()
+        self._waiting: deque[Future[None]] = deque()
 
     async def __aenter__(self) -> None:
         if self._is_held:
-            turn: Completion[None] = Completion()
+            turn: Future[None] = Future()
             self._waiting.append(turn)
             await turn
         self._is_held = True

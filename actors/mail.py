@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from actors.board import LIVING, ActorState, Board, row_beside
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
-from actors.replay_guard import Freshness
-from actors.transport import Post
+from actors.replay_guard import ReplayGuard
+from actors.transport import Transport
 
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 
@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
 
 class Carrier(Protocol):
-    """What carries frames: `Post` between processes, memory in tests."""
+    """What carries frames: `Transport` between processes, memory in tests."""
 
     lost: int
 
@@ -56,8 +56,8 @@ class Mail:
     def __init__(self, board: Board, mail_dir: Path, key: bytes, *, carrier: Carrier | None = None) -> None:
         self._board = board
         self._key = key
-        self._post: Carrier = carrier or Post(mail_dir, MAX_FRAME_BYTES, self._is_current)
-        self._freshness = Freshness()
+        self._post: Carrier = carrier or Transport(mail_dir, MAX_FRAME_BYTES, self._is_current)
+        self._freshness = ReplayGuard()
         self._sequence = 0
         self.is_mine: Callable[[str], bool] | None = None
         """Whose mail is opened; what is for others stays `Sealed`. None opens all."""

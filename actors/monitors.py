@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from actors.board import LIVING, Board
 from actors.codec import message
 from actors.errors import LinkedActorEnded
-from actors.exit_watch import Watcher
+from actors.exit_watch import ExitWatcher
 
 NOPROC = "noproc"
 """OTP's word for: nobody bore the name."""
@@ -86,10 +86,10 @@ class _Link:
     watch: int
 
 
-class Bonds:
+class MonitorsAndLinks:
     """The monitors and links of one actor."""
 
-    def __init__(self, owner: Owner, watcher: Watcher) -> None:
+    def __init__(self, owner: Owner, watcher: ExitWatcher) -> None:
         self._owner = owner
         self._watcher = watcher
         self._refs = itertools.count(1)

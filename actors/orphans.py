@@ -28,7 +28,7 @@ _Recorded = tuple[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class Orphan:
     """One process of an earlier system that was still there."""
 
     name: str
@@ -55,13 +55,13 @@ def launcher_of(path: Path) -> int | None:
     return next((pid for role, (pid, _) in _recorded(path) if role == "launcher"), None)
 
 
-def still_running(processes: Path, board: Path) -> tuple[Leftover, ...]:
+def still_running(processes: Path, board: Path) -> tuple[Orphan, ...]:
     """Who of the system in a run directory runs now; nobody is touched."""
     recorded = (*_recorded(processes), *_on(board))
-    return tuple(Leftover(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
+    return tuple(Orphan(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
 
 
-def reap(processes: Path, board: Path) -> tuple[Leftover, ...]:
+def reap(processes: Path, board: Path) -> tuple[Orphan, ...]:
     """Kill what an earlier system recorded and what still runs; returns who that was.
 
     A system that was killed a moment ago gets `DYING_S` to be gone by itself. Raises SystemStartFailed when a
@@ -69,7 +69,7 @@ def reap(processes: Path, board: Path) -> tuple[Leftover, ...]:
     """
     recorded = [process for process in (*_recorded(processes), *_on(board)) if process[1][0] != os.getpid()]
     left = _not_gone_by_itself(recorded)
-    return tuple(Leftover(name, pid) for name, (pid, ticks) in left if _kill(name, pid, ticks))
+    return tuple(Orphan(name, pid) for name, (pid, ticks) in left if _kill(name, pid, ticks))
 
 
 def _not_gone_by_itself(recorded: list[_Recorded]) -> list[_Recorded]:

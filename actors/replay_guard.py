@@ -4,7 +4,7 @@ SENDERS_KNOWN = 4096
 """Sender incarnations of which the last number is known exactly; there are 1024 names on a board."""
 
 
-class Freshness:
+class ReplayGuard:
     """Tells a frame that was there before from one that is new.
 
     Senders take their numbers from the host's monotonic clock. Of a sender that was silent for longer than

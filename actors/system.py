@@ -26,12 +26,12 @@ from actors import orphans, thespian_base
 from actors.actor import Stop
 from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
-from actors.codec import Envelope, Kind
+from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.last_words import last_words
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_the_same
-from actors.thespian_host import Shell
+from actors.thespian_host import ThespianHost
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
@@ -244,7 +244,7 @@ class ActorSystem:
         if self._is_killed:
             return False
         envelope = Envelope(
-            kind=Kind.TELL,
+            kind=MessageKind.TELL,
             id=0,
             to=to,
             to_incarnation=0,
@@ -332,7 +332,7 @@ class ActorSystem:
             ) from error
         finally:
             self._hold_admin()
-        address = self._thespian.createActor(Shell)
+        address = self._thespian.createActor(ThespianHost)
         boot = {
             "name": self.root.name,
             "parent": LAUNCHER,

@@ -15,7 +15,7 @@ one seed is one interleaving, the same every time. Without one, actors take turn
 With `live_children=True` what a supervisor spawns are actors of the bench, made from the same boot map as
 processes would be. They crash, exit, stop and hang (`hang`, `kill`, `exit`) as processes do: the pidfd
 becomes readable, the return code is there, their own children die with them, and the board shows what they
-last wrote. Without it, a spawned child is a `BenchChild` that does what the test says.
+last wrote. Without it, a spawned child is a `InMemoryChild` that does what the test says.
 """
 
 import os
@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from actors.actor import Actor, Identity, identity_of
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
-from actors.future import Completion
+from actors.future import Future
 from actors.last_words import crash_report
 from actors.mail import Mail
 from actors.process import EXIT_CRASHED, exit_reason_of
@@ -95,7 +95,7 @@ class MemoryCarrier:
         """Nothing is held."""
 
 
-class BenchChild:
+class InMemoryChild:
     """A child process that lives and dies as the test says; its pidfd is readable once it ended."""
 
     def __init__(self, boot: Mapping[str, Any], pid: int) -> None:
@@ -120,7 +120,7 @@ class BenchChild:
         os.close(self.pidfd)
 
 
-class LiveChild(BenchChild):
+class LiveChild(InMemoryChild):
     """A child that is an actor of the bench; a kill ends it at once."""
 
     def __init__(self, boot: Mapping[str, Any], pid: int, killed: Callable[[], None]) -> None:
@@ -136,13 +136,13 @@ class ProcessExit(BaseException):
     """An actor of the bench ended its process: nothing after it runs, as with a real one."""
 
 
-class BenchRuntime:
+class InMemoryRuntime:
     """Remembers what an actor asked of its process."""
 
-    def __init__(self, bench: "Bench", slot: int) -> None:
+    def __init__(self, bench: "InMemorySystem", slot: int) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
         self.wake_s = float("inf")
-        self.spawned: list[BenchChild] = []
+        self.spawned: list[InMemoryChild] = []
         self.exit_code: int | None = None
         self.is_running = False
         self._bench = bench
@@ -157,7 +157,7 @@ class BenchRuntime:
     def wake_at(self, monotonic_s: float) -> None:
         self.wake_s = min(self.wake_s, monotonic_s)
 
-    def spawn(self, boot: Mapping[str, Any]) -> BenchChild:
+    def spawn(self, boot: Mapping[str, Any]) -> InMemoryChild:
         self.spawned.append(self._bench.spawned(boot))
         return self.spawned[-1]
 
@@ -181,9 +181,9 @@ class _Process:
 
     pid: int
     identity: Identity
-    runtime: BenchRuntime
+    runtime: InMemoryRuntime
     mail: Mail
-    child: BenchChild | None
+    child: InMemoryChild | None
     """None for an actor that the test started itself."""
     make: Callable[[], Actor]
     actor: Actor | None = None
@@ -200,7 +200,7 @@ class Asker(Actor):
     """Asks on behalf of a test."""
 
 
-class Bench:
+class InMemorySystem:
     """A few actors, run turn by turn. A context manager: leaving it closes what they held.
 
     folder         an empty folder for the board and the crash files
@@ -213,7 +213,7 @@ class Bench:
         self.clock = ManualClock()
         self.board = Board.create(folder / "board")
         self.board.now_ns = lambda: BOARD_EPOCH_NS + int(self.clock.monotonic_s() * 1e9)
-        self.runtimes: dict[str, BenchRuntime] = {}
+        self.runtimes: dict[str, InMemoryRuntime] = {}
         """Of the latest process that was started under each name."""
         self._folder = folder
         self._random = None if seed is None else random.Random(seed)
@@ -225,7 +225,7 @@ class Bench:
         self._sockets: dict[tuple[int, int], MemorySocket] = {}
         self._asker = self.start(Asker, "asker")
 
-    def __enter__(self) -> "Bench":
+    def __enter__(self) -> "InMemorySystem":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -314,7 +314,7 @@ class Bench:
 
     # ---- mail, turns, time ----
 
-    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Completion[Any]:
+    def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
         return self._asker.ask(to, content, deadline_s=deadline_s)
 
     def tell(self, to: str, content: Any) -> bool:
@@ -355,14 +355,14 @@ class Bench:
 
     # ---- called by the runtimes of its actors ----
 
-    def spawned(self, boot: Mapping[str, Any]) -> BenchChild:
+    def spawned(self, boot: Mapping[str, Any]) -> InMemoryChild:
         """A child process of one of its actors; a live one runs its first turn when its turn comes."""
         pid = self._next_pid()
         if self._has_live_children:
             live = LiveChild(boot, pid, lambda: self._end(process, -signal.SIGKILL))
             process = self._fork(boot, lambda: actor_class(boot["actor"]), live)
             return live
-        child = BenchChild(boot, pid)
+        child = InMemoryChild(boot, pid)
         self._ended_fds[pid] = os.dup(child.pidfd)
         return child
 
@@ -378,10 +378,10 @@ class Bench:
         self,
         boot: Mapping[str, Any],
         find_class: Callable[[], type[Actor]],
-        child: BenchChild | None,
+        child: InMemoryChild | None,
     ) -> _Process:
         identity = identity_of(boot)
-        runtime = BenchRuntime(self, identity.slot)
+        runtime = InMemoryRuntime(self, identity.slot)
         mail = Mail(self.board, identity.mail_dir, KEY, carrier=MemoryCarrier(self._sockets))
         process = _Process(
             pid=self._next_pid() if child is None else child.pid,

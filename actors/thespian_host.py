@@ -71,7 +71,7 @@ class ChildProcess:
         os.close(self.pidfd)
 
 
-class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
+class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
     """Receives everything Thespian delivers; one actor lives inside after Boot."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Shell(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
                 return self._fork(boot["name"])
 
     def _fork(self, name: str) -> ChildProcess:
-        address = self.createActor(Shell)
+        address = self.createActor(ThespianHost)
         # Thespian keeps a failed fork to itself; the last process would then be an older child's.
         started = getattr(self._myRef, "_child_procs", [])[-1:]
         if not started or started[0].childAddr != address:
@@ -271,7 +271,7 @@ def _live(plain: bytes) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log.take_over_logging()
         leave_to_the_parent(except_fd=boot["inbox_fd"])
-        shell = Shell()
+        shell = ThespianHost()
         shell.boot(boot, identity)
         shell.serve_for_ever()
 
@@ -297,7 +297,7 @@ def _default_signals() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-_shells: "weakref.WeakSet[Shell]" = weakref.WeakSet()
+_shells: "weakref.WeakSet[ThespianHost]" = weakref.WeakSet()
 """The parent's, in a child that was just forked."""
 
 

@@ -101,7 +101,7 @@ class Outbox:
         return True
 
 
-class Post:
+class Transport:
     """The inbox and the outboxes of one process, on one descriptor."""
 
     def __init__(self, mail_dir: Path, max_frame_bytes: int, is_current: Callable[[int, int], bool]) -> None:
@@ -350,7 +350,7 @@ def _close(epoll: select.epoll, connection: socket.socket) -> None:
     connection.close()
 
 
-_posts: "weakref.WeakSet[Post]" = weakref.WeakSet()
+_posts: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _abandon_all() -> None:

@@ -172,14 +172,16 @@ def _train(command: Sequence[str], log: Path) -> None:
 def measured(run_dir: Path, *, is_base: bool) -> dict[str, Any]:
     """The figures of a finished run, from its record. Raises RunFailed when the record is not sound."""
     from dart.config.config import load_config
-    from dart.core.records import Phase
+    from dart.core.records import EvaluationPhase
     from dart.core.run_directory import RunPaths
     from dart.inspect.snapshot_reader import scores
     from dart.store.reader import StoreReader
 
     paths = RunPaths(run_dir)
     with StoreReader(paths.store) as store:
-        found = scores(store, load_config(paths.config), Phase.BEFORE if is_base else Phase.AFTER)
+        found = scores(
+            store, load_config(paths.config), EvaluationPhase.BEFORE if is_base else EvaluationPhase.AFTER
+        )
         counts = {task: [score.successes, score.episodes] for task, score in found.items()}
         if is_base:
             return {"before": counts}

@@ -25,9 +25,9 @@ from dart.core.run_directory import RunPaths, holder
 from dart.run.control_client import request
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
+    ControlOutcome,
     Drain,
     Malformed,
-    Outcome,
     Pause,
     Ping,
     RestartActor,
@@ -95,12 +95,12 @@ def fuzz(paths: RunPaths, frames: int, seed: int) -> dict[str, object]:
     for frame, _ in zip(malformed(random.Random(seed)), range(frames), strict=False):
         outcomes[_sent(paths, frame, key)] += 1
     after = _size(process)
-    wrong = [name for name in outcomes if name not in (Outcome.REFUSED.value, "hung up on")]
+    wrong = [name for name in outcomes if name not in (ControlOutcome.REFUSED.value, "hung up on")]
     wrong += [] if _actors(paths) == actors else ["an actor is gone or another"]
     wrong += [] if after[0] - before[0] <= GROWTH_KIB else ["its memory grew"]
     wrong += [] if after[1] <= before[1] + LAST_CONNECTIONS else ["it holds more descriptors"]
     wrong += [] if after[2] == before[2] else ["it holds more threads"]
-    answers = request(paths.root, Ping(wait_ms=10_000)).outcome is Outcome.DONE
+    answers = request(paths.root, Ping(wait_ms=10_000)).outcome is ControlOutcome.DONE
     wrong += [] if answers else ["it does not answer any more"]
     sizes = dict(zip(("kib", "descriptors", "threads"), zip(before, after, strict=True), strict=True))
     return {"frames": frames, "outcomes": outcomes, "before_after": sizes, "wrong": wrong}

@@ -2,11 +2,11 @@
 
     python -m benchmarks.decoupling                       # cells latencies and april, 5 seeds
     python -m benchmarks.decoupling --quick               # one small round of each, to see that it works
-    python -m benchmarks.decoupling --cell browsers       # MiniWoB++ in Chromium instead of modelled waits
+    python -m benchmarks.decoupling --cell browsers       # MiniWoB++ in Chromium instead of simulated waits
     python -m benchmarks.decoupling --fresh               # measure anew what was measured before
 
 Every run is a whole `dartrl train` with real actors; only what is slow in the world (desktops, a 7 B policy,
-its optimizer) is modelled in the first two cells, by configs/decoupling.toml, which states the latencies.
+its optimizer) is simulated in the first two cells, by configs/decoupling.toml, which states the latencies.
 
 latencies   {batch, task, rollout} x {all_at_once, one_at_a_time}: same tasks and seeds, as many samples and
             updates; lengths and successes of episodes have the same distribution, who plays which differs

@@ -33,7 +33,7 @@ class Cell:
     updates: int
     warm_up: int
     """Updates that are cut off at the front."""
-    is_modelled: bool = True
+    is_simulated: bool = True
     """Bounds and predictions can be computed."""
     bound: str = ""
     """In words, where it cannot be computed."""
@@ -62,7 +62,7 @@ CELLS = (
         ),
         base={
             "training.groups_per_update": 4,
-            "modelled.steps_sigma": 0.9,
+            "simulation.steps_sigma": 0.9,
             "curation.step_cap": 60,
             "curation.staleness": 3,
         },
@@ -80,11 +80,11 @@ CELLS = (
             "training.warmup_updates": 0,
             "evaluation.before": False,
             "evaluation.after": False,
-            "observe.load_every_s": 1.0,
+            "telemetry.load_every_s": 1.0,
         },
         updates=5,
         warm_up=1,
-        is_modelled=False,
+        is_simulated=False,
         bound="two CPU cores, shared by browsers, engine and trainer: who waits leaves them to the rest",
     ),
 )

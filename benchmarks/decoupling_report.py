@@ -197,7 +197,7 @@ class Report:
 def judged(cell: Cell, results: Sequence[Mapping[str, Any]], updates: int, warm_up: int) -> Report:
     """Bounds, predictions and goals of one cell. Runs too short for a steady state have no figure of those
     that have a bound."""
-    if not cell.is_modelled:
+    if not cell.is_simulated:
         return Report(
             cell=cell, results=results, bound=None, predictions={}, goals=goals_of(cell, results, None)
         )

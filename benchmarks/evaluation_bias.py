@@ -26,10 +26,10 @@ import structlog
 
 from actors.actor import Actor
 from actors.board import ActorState
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import Phase
+from dart.core.records import EvaluationPhase
 from dart.curation.actor import CuratorActor
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
@@ -88,14 +88,14 @@ class Engine(Actor):
 class Plant:
     """One evaluation: a real curator and store, and environments that only take their time."""
 
-    def __init__(self, bench: Bench, folder: Path, environments: int, episodes: int) -> None:
+    def __init__(self, bench: InMemorySystem, folder: Path, environments: int, episodes: int) -> None:
         self._bench = bench
         self._names = [f"env-{number:03d}" for number in range(environments)]
         self._store = folder / "store.db"
         config = Config.model_validate(
             {
-                "tasks": {"train": [f"modelled/{number}" for number in range(episodes)]},
-                "environments": {"kind": "modelled", "count": environments},
+                "tasks": {"train": [f"simulated/{number}" for number in range(episodes)]},
+                "environments": {"kind": "simulated", "count": environments},
                 "curation": {"lease_s": LEASE_S, "poll_s": 1.0},
                 "evaluation": {"seeds_per_task": 1, "greedy_seeds_per_task": 0},
             }
@@ -138,7 +138,7 @@ class Plant:
 
     def rewards(self) -> Iterator[float]:
         with StoreReader(self._store) as reader:
-            yield from (one.reward for one in reader.evaluations(Phase.BEFORE))
+            yield from (one.reward for one in reader.evaluations(EvaluationPhase.BEFORE))
 
     def _ask(self, call: m.WorkRequest | m.EvaluationEnded) -> object:
         answer = self._bench.ask("curator", call)
@@ -153,7 +153,10 @@ def measure(
     played, rewards = 0, []
     for number in range(evaluations):
         draw = random.Random(f"{seed}-{number}")
-        with tempfile.TemporaryDirectory(prefix="dartrl-bias-") as folder, Bench(Path(folder)) as bench:
+        with (
+            tempfile.TemporaryDirectory(prefix="dartrl-bias-") as folder,
+            InMemorySystem(Path(folder)) as bench,
+        ):
             plant = Plant(bench, Path(folder), environments, episodes)
             played += plant.evaluate(draw, duration_s, episodes)
             rewards += list(plant.rewards())

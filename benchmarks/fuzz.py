@@ -39,7 +39,7 @@ import psutil
 
 from actors import codec, thespian_base
 from actors.actor import Actor, Sender, receives
-from actors.codec import Envelope, Kind, message
+from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorError
 from actors.mail import MAX_FRAME_BYTES, Mail
 from actors.system import ActorSystem, RootSpec
@@ -456,7 +456,7 @@ class Fuzz:
         recorder = Recorder()
         Mail(self._system.board, self._mail_dir, key, carrier=recorder).send(
             Envelope(
-                kind=Kind.TELL,
+                kind=MessageKind.TELL,
                 id=1,
                 to=to,
                 to_incarnation=0,

@@ -22,7 +22,7 @@ import structlog
 
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args
 
@@ -55,7 +55,7 @@ class Scribe(Actor):
         pass
 
 
-def race(bench: Bench) -> None:
+def race(bench: InMemorySystem) -> None:
     for name in NAMES:
         for _ in range(TELLS):
             bench.tell(name, PassOn(to="listener"))
@@ -69,7 +69,7 @@ def turns(folder: Path, seed: int) -> float:
         next(count)
         Actor.turn(scribe)
 
-    with Bench(folder, seed=seed) as bench, mock.patch.object(Scribe, "turn", counted):
+    with InMemorySystem(folder, seed=seed) as bench, mock.patch.object(Scribe, "turn", counted):
         for name in ("listener", *NAMES):
             bench.start(Scribe, name)
         for _ in range(TURN_ROUNDS):
@@ -78,7 +78,7 @@ def turns(folder: Path, seed: int) -> float:
 
 
 def races(folder: Path, seed: int) -> float:
-    with Bench(folder, seed=seed) as bench:
+    with InMemorySystem(folder, seed=seed) as bench:
         for name in ("listener", *NAMES):
             bench.start(Scribe, name)
         race(bench)
@@ -87,7 +87,7 @@ def races(folder: Path, seed: int) -> float:
 
 def trees(folder: Path, seed: int) -> float:
     children = tuple(ChildSpec(id=name, actor=f"{__name__}:Scribe") for name in NAMES)
-    with Bench(folder, seed=seed, live_children=True) as bench:
+    with InMemorySystem(folder, seed=seed, live_children=True) as bench:
         flags = SupervisorFlags(ordered=False, max_restarts=10)
         bench.start(Supervisor, "sup", supervisor_args(flags, children))
         bench.advance(0.5)

@@ -1,7 +1,7 @@
 """Every command of `dartrl` used against a run that goes on: is it true what it says, and is it in time?
 
     python -m benchmarks.live_commands             # configs/laptop.toml, real browsers, about five minutes
-    python -m benchmarks.live_commands --quick     # modelled environments, engine and trainer; a minute
+    python -m benchmarks.live_commands --quick     # simulated environments, engine and trainer; a minute
 
 One `dartrl up` trains. First every command of the program is asked once (which there are is asked of the
 program itself: one that nobody here knows how to ask is an error), and its answer is compared with the record
@@ -53,13 +53,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAPTOP = REPOSITORY / "configs" / "laptop.toml"
 OUT = Path(__file__).parent / "out" / "live_commands.json"
 
-MODELLED = """
-tasks.train = ["modelled/0", "modelled/1"]
-environments = { kind = "modelled", count = 4, latency = { enabled = true, scale = 0.005 } }
-rollout = { engine = "modelled", count = 1 }
-modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
+SIMULATED = """
+tasks.train = ["simulated/0", "simulated/1"]
+environments = { kind = "simulated", count = 4, latency = { enabled = true, scale = 0.005 } }
+rollout = { engine = "simulated", count = 1 }
+simulated = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
 curation = { rollouts_per_group = 4, step_cap = 30 }
-training = { learner = "modelled", groups_per_update = 1 }
+training = { learner = "simulated", groups_per_update = 1 }
 """
 """What `--quick` runs: everything is real but the browsers, the engine's answers and the updates."""
 
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="modelled environments, engine and trainer")
+    parser.add_argument("--quick", action="store_true", help="simulated environments, engine and trainer")
     parser.add_argument("--config", type=Path, default=LAPTOP)
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -284,8 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="live-", dir="/tmp", ignore_cleanup_errors=True) as name:
         config = options.config
         if options.quick:
-            config = Path(name) / "modelled.toml"
-            config.write_text(MODELLED)
+            config = Path(name) / "simulation.toml"
+            config.write_text(SIMULATED)
         try:
             found = watched(config, Path(name), overrides, options.looks, hangs_only=options.hangs_only)
         except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""A plant of modelled environments, engines and a trainer around the real decisions, on a clock that jumps.
+"""A plant of simulated environments, engines and a trainer around the real decisions, on a clock that jumps.
 
-The curator and its desk (`dart.curation`, on a record in memory), admission and the order of weight updates
-(`dart.inference.sync_plan`) are the code that runs in production. Waits, service times and lengths of
-episodes are those of the modelled parts (`simulated*.py`), drawn in the same way. Messages take no time, and
+The curator and its service (`dart.curation`, on a record in memory), admission and the order of weight
+updates (`dart.inference.sync_plan`) are the code that runs in production. Waits, service times and lengths of
+episodes are those of the simulated parts (`simulated*.py`), drawn in the same way. Messages take no time, and
 whoever has to wait is asked again as soon as something changed.
 """
 
@@ -20,12 +20,12 @@ from dart.core.records import Batch
 from dart.core.statistics import quantile
 from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch
-from dart.curation.service import open_desk
+from dart.curation.service import open_service
 from dart.curation.settings import settings_of
 from dart.environments.latency_model import Waits, cut_lognormal
 from dart.environments.simulated import MOST_STEPS
 from dart.inference.simulated_engine import TOKENS_SIGMA
-from dart.inference.sync_plan import Load, Sync
+from dart.inference.sync_plan import LoadDecision, SyncPlan
 from dart.testing.memory_record import MemoryRecord, at_once
 
 # ---- time ----
@@ -74,7 +74,7 @@ Answer = Callable[[int], None]
 
 
 class SimulatedEngine:
-    """Answers all that waits in one batch, at the modelled service time; loads a version in between."""
+    """Answers all that waits in one batch, at the simulated service time; loads a version in between."""
 
     def __init__(
         self, name: str, config: Config, clock: EventClock, done: "Callable[[SimulatedEngine], None]"
@@ -82,7 +82,7 @@ class SimulatedEngine:
         self.name = name
         self.version = 0
         self.is_held = False
-        self._modelled, self._max_batch = config.modelled, config.rollout.max_batch
+        self._simulation, self._max_batch = config.simulation, config.rollout.max_batch
         self._clock, self._done = clock, done
         self._queue: deque[Answer] = deque()
         self._is_busy = False
@@ -110,8 +110,8 @@ class SimulatedEngine:
 
         def begin() -> None:
             self._is_busy = True
-            proof_s = self._modelled.generate_base_s + self._modelled.generate_each_s
-            self._clock.after(self._modelled.load_s + proof_s, finish)
+            proof_s = self._simulation.generate_base_s + self._simulation.generate_each_s
+            self._clock.after(self._simulation.load_s + proof_s, finish)
 
         self._loading = begin
         self._go_on()
@@ -130,7 +130,7 @@ class SimulatedEngine:
         elif self._queue and not self.is_held:
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
             self._is_busy, self._batch = True, len(batch)
-            service_s = self._modelled.generate_base_s + len(batch) * self._modelled.generate_each_s
+            service_s = self._simulation.generate_base_s + len(batch) * self._simulation.generate_each_s
             self._clock.after(service_s, lambda: self._answer(batch))
 
     def _answer(self, batch: list[Answer]) -> None:
@@ -191,13 +191,13 @@ class Chance:
     """Lengths and successes of episodes, as `dart.environments.simulated` draws them."""
 
     def __init__(self, config: Config) -> None:
-        self._modelled, self._seed = config.modelled, config.run.seed
+        self._simulation, self._seed = config.simulation, config.run.seed
 
     def episode(self, task_id: str, seed: int, rollout_id: int, step_cap: int) -> tuple[int, bool]:
         """Steps it takes, and whether it succeeds within its cap."""
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{rollout_id}")
-        drawn = cut_lognormal(rng, self._modelled.steps_median, self._modelled.steps_sigma, MOST_STEPS)
-        steps, succeeds = max(1, round(drawn)), rng.random() < self._modelled.success
+        drawn = cut_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
+        steps, succeeds = max(1, round(drawn)), rng.random() < self._simulation.success
         return min(steps, step_cap), succeeds and steps <= step_cap
 
 
@@ -286,25 +286,25 @@ class Mark:
 
 
 class Plant:
-    """Environments, engines and a trainer around one desk, all of it driven by a clock that jumps."""
+    """Environments, engines and a trainer around one service, all of it driven by a clock that jumps."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.clock = EventClock()
         self.version = 0
         self.calls = 0
-        """Of the desk."""
+        """Of the service."""
         self.trained: list[list[Played]] = []
         """By update."""
         self.stored = self.stored_steps = 0
         self._chance = Chance(config)
         self._record = MemoryRecord(forgets=True)
-        self._desk = at_once(open_desk(settings_of(config), self._record, lambda: self.clock.now_s))
+        self._service = at_once(open_service(settings_of(config), self._record, lambda: self.clock.now_s))
         self.playing = Playing(config, self.clock, self._ended)
         self._idle = deque(self.playing.names)
         self._members: dict[int, list[Played]] = {}
         """By group."""
-        self._sync = Sync(
+        self._sync = SyncPlan(
             all_at_once=config.rollout.sync == "all_at_once", share=config.rollout.sync_share, version=0
         )
         for name in self.playing.engines:
@@ -323,12 +323,12 @@ class Plant:
 
     def _go_on(self) -> None:
         """Something changed: whoever is idle asks again; so does the trainer."""
-        self._desk.serving(self._sync.oldest_served)
+        self._service.serving(self._sync.oldest_served)
         refused: list[str] = []
         while self._idle:
             environment = self._idle.popleft()
             self.calls += 1
-            answer = at_once(self._desk.work(environment))
+            answer = at_once(self._service.work(environment))
             if isinstance(answer, RolloutLease):
                 self._begin(environment, answer)
                 continue
@@ -354,7 +354,7 @@ class Plant:
         self.stored, self.stored_steps = self.stored + 1, self.stored_steps + episode.num_steps
         self._idle.append(episode.environment)
         self.calls += 1
-        at_once(self._desk.look(lease.rollout_id))
+        at_once(self._service.look(lease.rollout_id))
         self._go_on()
 
     # engines
@@ -364,12 +364,12 @@ class Plant:
         while actions := self._sync.next_actions(self.clock.now_s):
             for action in actions:
                 engine = self.playing.engines[action.worker]
-                if isinstance(action, Load):
+                if isinstance(action, LoadDecision):
                     self._load(engine, action)
                 else:
                     engine.serve()
 
-    def _load(self, engine: SimulatedEngine, action: Load) -> None:
+    def _load(self, engine: SimulatedEngine, action: LoadDecision) -> None:
         if action.hold:
             engine.is_held = True
         else:
@@ -388,7 +388,7 @@ class Plant:
     def _ask_for_batch(self) -> None:
         if self._is_training:
             return
-        batch = at_once(self._desk.batch())
+        batch = at_once(self._service.batch())
         if isinstance(batch, NoBatch):
             return
         self._is_training = True
@@ -397,15 +397,15 @@ class Plant:
         self.clock.after(self._update_s(episodes), lambda: self._commit(batch, episodes))
 
     def _update_s(self, episodes: Sequence[Played]) -> float:
-        modelled = self.config.modelled
-        return modelled.update_base_s + modelled.update_each_s * sum(one.num_steps for one in episodes)
+        simulated = self.config.simulation
+        return simulated.update_base_s + simulated.update_each_s * sum(one.num_steps for one in episodes)
 
     def _commit(self, batch: Batch, episodes: list[Played]) -> None:
         self._is_training = False
         self._updating.set(0.0)
         self.version += 1
         self._record.commit_update(batch.batch_id, batch.fence, self.version)
-        at_once(self._desk.committed(self.version))
+        at_once(self._service.committed(self.version))
         self.trained.append(episodes)
         self.marks.append(self._mark())
         self._sync.published(self.version)
@@ -492,8 +492,8 @@ def predict(config: Config, updates: int, warm_up: int = 4) -> Prediction:
 
 
 def mean_tokens(config: Config) -> float:
-    """Of a modelled answer."""
-    return config.modelled.tokens_median * math.exp(TOKENS_SIGMA**2 / 2)
+    """Of a simulated answer."""
+    return config.simulation.tokens_median * math.exp(TOKENS_SIGMA**2 / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,8 +531,8 @@ def ideal(config: Config, episodes_each: int = 200) -> Bound:
     clock.run(lambda: begun >= episodes)
     steps = playing.answers / episodes
     samples = config.training.groups_per_update * config.curation.rollouts_per_group * steps
-    modelled = config.modelled
-    by_trainer = 60.0 * samples / (modelled.update_base_s + samples * modelled.update_each_s)
+    simulated = config.simulation
+    by_trainer = 60.0 * samples / (simulated.update_base_s + samples * simulated.update_each_s)
     by_engines = 60.0 * playing.answers / clock.now_s
     share = min(1.0, by_trainer / by_engines)
     slower = "the trainer" if share < 1 else "environments and engines"

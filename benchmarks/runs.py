@@ -22,7 +22,7 @@ import msgpack
 
 from benchmarks.peers.protocol import MARK, marked_pids
 from dart.core.run_directory import RunPaths, mail_dir
-from dart.inspect.utilisation import Finished, LoadPoint, Utilisation, Window, utilisation
+from dart.inspect.utilisation import FinishedEpisode, LoadPoint, TimeWindow, Utilisation, utilisation
 from dart.store.reader import StoreReader
 from dart.telemetry.load_meter import LOAD
 
@@ -156,7 +156,7 @@ def load_points(store: Path) -> list[LoadPoint]:
     return points
 
 
-def finished_trajectories(store: Path) -> list[Finished]:
+def finished_trajectories(store: Path) -> list[FinishedEpisode]:
     """Every stored trajectory, and by which update it was trained."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         versions: dict[int, list[int]] = {}
@@ -165,7 +165,7 @@ def finished_trajectories(store: Path) -> list[Finished]:
             versions.setdefault(rollout_id, []).append(version)
             tokens[rollout_id] = tokens.get(rollout_id, 0) + len(msgpack.unpackb(token_ids))
         return [
-            Finished(
+            FinishedEpisode(
                 step_versions=tuple(versions.get(rollout_id, ())),
                 tokens=tokens.get(rollout_id, 0),
                 stored_unix_s=stored,
@@ -182,17 +182,17 @@ def commit_times(store: Path) -> list[float]:
         return [version.created_unix_s for version in reader.versions()]
 
 
-def between_updates(store: Path, warm_up: int) -> Window:
+def between_updates(store: Path, warm_up: int) -> TimeWindow:
     """From the commit of update number `warm_up` to the last commit: whole updates, no start, no end.
 
     Raises ValueError when there were not more updates than that.
     """
     committed = commit_times(store)
     first = committed[min(warm_up, len(committed) - 1)]
-    return Window(begins_unix_s=first, ends_unix_s=committed[-1])
+    return TimeWindow(begins_unix_s=first, ends_unix_s=committed[-1])
 
 
-def figures_of(store: Path, window: Window, *, environments: int, engines: int) -> Utilisation:
+def figures_of(store: Path, window: TimeWindow, *, environments: int, engines: int) -> Utilisation:
     """The figures of a run that has ended."""
     return utilisation(
         load_points(store), finished_trajectories(store), window, environments=environments, engines=engines

@@ -4,7 +4,7 @@
     python -m benchmarks.simulation --quick    # smaller sizes, seconds
     python -m benchmarks.simulation --only arms --environments 80 --engines 4
 
-SIMULATION: nothing here is a measurement of the system but `decades`. The curator and its desk
+SIMULATION: nothing here is a measurement of the system but `decades`. The curator and its service
 (`dart.curation`, on a record in memory), admission and the order of weight updates
 (`dart.inference.sync_plan`) are the code that runs in production; environments, engines and the trainer are
 the service times that configs/decoupling.toml states, at the length of real ones, and messages take no time.
@@ -39,7 +39,7 @@ from dart.core.records import Batch
 from dart.core.statistics import quantile
 from dart.core.types import RolloutLease
 from dart.curation.curator import Curator
-from dart.curation.service import open_desk
+from dart.curation.service import open_service
 from dart.curation.settings import settings_of
 from dart.testing.memory_record import MemoryRecord, at_once
 
@@ -61,26 +61,27 @@ class Decade:
     """Leases given and episodes looked at, batches and updates among them."""
     decisions_per_s: float
     p99_us: float
-    """Of one call of the desk."""
+    """Of one call of the service."""
     curator_mib: float
     """Everything a curator keeps that was restored from the record at the end."""
 
 
 def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Decade:
-    """Drive a desk with so many tasks and environments, as fast as it goes; episodes end in random order."""
+    """Drive a service with so many tasks and environments, as fast as it goes; episodes end in random
+    order."""
     groups_per_update = max(2, environments // 16)
     config = load_config(
         CONFIG,
         [
-            "tasks.train=[" + ", ".join(f'"modelled/{number_}"' for number_ in range(tasks)) + "]",
+            "tasks.train=[" + ", ".join(f'"simulated/{number_}"' for number_ in range(tasks)) + "]",
             f"training.groups_per_update={groups_per_update}",
         ],
     )
     config = of_size(config, environments, config.rollout.count)
     draw, record, names = random.Random(seed), MemoryRecord(forgets=True), deque[str]()
     names.extend(f"env-{index:05d}" for index in range(environments))
-    desk = at_once(open_desk(settings_of(config), record, lambda: 0.0))
-    desk.serving(0)
+    service = at_once(open_service(settings_of(config), record, lambda: 0.0))
+    service.serving(0)
     held: list[tuple[str, RolloutLease]] = []
     took_us: list[float] = []
     version, began_s = 0, time.perf_counter()
@@ -92,22 +93,22 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         return answer
 
     while len(took_us) < decisions:
-        answer = timed(desk.work(names[0])) if names else None
+        answer = timed(service.work(names[0])) if names else None
         if isinstance(answer, RolloutLease):
             held.append((names.popleft(), answer))
             continue
-        batch = timed(desk.batch())
+        batch = timed(service.batch())
         if isinstance(batch, Batch):
             version += 1
             record.commit_update(batch.batch_id, batch.fence, version)
-            timed(desk.committed(version))
-            desk.serving(version)
+            timed(service.committed(version))
+            service.serving(version)
         for _ in range(min(len(held), max(1, environments // 16))):
             place = draw.randrange(len(held))
             held[place], held[-1] = held[-1], held[place]
             name, lease = held.pop()
             record.finish(lease.rollout_id, lease.fence, float(draw.random() < 0.5), 8, version)
-            timed(desk.look(lease.rollout_id))
+            timed(service.look(lease.rollout_id))
             names.append(name)
     seconds = time.perf_counter() - began_s
     return Decade(
@@ -116,7 +117,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         decisions=len(took_us),
         decisions_per_s=len(took_us) / seconds,
         p99_us=quantile(sorted(took_us), 0.99) or 0.0,
-        curator_mib=curator_mib(desk.settings, pickle.dumps(at_once(record.snapshot()))),
+        curator_mib=curator_mib(service.settings, pickle.dumps(at_once(record.snapshot()))),
     )
 
 
@@ -146,7 +147,7 @@ def at_size(arm: tuple[str, str], environments: int, engines: int, groups: int, 
     """One arm at another size, in real seconds; the trainer grows with the environments."""
     stated = load_config(CONFIG)
     scheduling, sync = arm
-    times = {name: getattr(stated.modelled, name) / stated.environments.latency.scale for name in LONGER}
+    times = {name: getattr(stated.simulation, name) / stated.environments.latency.scale for name in LONGER}
     times["update_each_s"] *= stated.environments.count / environments
     curation = {"scheduling": scheduling, **({"staleness": 0} if scheduling == "batch" else {}), **curation}
     overrides = [
@@ -155,7 +156,7 @@ def at_size(arm: tuple[str, str], environments: int, engines: int, groups: int, 
         "environments.latency.scale=1.0",
         "environments.reset_deadline_s=60",
         "curation.lease_s=3600",
-        *(f"modelled.{name}={value}" for name, value in times.items()),
+        *(f"simulation.{name}={value}" for name, value in times.items()),
         *(f"curation.{name}={value}" for name, value in curation.items()),
     ]
     return of_size(load_config(CONFIG, overrides), environments, engines)
@@ -260,7 +261,7 @@ def scale(sizes: argparse.Namespace, updates: int) -> Rows:
 
 def decades(tasks: Sequence[int], environments: Sequence[int], decisions: int) -> Rows:
     """Measured: what the real curator does and keeps as everything grows."""
-    print("MEASURED on this machine: the curator and its desk, on a record in memory")
+    print("MEASURED on this machine: the curator and its service, on a record in memory")
     print(f"    {'tasks':>9}{'environments':>14}{'decisions/s':>14}{'p99, us':>10}{'curator, MiB':>15}")
     rows: Rows = {}
     for task_count in tasks:

@@ -1,7 +1,7 @@
 """A run that is ended again and again in the middle of training, and goes on: is anything lost or doubled?
 
     python -m benchmarks.stops_live            # configs/laptop.toml, real browsers: five ends of each kind
-    python -m benchmarks.stops_live --quick    # modelled environments, engine and trainer: one of each
+    python -m benchmarks.stops_live --quick    # simulated environments, engine and trainer: one of each
 
 Each time `dartrl up` goes on with the same run directory, and at a random moment of its training
 
@@ -32,7 +32,7 @@ from benchmarks import runs
 from benchmarks.actors import BROKEN_OFF, machine
 from benchmarks.chaos import as_pair
 from benchmarks.live_checks import Truth, dartrl
-from benchmarks.live_commands import LAPTOP, MODELLED
+from benchmarks.live_commands import LAPTOP, SIMULATED
 from benchmarks.longevity import processes_of
 
 OUT = Path(__file__).parent / "out" / "stops_live.json"
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="modelled parts, one end of each kind")
+    parser.add_argument("--quick", action="store_true", help="simulated parts, one end of each kind")
     parser.add_argument("--rounds", type=int, help=f"ends of each kind; default {ROUNDS}, 1 with --quick")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--config", type=Path, default=LAPTOP)
@@ -188,8 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="stops-", dir="/tmp", ignore_cleanup_errors=True) as name:
         config = options.config
         if options.quick:
-            config = Path(name) / "modelled.toml"
-            config.write_text(MODELLED)
+            config = Path(name) / "simulation.toml"
+            config.write_text(SIMULATED)
         try:
             for how in [*hows, TERM]:  # the last one shows that the run still goes on
                 wait_s = draw.uniform(SOONEST_S, 1.0 if options.quick else LATEST_S)

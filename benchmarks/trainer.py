@@ -40,8 +40,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText, Qwen2_5_VLConf
 from benchmarks.actors import machine
 from dart.core.types import GenerateRequest, Group, Outcome, PastStep, Step, Trajectory
 from dart.policy.context import ContextLimits
-from dart.policy.load import Holding, device_of
-from dart.policy.prompt_spec import Reading
+from dart.policy.load import ModelPlacement, device_of
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.vlm_codec import load_vlm_codec
 from dart.store.blobs import BlobStore
 from dart.testing.tiny_qwen import make_tiny_qwen
@@ -110,7 +110,7 @@ class Episodes:
 
     def __init__(self, policy: Path, folder: Path, size: tuple[int, int], screenshots: int) -> None:
         self.blobs = BlobStore(folder)
-        self._codec = load_vlm_codec(policy, Reading(limits=ContextLimits(screenshots=screenshots)))
+        self._codec = load_vlm_codec(policy, PromptSpec(limits=ContextLimits(screenshots=screenshots)))
         self._size = size
         self._draw = np.random.default_rng(0)
 
@@ -227,7 +227,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Figures:
     make_layout(options.layout, policy)
     episodes = Episodes(policy, folder / "blobs", (options.width, options.height), options.screenshots)
     groups = [episodes.group(number, options.steps) for number in range(2)]
-    holding = Holding(
+    holding = ModelPlacement(
         is_trained=True,
         precision=options.precision,
         gradient_checkpointing=options.checkpointing,

@@ -35,7 +35,7 @@ from benchmarks.chaos_report import Verdict
 from dart.config.config import load_config
 from dart.environments.miniwob.demonstrations import collect
 from dart.imitation.vlm import ImitationConfig, imitate_folder
-from dart.policy.load import Holding
+from dart.policy.load import ModelPlacement
 from dart.store.reader import StoreReader
 from dart.testing.tiny_qwen import make_tiny_qwen
 
@@ -101,7 +101,7 @@ def imitated(folder: Path) -> Path:
         kept = asyncio.run(collect(tasks, EPISODES, 0, 2, lines, demonstrations))
     print(f"{sum(kept.values())} demonstrations of {len(kept)} tasks", flush=True)
     make_tiny_qwen(base)
-    imitate_folder(demonstrations, base, policy, IMITATION, Holding(is_trained=True))
+    imitate_folder(demonstrations, base, policy, IMITATION, ModelPlacement(is_trained=True))
     return policy
 
 

@@ -19,7 +19,7 @@ from dart.core.types import GenerateRequest, Generation, PastStep
 from dart.inference.probe import probe_request
 from dart.inference.vllm_engine import VllmEngine
 from dart.policy.load import load
-from dart.policy.prompt_spec import reading_of
+from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.protocols import Screen
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import CheckpointState, write_checkpoint
@@ -176,7 +176,7 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
             folder,
             version,
             rollout=config.rollout,
-            reading=reading_of(config.context),
+            reading=prompt_spec_of(config.context),
             seed=0,
             log=Path(scratch) / "engine.log",
             sockets=Path(scratch) / "sockets",

@@ -19,7 +19,7 @@ def main() -> None:
                 lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "past its deadline", max_attempts=5
             ),
         )
-        again = store.relet_rollout(lost.rollout_id, "env-001", deadline_unix_s=60.0)
+        again = store.reassign_rollout(lost.rollout_id, "env-001", deadline_unix_s=60.0)
         assert isinstance(again, RolloutLease)
         print("env-000 reports after all:", report(store, lost))
         print("env-001 reports:", report(store, again))
@@ -37,7 +37,7 @@ def report(store: Store, lease: RolloutLease, reward: float = 1.0) -> str:
 def train(store: Store, group: int) -> None:
     """Two trainers hold the same batch; the one that was started again has the newer lease."""
     first = store.lease_batch([group], deadline_unix_s=600.0)
-    second = store.relet_batch(first.batch_id, deadline_unix_s=600.0)
+    second = store.reassign_batch(first.batch_id, deadline_unix_s=600.0)
     for who, batch in (("a trainer that was thought dead", first), ("the trainer", second)):
         commit = store.commit_update(batch.batch_id, batch.fence, 1, "checkpoints/1", {})
         print(f"{who} commits version 1:", commit)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from examples.counter import Add, Counter, DivideBy, Total
 
 
 def test_a_counter_adds_and_dies_of_a_division_by_zero(tmp_path: Path) -> None:
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         bench.start(Counter, "counter")
         answer = bench.ask("counter", Add(number=2))
         bench.settle()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from supervision.run import supervised, worker
     from supervision.supervisor import Supervisor, dynamic_supervisor_spec, supervisor_spec
 
-_MODULES = ("child_spec", "errors", "messages", "supervisor", "tree")
+_MODULES = ("child_spec", "errors", "messages", "supervisor", "run")
 """Where those names are, the cheapest to import first."""
 
 __all__ = [

@@ -21,7 +21,7 @@ class Target(StrEnum):
 
     UP = "up"
     DOWN = "down"
-    BOUNCE = "bounce"
+    RESTART = "restart"
     """Down first, then up: a sibling's failure takes it along, or it is replaced."""
 
 

@@ -57,7 +57,7 @@ class Known:
     last_reason: str
 
 
-class Brood:
+class ChildProcesses:
     """Processes by child id and incarnation."""
 
     def __init__(

@@ -164,7 +164,7 @@ class SupervisorCore:
         actions: list[Action] = []
         if not is_normal and (not is_killed or "did not stop" in ended.reason):
             actions.append(Report("shutdown_error", ended.reason, child.spec.id))
-        if child.target is Target.BOUNCE:
+        if child.target is Target.RESTART:
             child.target = Target.UP
             return actions
         actions += answer(child, ok=False, reason="it was told to stop")
@@ -222,7 +222,7 @@ class SupervisorCore:
         return self.outage.is_on or self.outage.begins(len(self.children), self.flags.max_failing)
 
     def _failed_in_outage(self, child: Child, report: Report, now_s: float) -> list[Action]:
-        """The scout is tried again, everyone else waits; one report, at the beginning."""
+        """The canary is tried again, everyone else waits; one report, at the beginning."""
         child.restarts += 1
         reports: list[Action] = []
         if not self.outage.is_on:
@@ -230,8 +230,8 @@ class SupervisorCore:
             self.restarts = ()
             for other in self._held():
                 other.circuit, other.start_at_s = Circuit(), math.inf
-        is_scout = child.spec.id == self.outage.scout
-        wait_s = backoff_s(child.spec.backoff, child.failures_in_row, self.draw()) if is_scout else math.inf
+        is_canary = child.spec.id == self.outage.canary
+        wait_s = backoff_s(child.spec.backoff, child.failures_in_row, self.draw()) if is_canary else math.inf
         child.start_at_s = now_s + wait_s
         return reports
 
@@ -246,11 +246,11 @@ class SupervisorCore:
         return [self.outage.end(survivor, now_s)]
 
     def _replace_scout(self, now_s: float) -> None:
-        """Somebody was told to take the scout down: another one is tried for the others."""
-        scout, held = self.children.get(self.outage.scout), self._held()
-        is_tried = scout is not None and scout.target is not Target.DOWN
+        """Somebody was told to take the canary down: another one is tried for the others."""
+        canary, held = self.children.get(self.outage.canary), self._held()
+        is_tried = canary is not None and canary.target is not Target.DOWN
         if self.outage.is_on and not is_tried and held:
-            self.outage.scout, held[0].start_at_s = held[0].spec.id, now_s
+            self.outage.canary, held[0].start_at_s = held[0].spec.id, now_s
 
     def _held(self) -> list[Child]:
         """Those down because of what all have in common."""
@@ -316,7 +316,7 @@ class SupervisorCore:
             if sibling.spec.restart is Restart.TEMPORARY:
                 sibling.target, sibling.is_forgotten = Target.DOWN, True
             elif is_to_end:
-                sibling.target = Target.BOUNCE
+                sibling.target = Target.RESTART
                 sibling.restarts += 1
                 sibling.last_reason = f"restarted along with {failed.spec.id!r}: {failed.last_reason}"
         return tuple(along)

@@ -22,7 +22,7 @@ from actors.board import LIVING, ActorState, Board
 from actors.bridge import Export, LinkDown, LinkUp
 from actors.codec import from_plain, message, to_plain
 from actors.errors import AskError, AskTimeout, MailboxFull, MalformedMessage
-from actors.future import Completion
+from actors.future import Future
 from actors.link import LEASE_S
 from actors.monitors import Exit
 from supervision.child_spec import Backoff, ChildSpec, ChildType, Strategy, SupervisorFlags
@@ -341,7 +341,7 @@ class HostSupervisor(Actor):
         """By name, the highest placement that was ordered; none is taken twice."""
         self._called_off: dict[str, int] = {}
         """By name, the highest placement that was to be stopped; it is not started after."""
-        self._drained: Completion[None] = Completion()
+        self._drained: Future[None] = Future()
         await self._stop_all()
         self._drained.succeed(None)
         if not self.args["follows"]:
@@ -425,7 +425,7 @@ class HostSupervisor(Actor):
         """What an earlier epoch placed here is stopped before anything new is started."""
         self._epoch = epoch
         if self._drained.is_done:
-            self._drained = Completion()
+            self._drained = Future()
             await self._stop_all()
             self._drained.succeed(None)
 
@@ -437,7 +437,7 @@ class HostSupervisor(Actor):
         for end in [self._terminate(child.id) for child in children.children]:
             await end
 
-    def _terminate(self, name: str) -> Completion[Managed]:
+    def _terminate(self, name: str) -> Future[Managed]:
         return self.ask(PLACED, TerminateChild(id=name), deadline_s=STOP_DEADLINE_S)
 
     def _why_not_start(self, order: StartPlaced, name: str, last: int) -> str:

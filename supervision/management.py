@@ -31,7 +31,7 @@ Outcome = tuple[list[Action], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class ChildTally:
     """OTP `count_children`, without the difference of workers and supervisors, which is the actor's."""
 
     specs: int
@@ -140,9 +140,9 @@ def update_flags(core: SupervisorCore, flags: SupervisorFlags, now_s: float) -> 
     return core.tick(now_s), ""
 
 
-def count_children(core: SupervisorCore) -> Counts:
+def count_children(core: SupervisorCore) -> ChildTally:
     children = core.children.values()
-    return Counts(
+    return ChildTally(
         specs=len(children),
         active=sum(child.status is not Status.DOWN for child in children),
         restarting=sum(describe(child) == RESTARTING for child in children),

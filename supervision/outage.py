@@ -2,7 +2,7 @@
 
 What the children have in common has failed: the computer they run on, the network, the server that gives
 them. Trying all of them again and again would tell the same thing a hundred times, and load what is just
-coming up. So one of them, the scout, is tried with its backoff; the others wait until it, or any of them,
+coming up. So one of them, the canary, is tried with its backoff; the others wait until it, or any of them,
 holds. Meanwhile no budget is spent and nobody goes into quarantine.
 
 Running shows little where a child starts in a moment and what it stands for takes minutes to come up. A child
@@ -33,13 +33,13 @@ class Outage:
 
     failed: dict[str, tuple[float, str]] = field(default_factory=dict)
     """When and why each child failed last; while there is no outage only those within `WITHIN_S`."""
-    scout: str = ""
+    canary: str = ""
     """Empty: there is no outage."""
     began_s: float = 0.0
 
     @property
     def is_on(self) -> bool:
-        return bool(self.scout)
+        return bool(self.canary)
 
     def note(self, id_: str, reason: str, now_s: float) -> None:
         """One more failure."""
@@ -53,14 +53,14 @@ class Outage:
         """Whether there was none so far, and more than ``share`` of the children have failed."""
         return not self.is_on and len(self.failed) >= FEWEST and len(self.failed) > share * num_children
 
-    def begin(self, scout: str, num_children: int, now_s: float) -> Report:
-        """From now on ``scout`` is tried for the others."""
-        self.scout, self.began_s = scout, now_s
+    def begin(self, canary: str, num_children: int, now_s: float) -> Report:
+        """From now on ``canary`` is tried for the others."""
+        self.canary, self.began_s = canary, now_s
         why = (
             f"{len(self.failed)} of {num_children} children failed within {WITHIN_S:g} s: "
-            f"{cause_of(self.failed)}; {scout} is tried until it holds, the others wait"
+            f"{cause_of(self.failed)}; {canary} is tried until it holds, the others wait"
         )
-        return Report("outage", why, scout)
+        return Report("outage", why, canary)
 
     def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
         """A child that failed and holds since; empty without one."""
@@ -77,7 +77,7 @@ class Outage:
     def end(self, survivor: str, now_s: float) -> Report:
         """Everybody is tried again."""
         lasted_s = now_s - self.began_s
-        self.failed, self.scout = {}, ""
+        self.failed, self.canary = {}, ""
         return Report("outage_over", f"{survivor} holds again after {lasted_s:.0f} s", survivor)
 
 

@@ -51,7 +51,7 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
     child.last_reason = why
     report = Report("retired", why, child.spec.id)
     if not child.spec.retirement.warm_spare:
-        child.target = Target.BOUNCE
+        child.target = Target.RESTART
         child.is_retired = True
         return [report]
     child.issued += 1

@@ -16,7 +16,7 @@ from actors.actor import Actor, ChildReady, Sender, Stop, UsedUp, receives
 from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
-from actors.future import Completion
+from actors.future import Future
 from actors.process import EXIT_SHUTDOWN, is_running, kill_the_same
 from actors.thespian_host import leave_last_words
 from supervision import management, reports
@@ -36,7 +36,7 @@ from supervision.actions import (
     Status,
     Target,
 )
-from supervision.child_processes import Brood, state_of
+from supervision.child_processes import ChildProcesses, state_of
 from supervision.child_spec import LONGEST_S, ChildSpec, ChildType, SupervisorFlags
 from supervision.core import SupervisorCore
 from supervision.errors import SupervisionError
@@ -125,18 +125,18 @@ class Supervisor(Actor):
 
     forks: ClassVar[bool] = True
 
-    def on_start(self) -> Completion[None]:
+    def on_start(self) -> Future[None]:
         flags = from_plain(self.args["flags"], SupervisorFlags)
         specs = tuple(from_plain(spec, ChildSpec) for spec in self.args["children"])
         self._core = SupervisorCore(flags, specs)
-        self._brood = Brood(self.board, self.identity, self.runtime, self.clock, self._exited)
+        self._brood = ChildProcesses(self.board, self.identity, self.runtime, self.clock, self._exited)
         self._deaths: dict[str, tuple[int, Death]] = {}
         self._reports: list[tuple[Report, Child | None, int, Death]] = []
-        self._starts: dict[str, Completion[Managed]] = {}
-        self._ends: dict[str, list[Completion[Managed]]] = {}
+        self._starts: dict[str, Future[Managed]] = {}
+        self._ends: dict[str, list[Future[Managed]]] = {}
         self._look_at_s = math.inf
-        self._all_up: Completion[None] = Completion()
-        self._all_down: Completion[None] = Completion()
+        self._all_up: Future[None] = Future()
+        self._all_down: Future[None] = Future()
         for id_, child in self._core.children.items():
             # Numbers go on where an earlier supervisor left them, so that no two processes share one.
             known = self._brood.known(id_)
@@ -145,7 +145,7 @@ class Supervisor(Actor):
         self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
         return self._all_up
 
-    def on_stop(self) -> Completion[None]:
+    def on_stop(self) -> Future[None]:
         self._carry_out(self._core.stop("told to stop", self._now_s()))
         return self._all_down
 
@@ -277,7 +277,7 @@ class Supervisor(Actor):
         self,
         id_: str,
         act: Callable[[], management.Outcome],
-        wait: Callable[[str], Completion[Managed]],
+        wait: Callable[[str], Future[Managed]],
     ) -> Managed:
         """Do it, and answer when it is done; what makes no sense is an answer too, never a crash."""
         try:
@@ -292,11 +292,11 @@ class Supervisor(Actor):
         self._carry_out(actions)
         return await answer
 
-    def _when_started(self, id_: str) -> Completion[Managed]:
-        return self._starts.setdefault(id_, Completion())
+    def _when_started(self, id_: str) -> Future[Managed]:
+        return self._starts.setdefault(id_, Future())
 
-    def _when_ended(self, id_: str) -> Completion[Managed]:
-        answer: Completion[Managed] = Completion()
+    def _when_ended(self, id_: str) -> Future[Managed]:
+        answer: Future[Managed] = Future()
         self._ends.setdefault(id_, []).append(answer)
         return answer
 

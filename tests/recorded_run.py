@@ -10,7 +10,7 @@ from pathlib import Path
 
 from actors.board import ActorState, Board
 from dart.config.config import load_config
-from dart.core.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, TaskDecision
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
 from dart.store.blobs import BlobStore
@@ -50,7 +50,11 @@ def _record(paths: RunPaths) -> None:
             for reward in (0.0, 1.0):
                 store.record_evaluation(
                     Evaluation(
-                        phase=Phase.BEFORE, policy_version=0, task_id=task_id, seed=int(reward), reward=reward
+                        phase=EvaluationPhase.BEFORE,
+                        policy_version=0,
+                        task_id=task_id,
+                        seed=int(reward),
+                        reward=reward,
                     )
                 )
         groups = [store.open_group(TASKS[index % 2], 100 + index, 2, 4, 0) for index in range(4)]
@@ -59,7 +63,7 @@ def _record(paths: RunPaths) -> None:
                 lease = store.lease_rollout(group_id, f"env-00{member}", now_plus(60.0))
                 if lease.rollout_id == 3:
                     store.release_rollout(3, 1, FaultKind.INFRASTRUCTURE, "the browser died", 5)
-                    again = store.relet_rollout(3, "env-001", now_plus(60.0))
+                    again = store.reassign_rollout(3, "env-001", now_plus(60.0))
                     assert isinstance(again, RolloutLease)
                     lease = again
                 if lease.rollout_id == 8:

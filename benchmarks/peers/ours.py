@@ -23,7 +23,7 @@ from typing import Any
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
 from actors.errors import AskError
-from actors.future import Completion
+from actors.future import Future
 from actors.system import ActorSystem, RootSpec
 from benchmarks.peers import protocol
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, SupervisorFlags
@@ -298,7 +298,7 @@ class Prober(Actor):
 
     async def _stream(self, count: int, both: tuple[int, int]) -> dict[str, Any]:
         cpu_s, began_s = protocol.cpu_s(both), time.perf_counter()
-        under_way: deque[Completion[Handled]] = deque()
+        under_way: deque[Future[Handled]] = deque()
         for sent in range(1, count + 1):
             while not self.tell("child-0", Item(text=protocol.PAYLOAD)):
                 await self._let_it_catch_up(under_way)
@@ -317,7 +317,7 @@ class Prober(Actor):
             raise RuntimeError(f"{handled} of {count} messages were handled")
         return {"stream_per_s": count / seconds, "stream_cpu_us": 1e6 * cpu_s / count}
 
-    async def _let_it_catch_up(self, under_way: "deque[Completion[Handled]]") -> None:
+    async def _let_it_catch_up(self, under_way: "deque[Future[Handled]]") -> None:
         """The mailbox is full: wait for the acknowledgement of what was sent before."""
         if under_way:
             await under_way.popleft()

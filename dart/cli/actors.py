@@ -172,7 +172,7 @@ def _show(name: str, run_dir: Path, output: Format) -> None:
     row = actor_table.find_actor(name, rows)
     ends = exit_causes.ends_of(RunPaths(run_dir), row, rows)
     events = event_history.read_events(
-        RunPaths(run_dir), event_history.Wanted(subject=name), limit=SHOWN_EVENTS
+        RunPaths(run_dir), event_history.EventFilter(subject=name), limit=SHOWN_EVENTS
     )
     if output.is_data:
         print_data({"vitals": asdict(row), "ends": ends, "events": events}, output)

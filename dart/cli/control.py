@@ -15,7 +15,7 @@ from dart.cli.record import chosen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dart.run.control_protocol import Answer, Request
+    from dart.run.control_protocol import ControlAnswer, Request
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
@@ -175,18 +175,18 @@ def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait
         say(answer.text)
 
 
-def code_of(answer: "Answer", *, was_waited_for: bool) -> ExitCode:
+def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
     """The exit code that an answer means; what is under way is only a failure to who waited for its end."""
-    from dart.run.control_protocol import Outcome
+    from dart.run.control_protocol import ControlOutcome
 
     match answer.outcome:
-        case Outcome.DONE:
+        case ControlOutcome.DONE:
             return ExitCode.OK
-        case Outcome.UNDER_WAY:
+        case ControlOutcome.UNDER_WAY:
             return ExitCode.TEMPORARY if was_waited_for else ExitCode.OK
-        case Outcome.REFUSED:
+        case ControlOutcome.REFUSED:
             return ExitCode.FAILED
-        case Outcome.SILENT:
+        case ControlOutcome.SILENT:
             return ExitCode.UNKNOWN
 
 

@@ -70,11 +70,11 @@ def _patient(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Pati
 
 
 def _check_all(patient: "Patient", output: Format) -> None:
-    from dart.preflight.doctor import Verdict, examine
+    from dart.preflight.doctor import CheckVerdict, examine
 
     checked = examine(patient)
     print_list(checked, columns(), output)
-    wrong = sum(one.verdict is Verdict.WRONG for one in checked)
+    wrong = sum(one.verdict is CheckVerdict.WRONG for one in checked)
     if not output.is_data:
         say(_count(wrong) if wrong else "nothing is wrong")
     if wrong:
@@ -85,9 +85,9 @@ def columns() -> "list[Column[Checked]]":
     """Of the list of what was looked at."""
     from rich.text import Text
 
-    from dart.preflight.doctor import Verdict
+    from dart.preflight.doctor import CheckVerdict
 
-    styles = {Verdict.FINE: "green", Verdict.NOTE: "yellow", Verdict.WRONG: "bold red"}
+    styles = {CheckVerdict.FINE: "green", CheckVerdict.NOTE: "yellow", CheckVerdict.WRONG: "bold red"}
 
     def told(one: "Checked") -> str:
         return f"{one.found}\n  what to do: {one.remedy}" if one.remedy else one.found

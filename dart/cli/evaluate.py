@@ -34,7 +34,7 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     from dart.config.layers import literal
     from dart.core.run_directory import RunPaths
     from dart.inspect.live import open_view
-    from dart.inspect.report import Report, render
+    from dart.inspect.report import SuccessReport, render
     from dart.inspect.terminal_safe import Printable
     from dart.preflight.requirements import require_installation
 
@@ -43,10 +43,10 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     config = load_config(path, [*overrides, f"training.policy={literal(str(checkpoint.resolve()))}"])
     require_installation(config)
     from dart.run import app
-    from dart.run.listener import Attendant
+    from dart.run.listener import RunListener
 
     with open_view(Console(stderr=True)) as view:
-        found = app.evaluate(config, checkpoint.resolve(), attendant=Attendant(view.show))
+        found = app.evaluate(config, checkpoint.resolve(), listener=RunListener(view.show))
     for one in found.measured:
-        shown = Report({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
+        shown = SuccessReport({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
         Console().print(Printable(render(shown)))

@@ -15,7 +15,7 @@ from dart.cli.output import Format, Output, print_data, say
 from dart.cli.record import chosen, explained, recorded
 
 if TYPE_CHECKING:
-    from dart.inspect.event_history import Happening
+    from dart.inspect.event_history import HistoryEntry
 
 
 def events(
@@ -98,22 +98,22 @@ def _events(
     event_history.refuse_unknown(kinds or ())
     since_s = time.time() - seconds_of(since) if since else 0.0
 
-    def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[Happening]":
-        wanted = event_history.Wanted(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
+    def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[HistoryEntry]":
+        wanted = event_history.EventFilter(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
         return event_history.read_events(paths, wanted, limit)
 
     if not follow:
         _print(read(since_s, lines), output)
         return
     show = partial(_print, output=line_by_line(output))
-    follower = event_history.Follower(read)
+    follower = event_history.EventFollower(read)
     found = read(since_s, lines)
     show(found)
     follower.has_shown(found)
     follow_up(follower.new, show)
 
 
-def _print(found: "Sequence[Happening]", output: Format) -> None:
+def _print(found: "Sequence[HistoryEntry]", output: Format) -> None:
     from dart.inspect.event_history import in_words
 
     if output.is_data:

@@ -106,10 +106,10 @@ def _import(folder: Path, run_dir: Path | None) -> None:
     paths = recorded(run_dir)
     config = load_config(paths.config)
     with _held(paths, "import") as store:
-        from dart.policy.prompt_spec import reading_of  # seconds; whoever may not write is told before
+        from dart.policy.prompt_spec import prompt_spec_of  # seconds; whoever may not write is told before
         from dart.training.demonstrations import import_demonstrations
 
-        reading = reading_of(config.context)
+        reading = prompt_spec_of(config.context)
         added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, reading)
         held = [one for one in store.demonstrations() if not one.dropped]
     say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")

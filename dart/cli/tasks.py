@@ -75,7 +75,7 @@ def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
         Column("groups", lambda one: one.groups, is_number=True),
         Column("finished", lambda one: one.finished, is_number=True, is_wide=True),
         Column("dropped", lambda one: in_words(one.drops)),
-        Column("state", lambda one: "active" if one.resting_until_unix_s is None else "resting"),
+        Column("state", lambda one: "active" if one.quarantined_until_unix_s is None else "quarantined"),
     ]
 
 
@@ -89,7 +89,7 @@ def _list(run_dir: Path | None, output: Format) -> None:
         reports = task_reports.task_reports(store, load_config(paths.config))
     print_list(reports, columns(reports), output)
     if not output.is_data:
-        for line in task_reports.rests(reports):
+        for line in task_reports.quarantines(reports):
             say(line)
 
 

@@ -67,10 +67,10 @@ def _train(config: "Config", *, resume: bool) -> None:
     refuse_at_once(paths, resume=resume)
     require_installation(config)
     from dart.run import app
-    from dart.run.console import OnScreen
+    from dart.run.console import ConsoleListener
 
-    with OnScreen(paths) as screen:
-        result = app.train(config, resume=resume, attendant=screen)
+    with ConsoleListener(paths) as screen:
+        result = app.train(config, resume=resume, listener=screen)
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:

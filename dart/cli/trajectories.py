@@ -95,7 +95,7 @@ def export(
 
 def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Format) -> None:
     from dart.inspect.time_format import clock
-    from dart.web.run_view import Run
+    from dart.web.run_view import RunView
     from dart.web.trajectory_pages import wanted
 
     columns: list[Column[TrajectorySummary]] = [
@@ -112,17 +112,17 @@ def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Forma
         Column("seed", lambda row: row.seed, is_number=True, is_wide=True),
         Column("s", lambda row: f"{row.duration_s:.1f}", is_number=True, is_wide=True),
     ]
-    with Run(recorded(run_dir)) as run:
+    with RunView(recorded(run_dir)) as run:
         rows = run.store.trajectory_page(wanted(asked, run.config), limit)
     print_list(rows, columns, output, empty="no episode was finished that fits")
 
 
 def _show(run_dir: Path | None, rollout_id: int, output: Format) -> None:
-    from dart.web.run_view import Run
-    from dart.web.trajectory_pages import Episode
+    from dart.web.run_view import RunView
+    from dart.web.trajectory_pages import EpisodePage
 
-    with Run(recorded(run_dir)) as run:
-        episode = Episode(run, rollout_id)
+    with RunView(recorded(run_dir)) as run:
+        episode = EpisodePage(run, rollout_id)
     if output.is_data:
         print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
     else:

@@ -54,7 +54,7 @@ def up(
             "--log",
             metavar="FILE",
             help="Log there, one JSON object per line, and not on standard error; at "
-            "`observe.daemon_log_bytes` it becomes FILE.1 and is begun anew.",
+            "`telemetry.daemon_log_bytes` it becomes FILE.1 and is begun anew.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -127,7 +127,7 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None 
     from dart.run.daemon import Daemon
     from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
-    log = _log(log_file, settings.observe.daemon_log_bytes)
+    log = _log(log_file, settings.telemetry.daemon_log_bytes)
     page = {"page": PAGE_IS_OPEN} if is_open_here(settings.web) else {}
     log.info("daemon_started", pid=os.getpid(), run_dir=str(paths.root), **page)
     daemon = Daemon(
@@ -136,9 +136,9 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None 
         os.environ,
         os.getpid(),
         outlives_terminal=is_told_to_last,
-        output_bytes=settings.observe.daemon_log_bytes,
+        output_bytes=settings.telemetry.daemon_log_bytes,
     )
-    _end(app.train(settings, resume=paths.config.exists(), attendant=daemon, reread=read))
+    _end(app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read))
 
 
 def _end(result: "TrainResult") -> None:
@@ -236,9 +236,9 @@ def _tree_lines(settings: "Config") -> list[str]:
 
 def _gpu_lines(settings: "Config") -> list[str]:
     """Who sees which GPU; none where there are none."""
-    from dart.config.gpus import dealt, gpus_here, in_words
+    from dart.config.gpus import assign_gpus, gpus_here, in_words
 
-    told = in_words(dealt(settings, gpus_here()))
+    told = in_words(assign_gpus(settings, gpus_here()))
     return [f"GPUs  {told}"] if told else []
 
 
@@ -250,7 +250,7 @@ def _memory_lines(settings: "Config") -> list[str]:
 
     folder = settings.training.policy
     is_there = (folder / "config.json").is_file()
-    if not is_there and settings.training.learner != "modelled":
+    if not is_there and settings.training.learner != "simulated":
         return [f"memory is estimated once {folder}/config.json is there, with weights or without"]
     try:
         policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
@@ -329,12 +329,12 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_client import request
-    from dart.run.control_protocol import Outcome, Ping
+    from dart.run.control_protocol import ControlOutcome, Ping
 
     give_up_s = time.monotonic() + UP_DEADLINE_S
     while (code := poll()) is None:
         try:
-            if request(root, Ping()).outcome is Outcome.DONE:
+            if request(root, Ping()).outcome is ControlOutcome.DONE:
                 return None
         except (NotRunningError, SilentError):
             pass  # it has not got so far yet

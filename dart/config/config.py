@@ -37,22 +37,22 @@ from dart.config.machine_address import parse_address
 from dart.config.sections import (
     MACHINE_DEFAULTS,
     POOLS,
-    Child,
-    Context,
-    Curation,
-    Environments,
-    Evaluation,
-    Modelled,
-    Observe,
-    OSWorld,
-    Rollout,
-    Run,
+    ChildSettings,
+    ContextSettings,
+    CurationSettings,
+    EnvironmentsSettings,
+    EvaluationSettings,
+    OSWorldSettings,
+    RolloutSettings,
+    RunSettings,
     Section,
-    Supervision,
-    Tasks,
-    Tracking,
-    Training,
-    Web,
+    SimulationSettings,
+    SupervisionSettings,
+    TasksSettings,
+    TelemetrySettings,
+    TrackingSettings,
+    TrainingSettings,
+    WebSettings,
     child_over,
 )
 from dart.core.errors import ConfigurationError
@@ -74,10 +74,6 @@ PROBLEMS_SHOWN = 20
 """The first ones: what fits on a screen."""
 
 
-RETIRED = (("environments", "osworld", "missing_result"),)
-"""Keys of earlier versions: the file that a run of such a version keeps holds them, and is still read."""
-
-
 class ConfigError(ConfigurationError):
     """The configuration has one or more problems: the first lines of them, all in ``problems``."""
 
@@ -92,19 +88,19 @@ class ConfigError(ConfigurationError):
 class Config(Section):
     """The whole configuration."""
 
-    run: Run = Run()
-    tasks: Tasks = Tasks()
-    environments: Environments = Environments()
-    rollout: Rollout = Rollout()
-    context: Context = Context()
-    curation: Curation = Curation()
-    training: Training = Training()
-    evaluation: Evaluation = Evaluation()
-    observe: Observe = Observe()
-    web: Web = Web()
-    tracking: Tracking = Tracking()
-    modelled: Modelled = Modelled()
-    supervision: Supervision = Supervision()
+    run: RunSettings = RunSettings()
+    tasks: TasksSettings = TasksSettings()
+    environments: EnvironmentsSettings = EnvironmentsSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    context: ContextSettings = ContextSettings()
+    curation: CurationSettings = CurationSettings()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    web: WebSettings = WebSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    simulation: SimulationSettings = SimulationSettings()
+    supervision: SupervisionSettings = SupervisionSettings()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
         """A TOML file that resolves to this configuration."""
@@ -176,18 +172,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
     layer, file_problems = file_layer(path) if path else (Layer("default", {}), [])
-    _forget_retired(layer)
     overriding, override_problems = overrides_layer(overrides)
     return [layer, overriding], [*file_problems, *override_problems]
-
-
-def _forget_retired(layer: Layer) -> None:
-    for *sections, key in RETIRED:
-        table: Any = layer.data
-        for section in sections:
-            table = table.get(section) if isinstance(table, dict) else None
-        if isinstance(table, dict):
-            table.pop(key, None)
 
 
 def _with_policy_found(config: Config, path: Path | None) -> Config:
@@ -212,7 +198,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _children_problems(config)
     yield from _breaker_problems(config.supervision)
     yield from _curation_problems(config.curation)
-    yield from _modelled_problems(config)
+    yield from _simulated_problems(config)
     yield from _latency_problems(config)
     yield from _ranks_problems(config.training)
 
@@ -251,12 +237,12 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
         )
 
 
-def _ranks_problems(training: Training) -> Iterator[Contradiction]:
-    if training.ranks > 1 and training.learner == "modelled":
-        yield ("training.ranks",), f"must be 1 with training.learner = 'modelled', got {training.ranks}"
+def _ranks_problems(training: TrainingSettings) -> Iterator[Contradiction]:
+    if training.ranks > 1 and training.learner == "simulated":
+        yield ("training.ranks",), f"must be 1 with training.learner = 'simulated', got {training.ranks}"
 
 
-def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
+def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
     fewest, most = curation.rollout_number.minimum, curation.rollouts_per_group
     if curation.rollout_number.enabled and fewest > most:
         yield (
@@ -270,7 +256,7 @@ def _curation_problems(curation: Curation) -> Iterator[Contradiction]:
         )
 
 
-def _modelled_problems(config: Config) -> Iterator[Contradiction]:
+def _simulated_problems(config: Config) -> Iterator[Contradiction]:
     """Each kind of environment plays its own tasks only."""
     kind = config.environments.kind
     for task in config.tasks.train:
@@ -281,9 +267,9 @@ def _modelled_problems(config: Config) -> Iterator[Contradiction]:
             )
 
 
-def _breaker_problems(supervision: Supervision) -> Iterator[Contradiction]:
+def _breaker_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
     for name, child in supervision:
-        if isinstance(child, Child) and child.breaker.enabled and name not in POOLS.values():
+        if isinstance(child, ChildSettings) and child.breaker.enabled and name not in POOLS.values():
             yield (
                 (f"supervision.{name}.breaker.enabled",),
                 "must be false: only children of a pool can be left alone, "
@@ -303,13 +289,13 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
             continue
         pool = supervision.model_copy(update={"children": {}}).child(child_id)
         try:
-            Child.model_validate(child_over(pool, different))
+            ChildSettings.model_validate(child_over(pool, different))
         except ValidationError as error:
-            for problem in explain(error, Child, {}, pool.model_dump(mode="json")):
+            for problem in explain(error, ChildSettings, {}, pool.model_dump(mode="json")):
                 yield (f"{key}.{problem.key}",), problem.text
 
 
-def _fault_problems(environments: Environments) -> Iterator[Contradiction]:
+def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
     """A fault that this kind of environment cannot have would never strike."""
     if not environments.faults.enabled:
         return
@@ -321,7 +307,7 @@ def _fault_problems(environments: Environments) -> Iterator[Contradiction]:
             )
 
 
-def _provider_problems(environments: Environments) -> Iterator[Contradiction]:
+def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
     """What each provider of virtual machines needs to be told."""
     osworld = environments.osworld
     if environments.kind != "osworld":
@@ -367,7 +353,7 @@ def _template_problems(key: str, command: Sequence[str], known: Collection[str])
             )
 
 
-def _address_problems(osworld: OSWorld) -> Iterator[Contradiction]:
+def _address_problems(osworld: OSWorldSettings) -> Iterator[Contradiction]:
     if osworld.provider != "addresses":
         return
     for address in osworld.addresses:
@@ -398,9 +384,9 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
         yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more that are not tasks"
 
 
-def _backoff_problems(supervision: Supervision) -> Iterator[Contradiction]:
+def _backoff_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
     for name, child in supervision:
-        if isinstance(child, Child) and child.backoff.max_s < child.backoff.initial_s:
+        if isinstance(child, ChildSettings) and child.backoff.max_s < child.backoff.initial_s:
             yield (
                 (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
                 f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",

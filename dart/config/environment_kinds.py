@@ -31,7 +31,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
         task_ids="dart.environments.miniwob.pages:tasks_of",
         injectable=frozenset(Injected) - OF_DESKTOPS,  # a page in a browser has no windows, no applications
     ),
-    "modelled": EnvironmentKind(make="dart.environments.simulated:make"),
+    "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(
         make="dart.environments.desktop.environment:make",
         task_ids="dart.environments.desktop.tasks:tasks_of",

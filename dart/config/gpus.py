@@ -20,7 +20,7 @@ RUN_ON_GPUS = ("transformers", "vllm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class GpuAssignment:
     """GPUs by number (or whatever else CUDA_VISIBLE_DEVICES takes); empty where there are none."""
 
     engines: tuple[tuple[str, ...], ...]
@@ -37,7 +37,7 @@ def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path
     return tuple(sorted((number for number in numbers if number.isdigit()), key=int))
 
 
-def dealt(config: Config, here: Sequence[str]) -> Shares:
+def assign_gpus(config: Config, here: Sequence[str]) -> GpuAssignment:
     """Who sees which.
 
     Engines take `rollout.vllm.tensor_parallel` each of `rollout.gpus`, or of all; the trainer's ranks take
@@ -49,7 +49,7 @@ def dealt(config: Config, here: Sequence[str]) -> Shares:
     count = rollout.count if rollout.engine in RUN_ON_GPUS else 0
     of_engines = tuple(_taken(rollout.gpus or here, width * index, width) for index in range(count))
     left = [gpu for gpu in here if not any(gpu in taken for taken in of_engines)]
-    return Shares(engines=of_engines, trainer=_taken(training.gpus or left or here, 0, training.ranks))
+    return GpuAssignment(engines=of_engines, trainer=_taken(training.gpus or left or here, 0, training.ranks))
 
 
 def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]:
@@ -58,14 +58,14 @@ def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]
     return tuple(dict.fromkeys(str(gpus[index % len(gpus)]) for index in range(begin, begin + count)))
 
 
-def see_only(gpus: Sequence[str]) -> None:
+def set_visible_devices(gpus: Sequence[str]) -> None:
     """This process, and those it starts, use these GPUs; nothing is changed where there are none."""
     if gpus:
         os.environ[VISIBLE] = ",".join(gpus)
         os.environ.setdefault(ORDER, BY_BUS)
 
 
-def in_words(shares: Shares) -> str:
+def in_words(shares: GpuAssignment) -> str:
     """One line: who has which; empty where there are none."""
     told = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(shares.engines) if gpus]
     told += [f"trainer: {', '.join(shares.trainer)}"] if shares.trainer else []

@@ -288,8 +288,20 @@ def _path(detail: Mapping[str, Any]) -> list[str]:
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
+RENAMED: Mapping[str, str] = {
+    "modelled": "simulation",
+    "observe": "telemetry",
+    "curation.quarantine.fruitless_groups": "curation.quarantine.groups_without_success",
+    "curation.quarantine.rest_s": "curation.quarantine.duration_s",
+}
+"""Sections and keys that had another name: it is not read any more, and who writes it is told the new one."""
+
+
 def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
-    """A key of exactly that name in any section, else what looks like it beside it, else what is there."""
+    """The new name of a renamed key, else a key of exactly that name in any section, else what looks like it
+    beside it, else what is there."""
+    if renamed := RENAMED.get(".".join(path)):
+        return did_you_mean([renamed])
     elsewhere = [key for key in _keys(model) if key.rpartition(".")[2] == path[-1]]
     if elsewhere:
         return did_you_mean(elsewhere[:3])

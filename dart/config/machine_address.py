@@ -7,7 +7,7 @@ SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class MachineAddress:
     """Where a machine's ports are reached from here."""
 
     host: str
@@ -19,7 +19,7 @@ class Address:
         return f"{self.host}:{self.server}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> MachineAddress:
     """``host``, and up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
     host, *ports = text.split(":")
     is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
@@ -27,4 +27,4 @@ def parse_address(text: str) -> Address:
     if not host or not is_right or not all(0 < number < 2**16 for number in numbers):
         raise ValueError(f"expected host:port, or host:port:chromium-port:vlc-port, got {text!r}")
     names = ("server", "chromium", "vlc")
-    return Address(host=host, **dict(zip(names, numbers or [SERVER_PORT], strict=False)))
+    return MachineAddress(host=host, **dict(zip(names, numbers or [SERVER_PORT], strict=False)))

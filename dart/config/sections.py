@@ -55,7 +55,7 @@ def _why_unfit(text: str | Path) -> str:
     return ""
 
 
-class Run(Section):
+class RunSettings(Section):
     """The run as a whole."""
 
     dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
@@ -66,7 +66,7 @@ class Run(Section):
     """Wall-clock budget from start to final table, evaluations included; 0 for none."""
 
 
-class Tasks(Section):
+class TasksSettings(Section):
     """What is trained."""
 
     train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
@@ -79,11 +79,11 @@ class Tasks(Section):
         "miniwob/enter-password",
         "miniwob/login-user",
     )
-    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `modelled/<anything>`,
+    """Task ids: `miniwob/<page>`, `desktop/<task>`, `osworld/<application>/<id>` or `simulated/<anything>`,
     as the kind of environment is."""
 
 
-class Latency(Section):
+class LatencySettings(Section):
     """Heavy-tailed waits added to an environment, to measure with the latencies of virtual machines.
 
     Each wait is lognormal: `median * exp(sigma * z)`, cut at the maximum, times `scale`."""
@@ -109,7 +109,7 @@ class Latency(Section):
 Rate = Annotated[float, Field(ge=0, le=1)]
 
 
-class Faults(Section):
+class FaultsSettings(Section):
     """Faults injected into environments, to see that the run outlives them. Never on by itself."""
 
     enabled: bool = False
@@ -148,7 +148,7 @@ class Faults(Section):
     """Share of episodes whose window manager dies; not of pages in a browser."""
 
 
-class Desktop(Section):
+class DesktopSettings(Section):
     """Desktops without a virtual machine: an X server and real applications in a sandbox each."""
 
     width: Annotated[int, Field(ge=320, le=7680)] = 800
@@ -161,7 +161,7 @@ class Desktop(Section):
     """Longest a sandbox may take until it answers."""
 
 
-class OSWorldDocker(Section):
+class OSWorldDockerSettings(Section):
     """Virtual machines in containers of this computer (`provider = "docker"`)."""
 
     program: str = "docker"
@@ -178,7 +178,7 @@ class OSWorldDocker(Section):
     """What the machine may write."""
 
 
-class OSWorldPool(Section):
+class OSWorldPoolSettings(Section):
     """Virtual machines lent by a server of DART's environment protocol (`provider = "pool"`)."""
 
     server: str = "http://127.0.0.1:50003"
@@ -189,7 +189,7 @@ class OSWorldPool(Section):
     """Nobody else uses the token: machines of it that no environment of this run holds are given back."""
 
 
-class OSWorldLocal(Section):
+class OSWorldLocalSettings(Section):
     """A guest server in a sandbox of this computer (`provider = "local"`)."""
 
     server: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -198,7 +198,7 @@ class OSWorldLocal(Section):
     """Folders the command needs, readable inside."""
 
 
-class OSWorld(Section):
+class OSWorldSettings(Section):
     """Desktops in virtual machines that serve OSWorld's guest protocol."""
 
     tasks: Annotated[Path, Field(strict=False)] = Path("evaluation_examples/examples")
@@ -223,22 +223,22 @@ class OSWorld(Section):
     """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
     pause_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
     """Wait after an action, until the screen shows what it did."""
-    docker: OSWorldDocker = OSWorldDocker()
+    docker: OSWorldDockerSettings = OSWorldDockerSettings()
     """Containers."""
-    pool: OSWorldPool = OSWorldPool()
+    pool: OSWorldPoolSettings = OSWorldPoolSettings()
     """Machines of a server."""
-    local: OSWorldLocal = OSWorldLocal()
+    local: OSWorldLocalSettings = OSWorldLocalSettings()
     """Sandboxes."""
 
 
-class Environments(Section):
+class EnvironmentsSettings(Section):
     """The browsers or desktops, and how long each of their answers may take."""
 
     count: Processes = 8
     """Environment actors, each with a browser or desktop of its own."""
-    kind: Literal["miniwob", "modelled", "desktop", "osworld"] = "miniwob"
-    """What an environment is: a page in a browser, a model of one (`[modelled]`) for measurements, a desktop
-    in a sandbox, or a desktop in a virtual machine."""
+    kind: Literal["miniwob", "simulated", "desktop", "osworld"] = "miniwob"
+    """What an environment is: a page in a browser, a model of one (`[simulation]`) for measurements, a
+    desktop in a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
     """An episode that waits this long for an answer is parked: the clock of its page stands still."""
     executable: str = ""
@@ -251,17 +251,17 @@ class Environments(Section):
     """Longest one action may take, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
     """Longest the score of an episode may take."""
-    latency: Latency = Latency()
+    latency: LatencySettings = LatencySettings()
     """Waits added to every environment."""
-    faults: Faults = Faults()
+    faults: FaultsSettings = FaultsSettings()
     """Faults injected into every environment."""
-    desktop: Desktop = Desktop()
+    desktop: DesktopSettings = DesktopSettings()
     """Desktops in sandboxes."""
-    osworld: OSWorld = OSWorld()
+    osworld: OSWorldSettings = OSWorldSettings()
     """Desktops in virtual machines."""
 
 
-class Vllm(Section):
+class VllmSettings(Section):
     """The vLLM engine of each rollout actor (`rollout.engine = "vllm"`)."""
 
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
@@ -283,14 +283,14 @@ class Vllm(Section):
     """Longest one token may take; an engine that takes longer is ended and started again."""
 
 
-class Rollout(Section):
+class RolloutSettings(Section):
     """The engines that answer for the policy."""
 
     count: Processes = 1
     """Rollout actors, each with an engine and a copy of the policy."""
-    engine: Literal["transformers", "vllm", "modelled", "oracle"] = "transformers"
-    """Library that runs the policy; `modelled` only waits as long as one would (`[modelled]`), `oracle` waits
-    so too and answers with the scripted solutions of the tasks of local desktops."""
+    engine: Literal["transformers", "vllm", "simulated", "oracle"] = "transformers"
+    """Library that runs the policy; `simulated` only waits as long as one would (`[simulation]`), `oracle`
+    waits so too and answers with the scripted solutions of the tasks of local desktops."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
     """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
     sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
@@ -315,11 +315,11 @@ class Rollout(Section):
     load_deadline_s: Seconds = 60.0
     """Longest a policy version may take to be checked, loaded and proven by a token; an engine that takes
     longer is ended and started again with the newest."""
-    vllm: Vllm = Vllm()
+    vllm: VllmSettings = VllmSettings()
     """What only vLLM needs."""
 
 
-class Context(Section):
+class ContextSettings(Section):
     """What a vision-language policy is shown of an episode, and how long it may answer."""
 
     screenshots: Many = 5
@@ -335,7 +335,7 @@ class Context(Section):
     screenshot, or thousandths of its sides; auto: what the model type was taught (docs/policies.md)."""
 
 
-class RolloutNumber(Section):
+class RolloutNumberSettings(Section):
     """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
 
     enabled: bool = False
@@ -346,7 +346,7 @@ class RolloutNumber(Section):
     """Below this success over its latest rollouts a task has rollouts_per_group."""
 
 
-class TrajectoryLength(Section):
+class TrajectoryLengthSettings(Section):
     """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
 
     enabled: bool = False
@@ -357,7 +357,7 @@ class TrajectoryLength(Section):
     """Share of groups that run at step_cap all the same, so that longer successes can still be found."""
 
 
-class ExperiencePool(Section):
+class ExperiencePoolSettings(Section):
     """Successes from elsewhere, for groups in which every rollout failed (DART section 3.2)."""
 
     enabled: bool = False
@@ -377,7 +377,7 @@ class ExperiencePool(Section):
     """How many such episodes one demonstration may cost."""
 
 
-class HighEntropySteps(Section):
+class HighEntropyStepsSettings(Section):
     """Training on the steps at which the policy was least certain (DART section 3.3)."""
 
     enabled: bool = False
@@ -386,7 +386,7 @@ class HighEntropySteps(Section):
     """Steps below this quantile of their group's step entropies are left out."""
 
 
-class TruncatedImportance(Section):
+class TruncatedImportanceSettings(Section):
     """Weights that make up for the difference between engine and trainer (DART section 3.4)."""
 
     enabled: bool = True
@@ -395,22 +395,22 @@ class TruncatedImportance(Section):
     """C: no weight is larger."""
 
 
-class TaskQuarantine(Section):
+class TaskQuarantineSettings(Section):
     """Tasks that cost rollouts and teach nothing are left alone for a while, with a reason."""
 
     enabled: bool = True
     """Whether tasks are quarantined."""
-    fruitless_groups: Annotated[int, Field(ge=0, le=MOST)] = 0
+    groups_without_success: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Groups in a row without a single success, the pool included, after which it rests; 0: never."""
     failed_attempts: Count = 20
     """Attempts in a row that ended by a fault after which a task rests."""
     lost_environments: Count = 5
     """Environments that died or hung in a row while playing a task after which it rests."""
-    rest_s: Seconds = 300.0
+    duration_s: Seconds = 300.0
     """How long a task rests before one group of it is tried; each time in a row twice as long."""
 
 
-class Curation(Section):
+class CurationSettings(Section):
     """Which rollouts are played, and what becomes of them."""
 
     rollouts_per_group: Annotated[int, Field(ge=2, le=10**6)] = 8
@@ -428,17 +428,17 @@ class Curation(Section):
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
     """What an idle environment waits for: nothing; the other rollouts of its group; the whole batch. The last
     two are the coupled ways, kept for comparison."""
-    rollout_number: RolloutNumber = RolloutNumber()
+    rollout_number: RolloutNumberSettings = RolloutNumberSettings()
     """How many rollouts a group has."""
-    trajectory_length: TrajectoryLength = TrajectoryLength()
+    trajectory_length: TrajectoryLengthSettings = TrajectoryLengthSettings()
     """How long an episode may be."""
-    experience_pool: ExperiencePool = ExperiencePool()
+    experience_pool: ExperiencePoolSettings = ExperiencePoolSettings()
     """What is done for groups in which every rollout failed."""
-    high_entropy: HighEntropySteps = HighEntropySteps()
+    high_entropy: HighEntropyStepsSettings = HighEntropyStepsSettings()
     """Which steps are trained."""
-    importance: TruncatedImportance = TruncatedImportance()
+    importance: TruncatedImportanceSettings = TruncatedImportanceSettings()
     """How steps of another version or another engine are weighted."""
-    quarantine: TaskQuarantine = TaskQuarantine()
+    quarantine: TaskQuarantineSettings = TaskQuarantineSettings()
     """Which tasks rest."""
     poll_s: Seconds = 0.2
     """Whoever has to wait for work or for a batch asks again after this long."""
@@ -456,7 +456,7 @@ class Curation(Section):
     """How often an episode may be parked and taken up again before it is played anew."""
 
 
-class Lora(Section):
+class LoraSettings(Section):
     """Training an adapter beside a frozen vision-language policy instead of every weight; needs peft."""
 
     rank: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -468,7 +468,7 @@ class Lora(Section):
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Training(Section):
+class TrainingSettings(Section):
     """The optimizer and its loss (DART's step-wise GRPO)."""
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
@@ -514,7 +514,7 @@ class Training(Section):
     """What a vision-language policy is computed in; weights that are trained stay float32."""
     gradient_checkpointing: bool = False
     """Whether a vision-language policy computes activations twice instead of keeping them."""
-    lora: Lora = Lora()
+    lora: LoraSettings = LoraSettings()
     """Training an adapter instead of every weight."""
     threads: Processes = 1
     """CPU threads of the trainer."""
@@ -522,13 +522,13 @@ class Training(Section):
     """Longest an update may take; a trainer that takes longer is ended and started again."""
     checkpoint_deadline_s: Seconds = 120.0
     """Longest a checkpoint may take to be written."""
-    learner: Literal["grpo", "modelled"] = "grpo"
-    """What makes an update; `modelled` only waits as long as one would (`[modelled]`)."""
+    learner: Literal["grpo", "simulated"] = "grpo"
+    """What makes an update; `simulated` only waits as long as one would (`[simulation]`)."""
     checkpoints_kept: Many = 3
     """Newest checkpoints that stay on disk."""
 
 
-class Evaluation(Section):
+class EvaluationSettings(Section):
     """How the policy is measured, on held-out seeds only."""
 
     seeds_per_task: Many = 50
@@ -544,7 +544,7 @@ class Evaluation(Section):
     """Measure the policy after training."""
 
 
-class Modelled(Section):
+class SimulationSettings(Section):
     """Models of an environment, an engine and a trainer, for measurements of everything around them.
 
     An episode has a lognormal number of steps; a batch of r requests keeps an engine busy for
@@ -570,7 +570,7 @@ class Modelled(Section):
     """Time for each step sample of an update."""
 
 
-class Observe(Section):
+class TelemetrySettings(Section):
     """What is measured while a run goes on."""
 
     load_every_s: Seconds = 5.0
@@ -580,7 +580,7 @@ class Observe(Section):
     an older one, and is begun anew."""
 
 
-class Web(Section):
+class WebSettings(Section):
     """The page that `dartrl up` serves beside the run (docs/web.md)."""
 
     enabled: bool = True
@@ -596,7 +596,7 @@ class Web(Section):
     """Further names the page may be asked under, such as that of a proxy before it."""
 
 
-class Tracking(Section):
+class TrackingSettings(Section):
     """Figures of every update for TensorBoard and Weights & Biases (docs/tracking.md)."""
 
     writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Field(strict=False)] = ()
@@ -610,7 +610,7 @@ class Tracking(Section):
     WANDB_API_KEY."""
 
 
-class Backoff(Section):
+class BackoffSettings(Section):
     """How long a supervisor waits before it starts a child again."""
 
     initial_s: Seconds = 0.2
@@ -625,7 +625,7 @@ class Backoff(Section):
     """A child that ran this long starts again at the first delay."""
 
 
-class Budget(Section):
+class BudgetSettings(Section):
     """Failures of one kind that a child may have, counted for themselves."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -634,20 +634,20 @@ class Budget(Section):
     """Length of that window; 0: this kind counts with the others."""
 
 
-class Budgets(Section):
+class BudgetsSettings(Section):
     """Budgets by kind of failure."""
 
-    start: Budget = Budget()
+    start: BudgetSettings = BudgetSettings()
     """It ended before it was ready."""
-    crash: Budget = Budget()
+    crash: BudgetSettings = BudgetSettings()
     """It ended by itself: an error, an exit code."""
-    signal: Budget = Budget()
+    signal: BudgetSettings = BudgetSettings()
     """Something outside ended it, the kernel when memory is short among others."""
-    hang: Budget = Budget()
+    hang: BudgetSettings = BudgetSettings()
     """It gave no sign of life and was killed."""
 
 
-class Breaker(Section):
+class BreakerSettings(Section):
     """Quarantine of a child that fails too often, instead of ending its whole pool."""
 
     enabled: bool = False
@@ -662,7 +662,7 @@ class Breaker(Section):
     """A child that ran this long after that is healthy again; a failure before opens it anew."""
 
 
-class Retirement(Section):
+class RetirementSettings(Section):
     """Replacement of a child before age or use make it fail."""
 
     max_age_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
@@ -675,7 +675,7 @@ class Retirement(Section):
     """Start the replacement first, retire the old one when it is ready; needs room for both."""
 
 
-class Child(Section):
+class ChildSettings(Section):
     """How one child, or each child of a pool, is supervised."""
 
     restart: Literal["permanent", "transient", "temporary"] = "permanent"
@@ -684,18 +684,18 @@ class Child(Section):
     """Most restarts in any window of max_seconds; of a pool: of all its children together."""
     max_seconds: Seconds = 60.0
     """Length of that window."""
-    backoff: Backoff = Backoff()
+    backoff: BackoffSettings = BackoffSettings()
     """Waiting before a restart."""
-    budgets: Budgets = Budgets()
+    budgets: BudgetsSettings = BudgetsSettings()
     """Kinds of failure that are counted for themselves."""
-    breaker: Breaker = Breaker()
+    breaker: BreakerSettings = BreakerSettings()
     """Quarantine of a flaky child."""
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of a pool that may be in quarantine; beyond it the fault is not theirs and the pool gives up."""
     max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of a pool beyond which failures within a minute are one event with one cause: one child is tried
     until it holds, the others wait. 1: never."""
-    retirement: Retirement = Retirement()
+    retirement: RetirementSettings = RetirementSettings()
     """Replacement before age or use make it fail."""
     start_deadline_s: Seconds = 30.0
     """Longest from start to ready."""
@@ -709,7 +709,7 @@ class Child(Section):
     """Time to end by itself before it is killed; 0 kills at once."""
 
 
-class Root(Section):
+class RootSettings(Section):
     """The budget of the whole tree: spent, the run ends."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 6
@@ -718,43 +718,47 @@ class Root(Section):
     """Length of that window."""
 
 
-class Supervision(Section):
+class SupervisionSettings(Section):
     """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.run.app`)."""
 
-    root: Root = Root()
+    root: RootSettings = RootSettings()
     """The root supervisor."""
-    store: Child = Child(start_deadline_s=20.0)
+    store: ChildSettings = ChildSettings(start_deadline_s=20.0)
     """The durable record."""
-    curator: Child = Child()
+    curator: ChildSettings = ChildSettings()
     """Task statistics, leases, groups."""
-    rollout_pool: Child = Child(start_deadline_s=120.0, hang_deadline_s=20.0)
+    rollout_pool: ChildSettings = ChildSettings(start_deadline_s=120.0, hang_deadline_s=20.0)
     """Each `rollout-N`."""
-    weight_sync: Child = Child()
+    weight_sync: ChildSettings = ChildSettings()
     """Rolls a new policy version through the engines."""
-    environment_pool: Child = Child(max_restarts=20, breaker=Breaker(enabled=True), max_quarantined=0.5)
+    environment_pool: ChildSettings = ChildSettings(
+        max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
+    )
     """Each `env-NNN`."""
-    trainer: Child = Child(restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0)
+    trainer: ChildSettings = ChildSettings(
+        restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
+    )
     """The optimizer."""
 
     children: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What is different for one child of a pool: `[supervision.children.env-003]`, keys as in its pool."""
 
-    def child(self, child_id: str) -> Child:
+    def child(self, child_id: str) -> ChildSettings:
         """The limits of one child by its id: `env-003` through its pool and what is different for it."""
         limits = self._pool_of(child_id)
         different = self.children.get(child_id)
-        return limits if different is None else Child.model_validate(child_over(limits, different))
+        return limits if different is None else ChildSettings.model_validate(child_over(limits, different))
 
-    def _pool_of(self, child_id: str) -> Child:
+    def _pool_of(self, child_id: str) -> ChildSettings:
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
         found = getattr(self, name, None)
-        if not isinstance(found, Child):
+        if not isinstance(found, ChildSettings):
             known = sorted(set(type(self).model_fields) - {"root", "children"})
             raise KeyError(f"expected a child id of {known}, got {child_id!r}")
         return found
 
 
-def child_over(limits: Child, different: Mapping[str, Any]) -> Mapping[str, Any]:
+def child_over(limits: ChildSettings, different: Mapping[str, Any]) -> Mapping[str, Any]:
     merged, _ = merge([Layer("pool", limits.model_dump(mode="json")), Layer("child", dict(different))])
     return merged
 

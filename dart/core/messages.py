@@ -69,7 +69,7 @@ class GuidedTask:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class NoWorkYet:
     """Nothing for you now; ask again later."""
 
     retry_after_s: float
@@ -78,7 +78,7 @@ class Wait:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldWork:
+class PauseWork:
     """Give out no new episode and batch, or go on; answered by WorkHeld, or Paused: nothing changed."""
 
     is_held: bool | None
@@ -87,7 +87,7 @@ class HoldWork:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkHeld:
+class WorkPaused:
     """Whether new work is held back, which is in the record, and what goes on."""
 
     is_held: bool
@@ -340,7 +340,7 @@ class LeaseRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReletRollout:
+class ReassignRollout:
     """Answered by RolloutLease, or Verdict when it cannot be leased."""
 
     rollout_id: int
@@ -362,7 +362,7 @@ class ReleaseRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class StepFile:
     """The steps of an episode, in a file (`dart.store.step_files`): they may be more than mail carries."""
 
     path: str
@@ -378,7 +378,7 @@ class FinishRollout:
     fence: int
     trajectory: Trajectory
     """Without its steps."""
-    steps: Parcel
+    steps: StepFile
 
 
 @message
@@ -388,7 +388,7 @@ class ParkRollout:
 
     rollout_id: int
     fence: int
-    steps: Parcel
+    steps: StepFile
     reason: str
     max_resumes: int
 
@@ -421,7 +421,7 @@ class RecordGuided:
     attempt: int
     instruction: str
     reward: float
-    steps: Parcel
+    steps: StepFile
 
 
 @message
@@ -479,7 +479,7 @@ class LeaseBatch:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReletBatch:
+class ReassignBatch:
     """Lease the open batch again, to a trainer that was started again; answered by BatchLease."""
 
     batch_id: int
@@ -531,7 +531,7 @@ class Number:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CallResult:
     """What became of a call, as the value of its enum in `dart.core.records`."""
 
     value: str

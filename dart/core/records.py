@@ -13,7 +13,7 @@ STALENESS_BOUND = "staleness_bound"
 """Among the figures of a version: how old a step might be, in versions, when it was trained."""
 
 
-class Finish(StrEnum):
+class StoredResult(StrEnum):
     """What became of a reported trajectory."""
 
     ACCEPTED = "accepted"
@@ -38,7 +38,7 @@ class Release(StrEnum):
     """Somebody else holds a newer lease; the report is ignored and counted."""
 
 
-class Relet(StrEnum):
+class Reassignment(StrEnum):
     """Why a rollout cannot be leased again."""
 
     SETTLED = "settled"
@@ -57,7 +57,7 @@ class Commit(StrEnum):
     """Another trainer holds a newer lease of the batch; the update is ignored and counted."""
 
 
-class Refusal(StrEnum):
+class BatchRefusal(StrEnum):
     """What became of a batch that cannot be trained."""
 
     REFUSED = "refused"
@@ -123,7 +123,7 @@ class BatchState(StrEnum):
     """Given back untrained."""
 
 
-class Phase(StrEnum):
+class EvaluationPhase(StrEnum):
     """When an evaluation took place."""
 
     BEFORE = "before"
@@ -303,7 +303,7 @@ class Snapshot:
 class Evaluation:
     """One evaluation episode on a held-out seed."""
 
-    phase: Phase
+    phase: EvaluationPhase
     policy_version: int
     task_id: str
     seed: int

@@ -98,7 +98,7 @@ class RunPaths:
     @property
     def step_files(self) -> Path:
         """Steps of episodes on their way to the store."""
-        return self.scratch / "parcels"
+        return self.scratch / "step_files"
 
     @property
     def report(self) -> Path:

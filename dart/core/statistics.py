@@ -9,7 +9,7 @@ Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A 95 % confidence interval."""
 
     low: float
@@ -35,7 +35,7 @@ class Score:
         return self.successes / self.episodes
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> ConfidenceInterval:
         """Wilson's score interval: right near 0 and 1 too, where the usual one is not.
 
         Source: E. B. Wilson 1927, J. Am. Stat. Assoc. 22, 209.
@@ -43,10 +43,10 @@ class Score:
         n, p, z2 = self.episodes, self.rate, Z_95 * Z_95
         centre = (p + z2 / (2 * n)) / (1 + z2 / n)
         half = Z_95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-        return Interval(max(0.0, centre - half), min(1.0, centre + half))
+        return ConfidenceInterval(max(0.0, centre - half), min(1.0, centre + half))
 
 
-def mean_interval(scores: Sequence[Score]) -> Interval:
+def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
     """Interval of the mean over tasks, each weighing the same whatever its number of episodes.
 
     The distances of the single intervals' ends add up in quadrature (MOVER).
@@ -55,7 +55,7 @@ def mean_interval(scores: Sequence[Score]) -> Interval:
     mean = mean_rate(scores)
     low = math.sqrt(sum((s.rate - s.interval.low) ** 2 for s in scores)) / len(scores)
     high = math.sqrt(sum((s.interval.high - s.rate) ** 2 for s in scores)) / len(scores)
-    return Interval(max(0.0, mean - low), min(1.0, mean + high))
+    return ConfidenceInterval(max(0.0, mean - low), min(1.0, mean + high))
 
 
 def mean_rate(scores: Sequence[Score]) -> float:
@@ -63,7 +63,7 @@ def mean_rate(scores: Sequence[Score]) -> float:
     return sum(score.rate for score in scores) / len(scores)
 
 
-def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Interval:
+def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> ConfidenceInterval:
     """Interval of (mean after - mean before); for one task each it is Newcombe's.
 
     Source: R. G. Newcombe 1998, Stat. Med. 17, 873, method 10.
@@ -72,7 +72,7 @@ def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Inte
     rate_1, rate_2 = mean_rate(before), mean_rate(after)
     low = math.hypot(rate_2 - second.low, first.high - rate_1)
     high = math.hypot(second.high - rate_2, rate_1 - first.low)
-    return Interval(rate_2 - rate_1 - low, rate_2 - rate_1 + high)
+    return ConfidenceInterval(rate_2 - rate_1 - low, rate_2 - rate_1 + high)
 
 
 def quantile(in_order: Sequence[float], share: float) -> float | None:

@@ -24,16 +24,16 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import DecisionKind, Evaluation, Phase, TaskDecision
+from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
-from dart.curation.curator import Outside
+from dart.curation.curator import Liveness
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases, Lost
 from dart.curation.run_phases import EvaluationEpisode, RunPhase, missing, phase_now, that_count
-from dart.curation.service import open_desk
+from dart.curation.service import open_service
 from dart.curation.settings import plan_of, settings_of
 from dart.curation.stall_diagnosis import Playing
-from dart.curation.stall_monitor import LOOK_S, InHand, Watchdog, event_of
+from dart.curation.stall_monitor import LOOK_S, CuratorView, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit, log_event
@@ -41,8 +41,8 @@ from dart.telemetry.events import (
     BATCH_OVERDUE,
     EVALUATION_FAILED,
     STARVED,
-    TASK_IS_BACK,
-    TASK_RESTS,
+    TASK_QUARANTINED,
+    TASK_RELEASED,
     WORK_HELD,
 )
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
@@ -101,7 +101,7 @@ class Waiting:
 
 
 class CuratorActor(Actor):
-    """Moves messages between the desk (decisions) and the world; one desk operation at a time."""
+    """Moves messages between the service (decisions) and the world; one service operation at a time."""
 
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
@@ -109,7 +109,7 @@ class CuratorActor(Actor):
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         self._plan = plan_of(self._config, self.args["training_ends_unix_s"])
         self._record = RecordClient(self, self._reader)
-        self._desk = await open_desk(
+        self._service = await open_service(
             settings_of(self._config), self._record, self.clock.unix_s, self._tell_of_decision
         )
         self._desk_lock = Lock()
@@ -125,7 +125,7 @@ class CuratorActor(Actor):
         self._guided: dict[int, GuidedLease] = {}
         """Demonstrations under whose actions somebody plays."""
         self._guided_failures: dict[int, int] = {}
-        self._missing = {phase: self._read_missing(phase) for phase in Phase}
+        self._missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
         """Evaluation episodes still to be played, in order."""
         self._measured_version = self._newest_version()
         """What is missing after training is missing of this version."""
@@ -133,37 +133,37 @@ class CuratorActor(Actor):
         self._lenient_until_s = self._engineless_until_s = -math.inf
         self._look_outside()
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._take_back_overdue()))
-        self._watchdog = Watchdog(self._config, self._workers, self._reader, self.clock.monotonic_s())
+        self._watchdog = StallMonitor(self._config, self._workers, self._reader, self.clock.monotonic_s())
         self.every(LOOK_S, self._look_who_starves)
 
     # ---- environments ----
 
     @receives(m.WorkRequest)
-    async def work(self, call: m.WorkRequest, sender: Sender) -> Work | m.Wait:
+    async def work(self, call: m.WorkRequest, sender: Sender) -> Work | m.NoWorkYet:
         answer = await self._work_for(call.environment)
-        if isinstance(answer, m.Wait):
+        if isinstance(answer, m.NoWorkYet):
             self.waiting[call.environment] = self._waiting(self.waiting.get(call.environment), answer.reason)
         else:
             self.waiting.pop(call.environment, None)
         return answer
 
-    async def _work_for(self, environment: str) -> Work | m.Wait:
+    async def _work_for(self, environment: str) -> Work | m.NoWorkYet:
         if self._is_held:
             return self._wait(HELD)
         match self._phase():
             case RunPhase.TRAINING:
                 return self._guided_for(environment) or await self._rollout_for(environment)
             case RunPhase.BEFORE:
-                return self._evaluation(Phase.BEFORE, environment)
+                return self._evaluation(EvaluationPhase.BEFORE, environment)
             case RunPhase.AFTER:
-                return self._evaluation(Phase.AFTER, environment)
+                return self._evaluation(EvaluationPhase.AFTER, environment)
             case RunPhase.OVER:
                 return self._wait("the run is over")
 
     @receives(m.RolloutStored)
     async def rollout_stored(self, call: m.RolloutStored, sender: Sender) -> None:
         async with self._desk_lock:
-            await self._desk.look(call.rollout_id)
+            await self._service.look(call.rollout_id)
 
     @receives(m.RolloutFailed)
     async def rollout_failed(self, call: m.RolloutFailed, sender: Sender) -> None:
@@ -175,27 +175,27 @@ class CuratorActor(Actor):
             detail=call.detail,
         )
         async with self._desk_lock:
-            await self._desk.failed(call.rollout_id, call.fence, call.kind, call.detail)
+            await self._service.failed(call.rollout_id, call.fence, call.kind, call.detail)
 
     @receives(m.RolloutParked)
     async def rollout_parked(self, call: m.RolloutParked, sender: Sender) -> None:
         async with self._desk_lock:
-            await self._desk.look(call.rollout_id)
+            await self._service.look(call.rollout_id)
 
     @receives(m.EvaluationEnded)
-    async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.Verdict | m.Paused:
+    async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
         """Record a result of the environment that holds the episode; that of any other does not count."""
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
-            return m.Verdict(value="fenced")
+            return m.CallResult(value="fenced")
         record = m.RecordEvaluation(evaluation=_result(lease, call))
         with self._evaluations.recording(lease):
             try:
                 answer = await self.ask("store", record, deadline_s=RECORD_EVALUATION_S)
             except (AskError, MailboxFull) as error:
                 answer = m.Paused(reason=str(error), retry_after_s=self._config.curation.poll_s)
-        if isinstance(answer, m.Verdict):
+        if isinstance(answer, m.CallResult):
             self._evaluations.end(lease)
             self._missing[lease.phase] = self._read_missing(lease.phase)
         return answer  # type: ignore[no-any-return]
@@ -216,7 +216,7 @@ class CuratorActor(Actor):
     async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
         self._guided.pop(call.pool_id, None)
         async with self._desk_lock:
-            await self._desk.pool_changed(call.task_id)
+            await self._service.pool_changed(call.task_id)
 
     @receives(m.GuidedFailed)
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
@@ -230,9 +230,9 @@ class CuratorActor(Actor):
     # ---- trainer ----
 
     @receives(m.BatchRequest)
-    async def batch(self, call: m.BatchRequest, sender: Sender) -> m.BatchLease | m.Wait | m.RunOver:
+    async def batch(self, call: m.BatchRequest, sender: Sender) -> m.BatchLease | m.NoWorkYet | m.RunOver:
         answer = await self._batch_now()
-        if isinstance(answer, m.Wait):
+        if isinstance(answer, m.NoWorkYet):
             self.trainer_waiting = self._waiting(self.trainer_waiting, answer.reason)
         else:
             self.trainer_waiting = None
@@ -241,12 +241,12 @@ class CuratorActor(Actor):
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
         async with self._desk_lock:
-            await self._desk.committed(call.version)
+            await self._service.committed(call.version)
 
     # ---- operator ----
 
-    @receives(m.HoldWork)
-    async def hold(self, call: m.HoldWork, sender: Sender) -> m.WorkHeld | m.Paused:
+    @receives(m.PauseWork)
+    async def hold(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
         """Durable when it is answered: a curator that is started again, and the next run, hold it too."""
         if call.is_held is not None and call.is_held != self._is_held:
             data = {"is_held": call.is_held}
@@ -262,11 +262,11 @@ class CuratorActor(Actor):
             log_event(self.log, event)
         now_s = self.clock.unix_s()
         playing = sum(self._is_there_still(one, now_s) for one in self._playing())
-        return m.WorkHeld(is_held=self._is_held, playing=playing, is_training=self._is_batch_open())
+        return m.WorkPaused(is_held=self._is_held, playing=playing, is_training=self._is_batch_open())
 
     # ---- inside ----
 
-    async def _batch_now(self) -> m.BatchLease | m.Wait | m.RunOver:
+    async def _batch_now(self) -> m.BatchLease | m.NoWorkYet | m.RunOver:
         phase = self._phase()
         if phase is RunPhase.OVER:
             return m.RunOver()
@@ -279,19 +279,19 @@ class CuratorActor(Actor):
     def _is_batch_open(self) -> bool:
         return self._reader.open_batch() is not None
 
-    async def _batch_lease(self) -> m.BatchLease | m.Wait:
-        decision = await self._desk.batch()
+    async def _batch_lease(self) -> m.BatchLease | m.NoWorkYet:
+        decision = await self._service.batch()
         if isinstance(decision, NoBatch):
-            return m.Wait(retry_after_s=decision.retry_after_s, reason=decision.reason)
+            return m.NoWorkYet(retry_after_s=decision.retry_after_s, reason=decision.reason)
         return m.BatchLease(batch_id=decision.batch_id, group_ids=decision.group_ids, fence=decision.fence)
 
-    async def _rollout_for(self, environment: str) -> RolloutLease | m.Wait:
-        async def lease() -> RolloutLease | m.Wait:
-            self._desk.serving(self._oldest_served())
+    async def _rollout_for(self, environment: str) -> RolloutLease | m.NoWorkYet:
+        async def lease() -> RolloutLease | m.NoWorkYet:
+            self._service.serving(self._oldest_served())
             self._look_at(environment)
-            answer = await self._desk.work(environment)
+            answer = await self._service.work(environment)
             if isinstance(answer, NoWork):
-                return m.Wait(retry_after_s=answer.retry_after_s, reason=answer.reason)
+                return m.NoWorkYet(retry_after_s=answer.retry_after_s, reason=answer.reason)
             return answer
 
         return await self._at_desk(lease)
@@ -307,7 +307,7 @@ class CuratorActor(Actor):
             if lease.environment != environment and lease.deadline_unix_s >= now_s
         }
         hopeless = {pool_id for pool_id, failures in self._guided_failures.items() if failures >= most}
-        guide = self._desk.curator.next_guide({*self._guided, *hopeless})
+        guide = self._service.curator.next_guide({*self._guided, *hopeless})
         if guide is None:
             return None
         deadline_unix_s = now_s + self._config.curation.lease_s
@@ -320,8 +320,8 @@ class CuratorActor(Actor):
             attempt=guide.rolls + 1,
         )
 
-    async def _at_desk(self, lease: Callable[[], Awaitable[T]]) -> T | m.Wait:
-        """Something to give out, when it is this one's turn at the desk.
+    async def _at_desk(self, lease: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
+        """Something to give out, when it is this one's turn at the service.
 
         Nothing is given out while the disk refuses writes, nor to whoever waited too long to be there still.
         """
@@ -333,8 +333,8 @@ class CuratorActor(Actor):
                 return self._wait("the curator was busy")
             return await lease()
 
-    def _wait(self, reason: str) -> m.Wait:
-        return m.Wait(retry_after_s=self._config.curation.poll_s, reason=reason)
+    def _wait(self, reason: str) -> m.NoWorkYet:
+        return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
 
     def _waiting(self, before: Waiting | None, reason: str) -> Waiting:
         return Waiting(self.clock.monotonic_s() if before is None else before.since_s, reason)
@@ -344,12 +344,12 @@ class CuratorActor(Actor):
         data = asdict(decision)
         self.log.info("task_decision", **data)
         if decision.kind is DecisionKind.QUARANTINE:
-            kind = TASK_RESTS if decision.after else TASK_IS_BACK
+            kind = TASK_QUARANTINED if decision.after else TASK_RELEASED
             until = {"until_unix_s": float(decision.after)} if decision.after else {}
             emit(self, kind, decision.task_id, {"reason": decision.reason, **until})
 
-    def _evaluation(self, phase: Phase, environment: str) -> m.EvaluationTask | m.Wait:
-        if phase is Phase.AFTER and (behind := self._not_settled()):
+    def _evaluation(self, phase: EvaluationPhase, environment: str) -> m.EvaluationTask | m.NoWorkYet:
+        if phase is EvaluationPhase.AFTER and (behind := self._not_settled()):
             return self._wait(behind)
         self._give_up_lost(self._evaluations.gone(self._incarnation_of))
         for held in self._evaluations.held_by(environment):
@@ -414,7 +414,7 @@ class CuratorActor(Actor):
             return "the newest version is not served by every rollout actor yet"
         return ""
 
-    def _read_missing(self, phase: Phase) -> dict[EvaluationEpisode, None]:
+    def _read_missing(self, phase: EvaluationPhase) -> dict[EvaluationEpisode, None]:
         """What is not in the record and has not failed too often."""
         done = that_count(self._reader.evaluations(phase), phase, self._newest_version())
         return {
@@ -428,8 +428,8 @@ class CuratorActor(Actor):
         newest = self._newest_version()
         if newest != self._measured_version:
             self._measured_version = newest
-            self._evaluations.forget_attempts(Phase.AFTER)
-            self._missing[Phase.AFTER] = self._read_missing(Phase.AFTER)
+            self._evaluations.forget_attempts(EvaluationPhase.AFTER)
+            self._missing[EvaluationPhase.AFTER] = self._read_missing(EvaluationPhase.AFTER)
 
     def _newest_version(self) -> int | None:
         newest = self._reader.latest_version()
@@ -443,11 +443,11 @@ class CuratorActor(Actor):
     def _phase_so_far(self) -> RunPhase:
         return phase_now(
             self._plan,
-            updates=self._desk.curator.trainer_version or 0,
+            updates=self._service.curator.trainer_version or 0,
             actions=self._actions(),
             now_unix_s=self.clock.unix_s(),
-            missing_before=len(self._missing[Phase.BEFORE]),
-            missing_after=len(self._missing[Phase.AFTER]),
+            missing_before=len(self._missing[EvaluationPhase.BEFORE]),
+            missing_after=len(self._missing[EvaluationPhase.AFTER]),
         )
 
     def _actions(self) -> int:
@@ -475,7 +475,7 @@ class CuratorActor(Actor):
         return int(self.board.get(slot, "gauge_version"))
 
     def _look_outside(self) -> None:
-        """Show the desk who of those it deals with is there."""
+        """Show the service who of those it deals with is there."""
         everybody = {row.name: row for row in self.board.rows()}
         rows = {name: row for name, row in everybody.items() if _lives(row, ACTOR_SILENT_S)}
         now_s = self.clock.monotonic_s()
@@ -488,8 +488,8 @@ class CuratorActor(Actor):
             for name, row in everybody.items()
             if row.parent in everybody
         }
-        self._desk.outside(
-            Outside(
+        self._service.outside(
+            Liveness(
                 living=self._living,
                 supervised_since=self._supervised_since,
                 engines_answer=now_s >= self._engineless_until_s,
@@ -516,8 +516,8 @@ class CuratorActor(Actor):
             return
         self._give_up_lost(self._evaluations.overdue(self.clock.unix_s()))
         async with self._desk_lock:
-            taken = await self._desk.take_back_overdue()
-            late = self._desk.overdue_batch()
+            taken = await self._service.take_back_overdue()
+            late = self._service.overdue_batch()
         if taken:
             self.log.warning("leases_taken_back", count=taken)
         if late is not None:
@@ -530,24 +530,24 @@ class CuratorActor(Actor):
         if notice is not None:
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
-    def _in_hand(self) -> InHand:
+    def _in_hand(self) -> CuratorView:
         """Who waits for what, as far as somebody should be getting it."""
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.OVER or self._is_held:
-            return InHand()
+            return CuratorView()
         trainer = self.trainer_waiting if phase is RunPhase.TRAINING else None
-        return InHand(
+        return CuratorView(
             trainer_told=trainer.reason if trainer else "",
             environments_told={name: waiting.reason for name, waiting in self.waiting.items()},
             playing=self._playing(),
-            resting=self._desk.curator.tasks.resting(now_s),
+            quarantined=self._service.curator.tasks.quarantined(now_s),
             paused=self._record.paused,
         )
 
     def _playing(self) -> tuple[Playing, ...]:
         now_s = self.clock.unix_s()
         if self._phase() is RunPhase.TRAINING:
-            return (*self._desk.curator.played(now_s), *self._guided_now(now_s))
+            return (*self._service.curator.played(now_s), *self._guided_now(now_s))
         return tuple(self._evaluated_now(now_s))
 
     def _evaluated_now(self, now_s: float) -> Iterator[Playing]:

@@ -24,29 +24,29 @@ from dart.core.types import SUCCESS_ABOVE, FaultKind, RolloutState
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
 from dart.curation.decisions import (
-    DropGroup,
+    DiscardGroup,
+    GiveBatch,
     Inject,
-    LeaseAgain,
-    LeaseBatch,
-    LeaseNew,
+    NewLease,
     NoBatch,
     NoWork,
-    OpenGroup,
-    TakeBack,
+    OpenNewGroup,
+    ReassignLease,
+    RevokeLease,
 )
-from dart.curation.experience_pool import Pool
+from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import DropReason
-from dart.curation.live_group_index import Book, Counts
+from dart.curation.live_group_index import GroupCounts, LiveGroupIndex
 from dart.curation.quota import Quota
 from dart.curation.scheduling import Scheduling, why_no_new_group
 from dart.curation.stall_diagnosis import Playing
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
-from dart.curation.task_state import TaskRules, Tasks
+from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_state import TaskRules, TaskTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CuratorSettings:
     """What the curator goes by; ideas that are None are switched off."""
 
     tasks: tuple[str, ...]
@@ -66,8 +66,8 @@ class Settings:
     """APRIL's alpha: groups in flight or ready for each group of an update; 0 for no bound but staleness."""
     scheduling: Scheduling = Scheduling.ROLLOUT
     step_cap: StepCap | None = None
-    pool: Pool | None = None
-    quarantine: Limits | None = None
+    pool: PoolRule | None = None
+    quarantine: QuarantineLimits | None = None
     order_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Liveness:
     """What is seen of those the curator gives work to, and of those they need."""
 
     living: Mapping[str, float] = field(default_factory=dict)
@@ -111,22 +111,24 @@ class Outside:
     """Some engine has been there to answer for as long as a lease lasts."""
 
 
-WorkDecision = TakeBack | LeaseAgain | LeaseNew | OpenGroup | NoWork
+WorkDecision = RevokeLease | ReassignLease | NewLease | OpenNewGroup | NoWork
 
 
 class Curator:
     """The decisions, and the book and the tasks they are taken from."""
 
-    def __init__(self, settings: Settings, snapshot: Snapshot, serving_version: int | None = None) -> None:
+    def __init__(
+        self, settings: CuratorSettings, snapshot: Snapshot, serving_version: int | None = None
+    ) -> None:
         self.settings = settings
         self.serving_version = serving_version
         """Oldest version any engine serves; None while none does. Nothing is opened before it is known."""
-        self.outside = Outside()
+        self.outside = Liveness()
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch leased to the trainer."""
-        self._book = Book(snapshot.groups)
-        self.tasks = Tasks(settings.tasks, snapshot.tasks, settings.task_rules)
+        self._book = LiveGroupIndex(snapshot.groups)
+        self.tasks = TaskTable(settings.tasks, snapshot.tasks, settings.task_rules)
         self.wanted_guides: dict[int, str] = {}
         """Demonstrations that the policy should do itself since a group failed, with their tasks."""
         self._given_up: dict[int, None] = {}
@@ -229,7 +231,7 @@ class Curator:
                 return lease
         return self._new_group(now_unix_s)
 
-    def overdue(self, now_unix_s: float) -> tuple[TakeBack, ...]:
+    def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
         """Leases whose deadline has passed, to be played again by somebody else."""
         return tuple(
             self._take_back(
@@ -238,9 +240,9 @@ class Curator:
             for rollout in self._book.overdue(now_unix_s)
         )
 
-    def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> TakeBack:
+    def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> RevokeLease:
         """What to do with a reported fault. A task that cannot be set up is not tried again."""
-        return TakeBack(
+        return RevokeLease(
             rollout_id=rollout_id,
             fence=fence,
             fault_kind=fault_kind,
@@ -253,7 +255,7 @@ class Curator:
         if self.settings.pool is None:
             return None
         stale = set(self._stale())
-        for group_id in self._book.worthless.keys() - stale:
+        for group_id in self._book.untrainable.keys() - stale:
             group = self._book[group_id]
             known = self.tasks[group.task_id].demonstrations.values()
             if (found := self.settings.pool.demonstration_for(group, known)) is not None:
@@ -273,18 +275,18 @@ class Curator:
                 return guide
         return None
 
-    def drops(self) -> tuple[DropGroup, ...]:
+    def drops(self) -> tuple[DiscardGroup, ...]:
         """Groups that will never be trained, once `injection` has nothing to add."""
         reasons = dict.fromkeys(self._given_up, DropReason.QUARANTINED)
-        reasons |= self._book.worthless
+        reasons |= self._book.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
-        return tuple(DropGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))
+        return tuple(DiscardGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """What about tasks has changed; it counts once it is in the record (`decided`)."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
-    def batch(self) -> LeaseBatch | NoBatch:
+    def batch(self) -> GiveBatch | NoBatch:
         """The oldest ready groups, unless taking them would make a group left behind too old."""
         ready, wanted = len(self._book.ready), self.settings.groups_per_update
         if ready < wanted:
@@ -293,7 +295,7 @@ class Curator:
             return self._no_batch(
                 f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
             )
-        return LeaseBatch(group_ids=tuple(self._book.ready.smallest(wanted)))
+        return GiveBatch(group_ids=tuple(self._book.ready.smallest(wanted)))
 
     def stale_batch(self) -> tuple[Batch, int] | None:
         """The open batch and the age of its oldest step in versions, when that is beyond the bound."""
@@ -305,7 +307,7 @@ class Curator:
         )
         return (self.open_batch, staleness) if staleness > self.settings.staleness_bound else None
 
-    def counts(self) -> Counts:
+    def counts(self) -> GroupCounts:
         """How many groups stand where."""
         return self._book.counts()
 
@@ -333,7 +335,7 @@ class Curator:
         known = self.tasks[guide.task_id].demonstrations.values()
         return self.settings.pool is not None and self.settings.pool.is_guide(guide, known)
 
-    def _take_back(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> TakeBack:
+    def _take_back(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
         """Its holder died or hung with it, or lives and did not get it, or not get on with it.
 
         is_at_work   a holder that lives has the lease; else its answer, or its report, got lost on the way
@@ -365,12 +367,12 @@ class Curator:
             return None
         return self._book[group_id]
 
-    def _lease_of(self, group: GroupRecord, deadline_unix_s: float) -> LeaseAgain | LeaseNew | None:
+    def _lease_of(self, group: GroupRecord, deadline_unix_s: float) -> ReassignLease | NewLease | None:
         """What there is to play of a group: what awaits somebody before what is new."""
         if (waiting := groups.awaiting(group)) is not None:
-            return LeaseAgain(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
+            return ReassignLease(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
         if groups.unissued(group):
-            return LeaseNew(group_id=group.group_id, deadline_unix_s=deadline_unix_s)
+            return NewLease(group_id=group.group_id, deadline_unix_s=deadline_unix_s)
         return None
 
     def _give_up(self, task_id: str) -> None:
@@ -379,7 +381,7 @@ class Curator:
             if self._book[group_id].task_id == task_id:
                 self._given_up[group_id] = None
 
-    def _new_group(self, now_unix_s: float) -> OpenGroup | NoWork:
+    def _new_group(self, now_unix_s: float) -> OpenNewGroup | NoWork:
         if self.serving_version is None or self.trainer_version is None:
             return self._no_work("no engine serves a policy version yet")
         if reason := self._why_no_new_group(self.serving_version, self.trainer_version):
@@ -387,7 +389,7 @@ class Curator:
         following = self.tasks.next_group(now_unix_s)
         if following is None:
             return self._no_work(self.tasks.why_none(now_unix_s))
-        return OpenGroup(
+        return OpenNewGroup(
             task_id=following.task_id,
             seed=self.tasks.seed_of(following, self.settings.seeds),
             rollouts_wanted=following.plan.rollouts,

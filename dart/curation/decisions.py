@@ -7,7 +7,7 @@ from dart.curation.groups import DropReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenGroup:
+class OpenNewGroup:
     """Open a group; its rollouts are leased by decisions that follow."""
 
     task_id: str
@@ -19,7 +19,7 @@ class OpenGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseNew:
+class NewLease:
     """Lease the next new rollout of a group."""
 
     group_id: int
@@ -27,7 +27,7 @@ class LeaseNew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseAgain:
+class ReassignLease:
     """Lease a rollout that awaits another attempt."""
 
     rollout_id: int
@@ -35,7 +35,7 @@ class LeaseAgain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeBack:
+class RevokeLease:
     """Take a lease away: its attempt is spent."""
 
     rollout_id: int
@@ -64,7 +64,7 @@ class Inject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropGroup:
+class DiscardGroup:
     """Drop a group that is not to be trained."""
 
     group_id: int
@@ -72,7 +72,7 @@ class DropGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseBatch:
+class GiveBatch:
     """Lease these groups to the trainer for one update."""
 
     group_ids: tuple[int, ...]

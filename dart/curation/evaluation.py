@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dart.core.records import Phase
+from dart.core.records import EvaluationPhase
 from dart.curation.run_phases import EvaluationEpisode
 
 FENCES_PER_INCARNATION = 2**32
@@ -20,7 +20,7 @@ FENCES_PER_INCARNATION = 2**32
 class EvaluationLease:
     """Who plays an evaluation episode, and until when."""
 
-    phase: Phase
+    phase: EvaluationPhase
     episode: EvaluationEpisode
     environment: str
     incarnation: int | None
@@ -47,8 +47,8 @@ class EvaluationLeases:
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._next_fence = incarnation * FENCES_PER_INCARNATION
-        self._leases: dict[tuple[Phase, EvaluationEpisode], EvaluationLease] = {}
-        self._attempts: Counter[tuple[Phase, EvaluationEpisode]] = Counter()
+        self._leases: dict[tuple[EvaluationPhase, EvaluationEpisode], EvaluationLease] = {}
+        self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
         self._being_recorded: set[int] = set()
         """Fences of leases whose result is on its way into the record."""
 
@@ -59,7 +59,7 @@ class EvaluationLeases:
 
     def lease(
         self,
-        phase: Phase,
+        phase: EvaluationPhase,
         missing: Iterable[EvaluationEpisode],
         environment: str,
         incarnation: int | None,
@@ -126,11 +126,11 @@ class EvaluationLeases:
         self._attempts[lease.phase, lease.episode] += 1
         return self._attempts[lease.phase, lease.episode]
 
-    def is_left_out(self, phase: Phase, episode: EvaluationEpisode) -> bool:
+    def is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:
         """Whether an episode failed too often to be tried again."""
         return self._attempts[phase, episode] >= self._max_attempts
 
-    def forget_attempts(self, phase: Phase) -> None:
+    def forget_attempts(self, phase: EvaluationPhase) -> None:
         """Every episode of a phase may be tried again: another version is measured."""
         for key in [key for key in self._attempts if key[0] is phase]:
             del self._attempts[key]

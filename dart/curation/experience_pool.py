@@ -21,7 +21,7 @@ from dart.curation.quota import GroupPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class PoolRule:
     """The rule and its settings."""
 
     max_uses: int

@@ -16,7 +16,7 @@ SWEEP_FROM = 64
 """Smaller heaps are left alone."""
 
 
-class Priorities(Generic[K]):
+class IndexedHeap(Generic[K]):
     """Keys, each with a rank; the least rank is first."""
 
     def __init__(self) -> None:

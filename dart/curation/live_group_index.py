@@ -15,11 +15,11 @@ from dart.core.records import GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
 from dart.curation import groups
 from dart.curation.groups import DropReason
-from dart.curation.indexed_heap import Priorities
+from dart.curation.indexed_heap import IndexedHeap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class GroupCounts:
     """How many groups stand where, and how many rollouts are out."""
 
     live: int
@@ -35,23 +35,23 @@ class Counts:
     """Rollouts some environment holds."""
 
 
-class Book:
+class LiveGroupIndex:
     """Groups by id; the indexes hold ids, the oldest group (by floor, then by id) first."""
 
     def __init__(self, live: Iterable[GroupRecord] = ()) -> None:
         self._groups: dict[int, GroupRecord] = {}
-        self.with_awaiting: Priorities[int] = Priorities()
-        self.with_unissued: Priorities[int] = Priorities()
-        self.unfinished: Priorities[int] = Priorities()
-        self.ready: Priorities[int] = Priorities()
-        self.worthless: dict[int, DropReason] = {}
+        self.with_awaiting: IndexedHeap[int] = IndexedHeap()
+        self.with_unissued: IndexedHeap[int] = IndexedHeap()
+        self.unfinished: IndexedHeap[int] = IndexedHeap()
+        self.ready: IndexedHeap[int] = IndexedHeap()
+        self.untrainable: dict[int, DropReason] = {}
         """Complete, and they teach nothing."""
-        self._by_oldest_step: Priorities[int] = Priorities()
+        self._by_oldest_step: IndexedHeap[int] = IndexedHeap()
         self._floors: Counter[int] = Counter()
         self._ready_floors: Counter[int] = Counter()
         self._played: dict[str, dict[int, RolloutRecord]] = {}
         """Environment to the rollouts it holds."""
-        self._deadlines: Priorities[tuple[int, int]] = Priorities()
+        self._deadlines: IndexedHeap[tuple[int, int]] = IndexedHeap()
         """(rollout, group) that somebody holds."""
         for group in live:
             self.put(group)
@@ -106,9 +106,9 @@ class Book:
         """Groups in flight or ready."""
         return self._floors.total()
 
-    def counts(self) -> Counts:
+    def counts(self) -> GroupCounts:
         """How things stand."""
-        return Counts(
+        return GroupCounts(
             live=len(self),
             at_trainer=len(self) - self.unbatched,
             ready=len(self.ready),
@@ -172,7 +172,7 @@ class Book:
                 index.discard(key)
             self._index_ready(key, None)
             self._by_oldest_step.discard(key)
-            self.worthless.pop(key, None)
+            self.untrainable.pop(key, None)
             return
         floor = groups.version_floor(after)
         _count(self._floors, floor, 1)
@@ -188,9 +188,9 @@ class Book:
         self._index_ready(key, rank if is_complete and why_not is None else None)
         self._by_oldest_step.set(key, groups.oldest_step(group))
         if why_not is None:
-            self.worthless.pop(key, None)
+            self.untrainable.pop(key, None)
         else:
-            self.worthless[key] = why_not
+            self.untrainable[key] = why_not
 
     def _index_ready(self, key: int, rank: tuple[int, int] | None) -> None:
         for known, change in ((self.ready.rank(key), -1), (rank, 1)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from dart.core.records import Evaluation, Phase
+from dart.core.records import Evaluation, EvaluationPhase
 
 
 class RunPhase(StrEnum):
@@ -31,7 +31,7 @@ class EvaluationEpisode(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What was asked of the run."""
 
     tasks: tuple[str, ...]
@@ -56,30 +56,30 @@ class Plan:
         }
         return frozenset(sampled | greedy)
 
-    def is_measured(self, phase: Phase) -> bool:
+    def is_measured(self, phase: EvaluationPhase) -> bool:
         """Whether an evaluation was asked for."""
-        return self.before if phase is Phase.BEFORE else self.after
+        return self.before if phase is EvaluationPhase.BEFORE else self.after
 
 
 def that_count(
-    evaluations: Iterable[Evaluation], phase: Phase, newest_version: int | None
+    evaluations: Iterable[Evaluation], phase: EvaluationPhase, newest_version: int | None
 ) -> tuple[Evaluation, ...]:
     """Those of a phase; after training only those of the newest version: a resumed run has others."""
     return tuple(
         one
         for one in evaluations
-        if one.phase is phase and (phase is Phase.BEFORE or one.policy_version == newest_version)
+        if one.phase is phase and (phase is EvaluationPhase.BEFORE or one.policy_version == newest_version)
     )
 
 
-def missing(plan: Plan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
+def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode]:
     """Evaluation episodes still to be played, in a stable order that mixes the tasks."""
     played = {EvaluationEpisode(one.task_id, one.seed, one.is_greedy) for one in done}
     return sorted(plan.episodes - played, key=lambda one: (one.seed, one.is_greedy, one.task_id))
 
 
 def phase_now(
-    plan: Plan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
+    plan: RunPlan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
     """The phase that follows from the record."""
     if plan.before and missing_before and updates == 0:

@@ -2,11 +2,11 @@
 
 Each method decides, writes to the record, shows the curator what came of it, and goes on until there is an
 answer. What an environment or a trainer says is only a reason to look: the record is believed, so a lost,
-repeated or late message changes nothing. The whole record is read when the desk opens, and again only when it
-contradicts the book: somebody else wrote, or a message got lost.
+repeated or late message changes nothing. The whole record is read when the service opens, and again only when
+it contradicts the book: somebody else wrote, or a message got lost.
 
 One method at a time: the awaits in between belong together. If the record contradicts the book for good, or a
-call does not end, the exception passes; the next desk starts from the record.
+call does not end, the exception passes; the next service starts from the record.
 """
 
 import time
@@ -15,24 +15,32 @@ from typing import Protocol
 
 from dart.core.records import (
     Batch,
+    BatchRefusal,
     DemonstrationSummary,
     GroupRecord,
-    Refusal,
+    Reassignment,
     Release,
-    Relet,
     RolloutRecord,
     Snapshot,
     TaskDecision,
 )
 from dart.core.types import FaultKind, RolloutLease
-from dart.curation.curator import Curator, Outside, Settings
-from dart.curation.decisions import Inject, LeaseAgain, LeaseNew, NoBatch, NoWork, OpenGroup, TakeBack
+from dart.curation.curator import Curator, CuratorSettings, Liveness
+from dart.curation.decisions import (
+    Inject,
+    NewLease,
+    NoBatch,
+    NoWork,
+    OpenNewGroup,
+    ReassignLease,
+    RevokeLease,
+)
 from dart.curation.groups import DropReason
 from dart.store.errors import StoreConflict
 
 
 class Record(Protocol):
-    """What the desk needs of the store; the writes go to its process, the reads may be local."""
+    """What the service needs of the store; the writes go to its process, the reads may be local."""
 
     async def open_group(
         self,
@@ -48,9 +56,9 @@ class Record(Protocol):
         self, group_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease: ...
 
-    async def relet_rollout(
+    async def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Relet: ...
+    ) -> RolloutLease | Reassignment: ...
 
     async def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
@@ -64,9 +72,9 @@ class Record(Protocol):
 
     async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch: ...
 
-    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch: ...
+    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch: ...
 
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal: ...
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal: ...
 
     async def rollout(self, rollout_id: int) -> RolloutRecord: ...
 
@@ -81,27 +89,27 @@ Clock = Callable[[], float]
 """Unix seconds."""
 
 
-async def open_desk(
-    settings: Settings,
+async def open_service(
+    settings: CuratorSettings,
     record: Record,
     clock: Clock = time.time,
     on_decision: Callable[[TaskDecision], None] = lambda _: None,
-) -> "Desk":
-    """A desk that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
-    desk = Desk(
+) -> "CurationService":
+    """A service that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
+    service = CurationService(
         settings, record, Curator(settings, await record.snapshot(settings.kept_rewards)), clock, on_decision
     )
-    await desk.give_back_stale_batch()
-    await desk.settle()
-    return desk
+    await service.give_back_stale_batch()
+    await service.settle()
+    return service
 
 
-class Desk:
+class CurationService:
     """Where environments get rollouts and the trainer gets batches."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CuratorSettings,
         record: Record,
         curator: Curator,
         clock: Clock,
@@ -121,7 +129,7 @@ class Desk:
         """The oldest version that any engine serves; None while none does."""
         self.curator.serving_version = version
 
-    def outside(self, seen: Outside) -> None:
+    def outside(self, seen: Liveness) -> None:
         """Who of the environments and engines is there."""
         self.curator.outside = seen
 
@@ -136,26 +144,26 @@ class Desk:
                 return lease
 
     async def _carry_out(
-        self, decision: TakeBack | LeaseAgain | LeaseNew | OpenGroup, environment: str
+        self, decision: RevokeLease | ReassignLease | NewLease | OpenNewGroup, environment: str
     ) -> RolloutLease | None:
         """One step towards a lease; None when it only prepared one."""
         match decision:
-            case TakeBack():
+            case RevokeLease():
                 await self.take_back(decision)
                 return None
-            case OpenGroup():
+            case OpenNewGroup():
                 await self._open_group(decision)
                 return None
-            case LeaseAgain(rollout_id=rollout_id, deadline_unix_s=deadline):
-                answer = await self.record.relet_rollout(rollout_id, environment, deadline)
+            case ReassignLease(rollout_id=rollout_id, deadline_unix_s=deadline):
+                answer = await self.record.reassign_rollout(rollout_id, environment, deadline)
                 await self.look(rollout_id)
                 return answer if isinstance(answer, RolloutLease) else None
-            case LeaseNew(group_id=group_id, deadline_unix_s=deadline):
+            case NewLease(group_id=group_id, deadline_unix_s=deadline):
                 lease = await self.record.lease_rollout(group_id, environment, deadline)
                 await self.look(lease.rollout_id)
                 return lease
 
-    async def _open_group(self, decision: OpenGroup) -> None:
+    async def _open_group(self, decision: OpenNewGroup) -> None:
         group_id = await self.record.open_group(
             decision.task_id,
             decision.seed,
@@ -170,7 +178,7 @@ class Desk:
         """An environment gives up its lease."""
         return await self.take_back(self.curator.after_fault(rollout_id, fence, fault_kind, detail))
 
-    async def take_back(self, decision: TakeBack) -> Release:
+    async def take_back(self, decision: RevokeLease) -> Release:
         """End a lease without a reward."""
         answer = await self.record.release_rollout(
             decision.rollout_id, decision.fence, decision.fault_kind, decision.detail, decision.max_attempts
@@ -242,7 +250,7 @@ class Desk:
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
             try:
-                batch = await self.record.relet_batch(leased.batch_id, deadline_unix_s)
+                batch = await self.record.reassign_batch(leased.batch_id, deadline_unix_s)
             except StoreConflict:
                 if leased.batch_id == refused:
                     raise

@@ -3,23 +3,23 @@
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.seeds import TRAINING_SEEDS, held_out_seed
-from dart.curation.curator import Settings
-from dart.curation.experience_pool import Pool
+from dart.curation.curator import CuratorSettings
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
-from dart.curation.run_phases import Plan
+from dart.curation.run_phases import RunPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
+from dart.curation.task_quarantine import QuarantineLimits
 
 
-def settings_of(config: Config) -> Settings:
-    """The desk's settings from the configuration; a switch that is off leaves its rule out."""
+def settings_of(config: Config) -> CuratorSettings:
+    """The service's settings from the configuration; a switch that is off leaves its rule out."""
     curation, seed = config.curation, config.run.seed
     number, length, rest = curation.rollout_number, curation.trajectory_length, curation.quarantine
     group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
     cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
     experience = curation.experience_pool
-    pool = Pool(
+    pool = PoolRule(
         max_uses=experience.max_uses,
         order_seed=seed,
         matches_seeds=KINDS[config.environments.kind].content_follows_from_seed,
@@ -27,13 +27,13 @@ def settings_of(config: Config) -> Settings:
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
         success_above=curation.success_above,
     )
-    limits = Limits(
-        fruitless_groups=rest.fruitless_groups,
+    limits = QuarantineLimits(
+        groups_without_success=rest.groups_without_success,
         failed_attempts=rest.failed_attempts,
         lost_environments=rest.lost_environments,
-        rest_s=rest.rest_s,
+        duration_s=rest.duration_s,
     )
-    return Settings(
+    return CuratorSettings(
         tasks=config.tasks.train,
         seeds=TRAINING_SEEDS,
         quota=DynamicQuota(group=group, minimum=number.minimum, threshold=number.threshold)
@@ -55,11 +55,11 @@ def settings_of(config: Config) -> Settings:
     )
 
 
-def plan_of(config: Config, training_ends_unix_s: float) -> Plan:
+def plan_of(config: Config, training_ends_unix_s: float) -> RunPlan:
     """What the run is to do, from the configuration."""
     evaluation = config.evaluation
     seeds = tuple(held_out_seed(index) for index in range(evaluation.seeds_per_task))
-    return Plan(
+    return RunPlan(
         tasks=config.tasks.train,
         held_out_seeds=seeds,
         greedy_seeds=seeds[: evaluation.greedy_seeds_per_task] if evaluation.temperature > 0 else (),

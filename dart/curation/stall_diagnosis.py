@@ -41,7 +41,7 @@ class Starving(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Component:
     """One actor as the board shows it."""
 
     name: str
@@ -82,7 +82,7 @@ class Playing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RunFacts:
     """What is known at one moment."""
 
     starved_after_s: float
@@ -94,7 +94,7 @@ class Facts:
     """For how long each idle environment has been told to wait for work."""
     environments_told: str = ""
     playing: tuple[Playing, ...] = ()
-    resting: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     tasks: int = 0
     paused: str = ""
@@ -102,11 +102,11 @@ class Facts:
     groups_per_update: int = 1
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Groups dropped since the trainer's last batch, by reason."""
-    store: Part
-    trainer: Part
-    weight_sync: Part
-    engines: tuple[Part, ...]
-    environments: tuple[Part, ...]
+    store: Component
+    trainer: Component
+    weight_sync: Component
+    engines: tuple[Component, ...]
+    environments: tuple[Component, ...]
 
     @property
     def long_s(self) -> float:
@@ -133,7 +133,7 @@ class Diagnosis:
     """The whole message."""
 
 
-def diagnose(facts: Facts) -> Diagnosis | None:
+def diagnose(facts: RunFacts) -> Diagnosis | None:
     """The most important one who has waited for longer than `starved_after_s`; None when nobody has."""
     found = next(((who, waited_s) for who, waited_s in _waits(facts) if _is_long(facts, waited_s)), None)
     if found is None:
@@ -150,24 +150,24 @@ def diagnose(facts: Facts) -> Diagnosis | None:
 # ---- who waits ----
 
 
-def _waits(facts: Facts) -> Iterator[tuple[Starving, float]]:
+def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float]]:
     yield Starving.TRAINER, facts.trainer_waits_s
     yield Starving.EPISODES, _unanswered_s(facts)
     yield Starving.ENVIRONMENTS, max(facts.waiting.values(), default=0.0)
 
 
-def _is_long(facts: Facts, waited_s: float) -> bool:
+def _is_long(facts: RunFacts, waited_s: float) -> bool:
     return waited_s >= facts.starved_after_s
 
 
-def _unanswered_s(facts: Facts) -> float:
+def _unanswered_s(facts: RunFacts) -> float:
     """For how long every engine has been unable to answer the episodes that are being played."""
     if not facts.playing or not facts.engines:
         return 0.0
     return min(max(engine.unwell_s, engine.doing_s) for engine in facts.engines)
 
 
-def _head(facts: Facts, who: Starving, waited_s: float) -> str:
+def _head(facts: RunFacts, who: Starving, waited_s: float) -> str:
     match who:
         case Starving.TRAINER:
             return f"the trainer has waited {waited_s:.0f} s for a batch"
@@ -178,7 +178,7 @@ def _head(facts: Facts, who: Starving, waited_s: float) -> str:
             return f"{name} has waited {waited_s:.0f} s for work"
 
 
-def _told(facts: Facts, who: Starving) -> tuple[str, ...]:
+def _told(facts: RunFacts, who: Starving) -> tuple[str, ...]:
     match who:
         case Starving.TRAINER:
             return (facts.trainer_told,)
@@ -188,7 +188,7 @@ def _told(facts: Facts, who: Starving) -> tuple[str, ...]:
             return ()
 
 
-def _environments_do(facts: Facts) -> str:
+def _environments_do(facts: RunFacts) -> str:
     """`6 of 8 environments play, 1 waits for work, 1 is down`."""
     answered = any(_answers(facts, engine) for engine in facts.engines)
     every, playing = len(facts.environments), len(facts.playing)
@@ -211,7 +211,7 @@ def _verb(count: int, words: str) -> str:
 # ---- why ----
 
 
-def _causes(facts: Facts, who: Starving) -> Iterator[Cause]:
+def _causes(facts: RunFacts, who: Starving) -> Iterator[Cause]:
     """Every cause that holds, the one that stops the others first; never none."""
     yield from _store(facts)
     yield from _engines(facts)
@@ -225,14 +225,14 @@ def _causes(facts: Facts, who: Starving) -> Iterator[Cause]:
     yield _too_few(facts)
 
 
-def _store(facts: Facts) -> Iterator[Cause]:
+def _store(facts: RunFacts) -> Iterator[Cause]:
     if facts.paused:
         yield Cause(Link.STORE, f"the store takes no writes: {facts.paused}")
     elif not facts.store.is_up or facts.store.doing_s >= facts.long_s:
         yield Cause(Link.STORE, state_of(facts.store))
 
 
-def _engines(facts: Facts) -> Iterator[Cause]:
+def _engines(facts: RunFacts) -> Iterator[Cause]:
     """None answers, or one has been at a single piece of work for so long that its requests are lost."""
     stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
     if not any(_answers(facts, engine) for engine in facts.engines) or stuck:
@@ -240,23 +240,23 @@ def _engines(facts: Facts) -> Iterator[Cause]:
         yield Cause(Link.ENGINES, _listed([state_of(engine, facts.trainer.version) for engine in away]))
 
 
-def _answers(facts: Facts, engine: Part) -> bool:
+def _answers(facts: RunFacts, engine: Component) -> bool:
     return engine.is_up and engine.ready and engine.doing_s < facts.long_s
 
 
-def _all_rest(facts: Facts) -> Iterator[Cause]:
-    if facts.tasks and len(facts.resting) >= facts.tasks:
-        reasons = [f"{task}: {reason}" for task, reason in sorted(facts.resting.items())]
+def _all_rest(facts: RunFacts) -> Iterator[Cause]:
+    if facts.tasks and len(facts.quarantined) >= facts.tasks:
+        reasons = [f"{task}: {reason}" for task, reason in sorted(facts.quarantined.items())]
         yield Cause(Link.CURATOR, f"all {facts.tasks} tasks are in quarantine: {_listed(reasons)}")
 
 
-def _trainer(facts: Facts) -> Iterator[Cause]:
+def _trainer(facts: RunFacts) -> Iterator[Cause]:
     """Environments wait for the next update when everything that may be in flight is."""
     if not facts.trainer.is_up or facts.trainer.doing_s >= facts.long_s:
         yield Cause(Link.TRAINER, state_of(facts.trainer))
 
 
-def _weight_sync(facts: Facts) -> Iterator[Cause]:
+def _weight_sync(facts: RunFacts) -> Iterator[Cause]:
     """New groups may only be opened at the version the slowest engine serves."""
     behind = [engine for engine in facts.engines if engine.is_up and engine.behind_s >= facts.long_s]
     if not behind:
@@ -270,7 +270,7 @@ def _weight_sync(facts: Facts) -> Iterator[Cause]:
     yield Cause(Link.WEIGHT_SYNC, what + who)
 
 
-def _environments(facts: Facts) -> Iterator[Cause]:
+def _environments(facts: RunFacts) -> Iterator[Cause]:
     """Half of them or more are down."""
     down = [part for part in facts.environments if not part.is_up]
     if down and 2 * len(down) >= len(facts.environments):
@@ -280,7 +280,7 @@ def _environments(facts: Facts) -> Iterator[Cause]:
         )
 
 
-def _dropped(facts: Facts) -> Iterator[Cause]:
+def _dropped(facts: RunFacts) -> Iterator[Cause]:
     """Groups are finished, enough for a batch, and teach nothing."""
     count = sum(facts.dropped.values())
     if count >= facts.groups_per_update:
@@ -288,7 +288,7 @@ def _dropped(facts: Facts) -> Iterator[Cause]:
         yield Cause(Link.CURATOR, f"since the last batch {count} finished groups were dropped: {reasons}")
 
 
-def _slow_episode(facts: Facts) -> Iterator[Cause]:
+def _slow_episode(facts: RunFacts) -> Iterator[Cause]:
     slowest = max(facts.playing, key=lambda playing: playing.for_s, default=None)
     if slowest is not None and slowest.for_s >= facts.long_s:
         yield Cause(
@@ -297,7 +297,7 @@ def _slow_episode(facts: Facts) -> Iterator[Cause]:
         )
 
 
-def _too_few(facts: Facts) -> Cause:
+def _too_few(facts: RunFacts) -> Cause:
     """Every part works. Something is played and the trainer is faster, or nothing may be."""
     if facts.playing:
         return Cause(
@@ -326,7 +326,7 @@ STATE_IN_WORDS: Mapping[str, str] = {
 }
 
 
-def state_of(part: Part, version: int = 0) -> str:
+def state_of(part: Component, version: int = 0) -> str:
     """What one actor does, in words: `rollout-0 has been loading version 12 for 58 s`.
 
     version   what an engine is to serve

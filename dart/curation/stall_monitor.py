@@ -12,13 +12,13 @@ from actors.board import ActorState, Vitals
 from dart.config.config import Config
 from dart.core.records import Event
 from dart.curation.stall_diagnosis import (
+    Component,
     Diagnosis,
-    Facts,
     Link,
     Notice,
     Notices,
-    Part,
     Playing,
+    RunFacts,
     Since,
     Stage,
     Starving,
@@ -33,7 +33,7 @@ LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InHand:
+class CuratorView:
     """What the curator knows at one moment."""
 
     trainer_told: str = ""
@@ -41,13 +41,13 @@ class InHand:
     environments_told: Mapping[str, str] = field(default_factory=dict)
     """Why idle environments were given no work."""
     playing: tuple[Playing, ...] = ()
-    resting: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     paused: str = ""
     """Why the store takes no writes."""
 
 
-class Watchdog:
+class StallMonitor:
     """Looks at the run every few seconds and says when there is something to tell."""
 
     def __init__(self, config: Config, engines: Iterable[str], reader: StoreReader, now_s: float) -> None:
@@ -61,22 +61,22 @@ class Watchdog:
         open_notice = untold_end(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
-    def look(self, rows: Iterable[Vitals], hand: InHand, now_s: float) -> Notice | None:
+    def look(self, rows: Iterable[Vitals], hand: CuratorView, now_s: float) -> Notice | None:
         """What is to be told now, if anything is. `now_s` is monotonic."""
         return self._notices.next(diagnose(self._facts(rows, hand, now_s)), now_s)
 
-    def _facts(self, rows: Iterable[Vitals], hand: InHand, now_s: float) -> Facts:
+    def _facts(self, rows: Iterable[Vitals], hand: CuratorView, now_s: float) -> RunFacts:
         board = {row.name: row for row in rows}
         waits = self._waits(board, hand, now_s)
         trainer_waits_s = waits.pop("trainer", None)
-        return Facts(
+        return RunFacts(
             starved_after_s=self._config.curation.starved_after_s,
             trainer_waits_s=trainer_waits_s or 0.0,
             trainer_told=hand.trainer_told,
             waiting=waits,
             environments_told=next(iter(hand.environments_told.values()), ""),
             playing=hand.playing,
-            resting=hand.resting,
+            quarantined=hand.quarantined,
             tasks=len(self._config.tasks.train),
             paused=hand.paused,
             groups_per_update=self._config.training.groups_per_update,
@@ -88,12 +88,12 @@ class Watchdog:
             environments=tuple(part_of(name, board) for name in self._environments_of(board)),
         )
 
-    def _waits(self, board: Mapping[str, Vitals], hand: InHand, now_s: float) -> dict[str, float]:
+    def _waits(self, board: Mapping[str, Vitals], hand: CuratorView, now_s: float) -> dict[str, float]:
         """For how long everybody has waited who was told to and is still there to wait."""
         told = [*(["trainer"] if hand.trainer_told else []), *hand.environments_told]
         return self._waiting.look([name for name in told if is_running(name, board)], now_s)
 
-    def _engine_parts(self, board: Mapping[str, Vitals], now_s: float) -> tuple[Part, ...]:
+    def _engine_parts(self, board: Mapping[str, Vitals], now_s: float) -> tuple[Component, ...]:
         parts = [part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
         newest = part_of("trainer", board).version
         unwell = self._unwell.look((part.name for part in parts if not (part.is_up and part.ready)), now_s)
@@ -142,12 +142,12 @@ def part_of(
     unwell_s: float = 0.0,
     behind_s: float = 0.0,
     silent_after_s: float = ACTOR_SILENT_S,
-) -> Part:
+) -> Component:
     """One actor in the words of a diagnosis."""
     row = board.get(name)
     if row is None:
-        return Part(name=name, state=ActorState.FREE.value, ready=False, unwell_s=unwell_s)
-    return Part(
+        return Component(name=name, state=ActorState.FREE.value, ready=False, unwell_s=unwell_s)
+    return Component(
         name=name,
         state=row.state.value,
         ready=row.ready,

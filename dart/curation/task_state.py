@@ -19,11 +19,11 @@ from dart.core.records import (
 )
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation import task_quarantine
-from dart.curation.experience_pool import Pool
-from dart.curation.indexed_heap import Priorities
+from dart.curation.experience_pool import PoolRule
+from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.quota import GroupPlan, Quota, success
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import HEALTHY, Health, Limits, Rest
+from dart.curation.task_quarantine import HEALTHY, Health, Quarantine, QuarantineLimits
 from dart.curation.task_selection import next_seed, turn
 
 
@@ -33,8 +33,8 @@ class TaskRules:
 
     quota: Quota
     step_cap: StepCap | None = None
-    quarantine: Limits | None = None
-    pool: Pool | None = None
+    quarantine: QuarantineLimits | None = None
+    pool: PoolRule | None = None
     order_seed: int = 0
     success_above: float = SUCCESS_ABOVE
     """A reward above it is a success."""
@@ -46,7 +46,7 @@ class TaskRules:
 
 
 @dataclass(slots=True, kw_only=True)
-class Task:
+class TaskState:
     """One task."""
 
     task_id: str
@@ -58,7 +58,7 @@ class Task:
     step_cap: int
     demonstrations: dict[int, DemonstrationSummary]
     health: Health
-    why_it_rests: str = ""
+    why_quarantined: str = ""
     unfinished: int = 0
     """Groups of it that are being played."""
 
@@ -72,16 +72,16 @@ class NextGroup:
     probes_length: bool
 
 
-class Tasks:
+class TaskTable:
     """The tasks of a run, by name."""
 
     def __init__(self, names: Sequence[str], known: Iterable[TaskStatistics], rules: TaskRules) -> None:
         self._rules = rules
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, TaskState] = {}
         self._position = {name: position for position, name in enumerate(names)}
-        self._turns: Priorities[str] = Priorities()
+        self._turns: IndexedHeap[str] = IndexedHeap()
         """Tasks that may have a group now."""
-        self._resting: Priorities[str] = Priorities()
+        self._quarantined: IndexedHeap[str] = IndexedHeap()
         """Tasks that may not, of which no group is being played, by the end of their rest."""
         self._at_rest: dict[str, None] = {}
         """Every task that is not released from a rest."""
@@ -91,7 +91,7 @@ class Tasks:
         for name in names:
             self._place(name)
 
-    def __getitem__(self, task_id: str) -> Task:
+    def __getitem__(self, task_id: str) -> TaskState:
         """What is known of a task; it is known from now on."""
         if task_id not in self._tasks:
             new = TaskStatistics(
@@ -168,8 +168,8 @@ class Tasks:
                     and limits is not None
                     and task_quarantine.is_unplayable(task.health, limits)
                 )
-                task.health = Health(rest=rest_of(decision))
-                task.why_it_rests = decision.reason
+                task.health = Health(rest=quarantine_of(decision))
+                task.why_quarantined = decision.reason
                 self._place(decision.task_id)
         return is_unplayable
 
@@ -193,19 +193,19 @@ class Tasks:
 
     def why_none(self, now_unix_s: float) -> str:
         """Why no task may have a group."""
-        task_id = self._resting.first()
+        task_id = self._quarantined.first()
         every = f"every task rests ({len(self._position)})"
         if task_id is None:
             return f"{every}; those whose rest is over are being tried"
         task = self[task_id]
         assert task.health.rest is not None
         left_s = max(0.0, task.health.rest.until_unix_s - now_unix_s)
-        return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_it_rests}"
+        return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_quarantined}"
 
-    def resting(self, now_unix_s: float) -> dict[str, str]:
+    def quarantined(self, now_unix_s: float) -> dict[str, str]:
         """The tasks that rest now, with the reason."""
         tasks = [self._tasks[name] for name in self._at_rest]
-        return {task.task_id: task.why_it_rests for task in tasks if not task.health.is_tried(now_unix_s)}
+        return {task.task_id: task.why_quarantined for task in tasks if not task.health.is_tried(now_unix_s)}
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """What is to be decided anew since something happened. The same again until it is in the record."""
@@ -230,7 +230,7 @@ class Tasks:
 
     # how
 
-    def _changes(self, task: Task, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
+    def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
         """Kind, before, after and reason of what is different from now on."""
         rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
         if rollouts != task.rollouts:
@@ -252,12 +252,12 @@ class Tasks:
             self[task_id].health = health
             self._to_judge[task_id] = None
 
-    def _read(self, statistics: TaskStatistics) -> Task:
+    def _read(self, statistics: TaskStatistics) -> TaskState:
         """A task as the record knows it."""
         rules, decided = self._rules, statistics.decided
         number, cap, rest = (decided.get(kind) for kind in DecisionKind)
         largest = rules.quota.group.step_cap
-        task = Task(
+        task = TaskState(
             task_id=statistics.task_id,
             groups_opened=statistics.groups_opened,
             rewards=deque(statistics.recent_rewards, maxlen=rules.kept_rewards),
@@ -265,8 +265,8 @@ class Tasks:
             rollouts=rules.quota.at_first(None if number is None else int(number.after)),
             step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),
             demonstrations={found.pool_id: found for found in statistics.demonstrations},
-            health=HEALTHY if rest is None or rules.quarantine is None else Health(rest=rest_of(rest)),
-            why_it_rests="" if rest is None else rest.reason,
+            health=HEALTHY if rest is None or rules.quarantine is None else Health(rest=quarantine_of(rest)),
+            why_quarantined="" if rest is None else rest.reason,
         )
         if rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap:
             self._to_judge[task.task_id] = None
@@ -285,7 +285,7 @@ class Tasks:
             self._at_rest[task_id] = None
         is_tried = task is not None and task.unfinished > 0
         self._turns.set(task_id, self._turn(task_id) if rest is None else None)
-        self._resting.set(task_id, None if rest is None or is_tried else (rest.until_unix_s, position))
+        self._quarantined.set(task_id, None if rest is None or is_tried else (rest.until_unix_s, position))
 
     def _turn(self, task_id: str) -> tuple[float, float, int]:
         """Ties are left to the order of the configuration."""
@@ -295,11 +295,11 @@ class Tasks:
 
     def _wake(self, now_unix_s: float) -> None:
         """Tasks whose rest is over take turns again."""
-        for task_id in self._resting.up_to((now_unix_s, math.inf)):
-            self._resting.discard(task_id)
+        for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
+            self._quarantined.discard(task_id)
             self._turns.put(task_id, self._turn(task_id))
 
-    def _group_of(self, task: Task) -> NextGroup:
+    def _group_of(self, task: TaskState) -> NextGroup:
         rule, cap = self._rules.step_cap, task.step_cap
         probes = (
             rule is not None
@@ -312,14 +312,14 @@ class Tasks:
         return NextGroup(task_id=task.task_id, plan=plan, probes_length=probes)
 
 
-def ends(rest: Rest | None) -> str:
+def ends(rest: Quarantine | None) -> str:
     """The end of a rest as it is recorded; empty where there is none."""
     return "" if rest is None else repr(rest.until_unix_s)
 
 
-def rest_of(decision: TaskDecision) -> Rest | None:
+def quarantine_of(decision: TaskDecision) -> Quarantine | None:
     """The rest a recorded decision began; None where it ended one."""
     if not decision.after:
         return None
     until_unix_s = float(decision.after)
-    return Rest(until_unix_s=until_unix_s, length_s=until_unix_s - decision.unix_s)
+    return Quarantine(until_unix_s=until_unix_s, length_s=until_unix_s - decision.unix_s)

@@ -19,18 +19,18 @@ from typing import Any
 from actors.actor import Actor
 from actors.board import ActorState
 from actors.errors import AskError, MailboxFull
-from actors.future import Completion
+from actors.future import Future
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.actions import is_action
-from dart.core.records import Finish
+from dart.core.records import StoredResult
 from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
 from dart.environments.cancellation import Interruption
-from dart.environments.episode import EpisodeTask, Interrupted, Played, Player, ReplayFailed
+from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed
 from dart.environments.factory import make_environment
 from dart.environments.faults import EnvironmentFault
-from dart.environments.policy_client import Engines, NoAnswer, Unanswered
+from dart.environments.policy_client import NoAnswer, PolicyClient, Unanswered
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_of_hint
 from dart.store.blobs import BlobStore
@@ -80,7 +80,7 @@ class EnvironmentActor(Actor):
             self,
             self._environment,
             config.environments,
-            Engines(
+            PolicyClient(
                 self,
                 list(self.args["workers"]),
                 config.curation,
@@ -92,15 +92,15 @@ class EnvironmentActor(Actor):
         self._faults_in_row = 0
         self._has_screen = False
         self._retiring = Interruption()
-        self._over: Completion[None] = Completion()
-        self.every(config.observe.load_every_s, self._record_load)
+        self._over: Future[None] = Future()
+        self.every(config.telemetry.load_every_s, self._record_load)
         self.after(0.0, self._play_for_ever)
 
     async def on_stop(self) -> None:
-        self._retiring.come()
+        self._retiring.set()
         if self._store_runs():  # else there is nobody to give an episode to, however it ends
             shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
-            self.after(FINISH_SHARE * shutdown_s, self._player.interruption.come)
+            self.after(FINISH_SHARE * shutdown_s, self._player.interruption.set)
             await self._over
             self._record_load()
         await self.in_loop(self._environment.close())
@@ -128,8 +128,8 @@ class EnvironmentActor(Actor):
             answer = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
         except (AskError, MailboxFull) as error:
             self.log.info("no_curator", reason=str(error))
-            answer = m.Wait(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
-        if isinstance(answer, m.Wait):
+            answer = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
+        if isinstance(answer, m.NoWorkYet):
             await self._retiring.or_first_of(self.sleep(answer.retry_after_s))
             return None
         return answer  # type: ignore[no-any-return]
@@ -170,7 +170,7 @@ class EnvironmentActor(Actor):
             case m.EvaluationTask():
                 await self._store_evaluation(work, played)
 
-    async def _played(self, work: Work, task: EpisodeTask) -> Played:
+    async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode:
         if self._retiring.has_come:  # it came when this actor was told to stop: somebody else shall play it
             raise Interrupted(task.parked)
         try:
@@ -185,7 +185,7 @@ class EnvironmentActor(Actor):
         """Before an episode is played anew. Raises LeaseLost where it is not this one's to play any more."""
         call = m.ForgetParked(rollout_id=lease.rollout_id, fence=lease.fence, detail=detail)
         verdict = await self._write(call)
-        if verdict.value not in (Finish.ACCEPTED, Finish.DUPLICATE):
+        if verdict.value not in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
             self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it looks what became of it
             raise LeaseLost(f"rollout {lease.rollout_id} could not be played anew: {verdict.value}")
 
@@ -230,7 +230,7 @@ class EnvironmentActor(Actor):
 
     # ---- what became of it ----
 
-    async def _store_rollout(self, lease: RolloutLease, played: Played) -> None:
+    async def _store_rollout(self, lease: RolloutLease, played: PlayedEpisode) -> None:
         trajectory = Trajectory(
             rollout_id=lease.rollout_id,
             group_id=lease.group_id,
@@ -264,7 +264,7 @@ class EnvironmentActor(Actor):
         )
         self.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
 
-    async def _store_evaluation(self, task: m.EvaluationTask, played: Played) -> None:
+    async def _store_evaluation(self, task: m.EvaluationTask, played: PlayedEpisode) -> None:
         """The curator records it: it knows whether this environment holds the episode still."""
         call = m.EvaluationEnded(
             fence=task.fence,
@@ -274,7 +274,7 @@ class EnvironmentActor(Actor):
         verdict = await self._write(call, to="curator")
         self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)
 
-    async def _store_guided(self, task: m.GuidedTask, played: Played) -> None:
+    async def _store_guided(self, task: m.GuidedTask, played: PlayedEpisode) -> None:
         verdict = await self._send(
             lambda: send_guided(self._parcels, task.pool_id, task.attempt, self.identity.name, played.steps),
             lambda steps: m.RecordGuided(
@@ -343,16 +343,16 @@ class EnvironmentActor(Actor):
         return m.EvaluationFailed(fence=task.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
 
     async def _send(
-        self, write_steps: Callable[[], m.Parcel], call_with: Callable[[m.Parcel], Any]
-    ) -> m.Verdict:
+        self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], Any]
+    ) -> m.CallResult:
         """A write that brings steps along; they are on the disk until the store has them."""
-        parcel = await await_room(self, "the steps of an episode", write_steps)
+        step_file = await await_room(self, "the steps of an episode", write_steps)
         try:
-            return await self._write(call_with(parcel))
+            return await self._write(call_with(step_file))
         finally:
-            discard(parcel)
+            discard(step_file)
 
-    async def _write(self, call: Any, to: str = "store") -> m.Verdict:
+    async def _write(self, call: Any, to: str = "store") -> m.CallResult:
         """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.
 
         to   `curator` for what it records after a look at the lease
@@ -366,7 +366,7 @@ class EnvironmentActor(Actor):
 
         while True:
             try:
-                verdict: m.Verdict = await write(self, call, it_spoke, to)
+                verdict: m.CallResult = await write(self, call, it_spoke, to)
                 return verdict
             except (AskError, MailboxFull):
                 # Told to stop: a store that died comes back only after everybody who depends on it has ended.

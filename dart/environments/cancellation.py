@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from actors.future import Completion
+from actors.future import Future
 
 
 class Interruption:
@@ -10,18 +10,18 @@ class Interruption:
 
     def __init__(self) -> None:
         self.has_come = False
-        self._waits: set[Completion[None]] = set()
+        self._waits: set[Future[None]] = set()
 
-    def come(self) -> None:
+    def set(self) -> None:
         self.has_come = True
         for wait in list(self._waits):
             wait.succeed(None)
 
-    async def or_first_of(self, *completions: Completion[Any]) -> None:
+    async def or_first_of(self, *completions: Future[Any]) -> None:
         """Until one of them is done, whatever came of it, or this came."""
         if self.has_come:
             return
-        wait: Completion[None] = Completion()
+        wait: Future[None] = Future()
         self._waits.add(wait)
         for completion in completions:
             completion.then(lambda: wait.succeed(None))

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
 
 from actors.actor import Actor
-from actors.future import Completion
-from dart.config.sections import Environments
+from actors.future import Future
+from dart.config.sections import EnvironmentsSettings
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.cancellation import Interruption
 from dart.environments.faults import InfrastructureFault
-from dart.environments.policy_client import Engines
+from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
 from dart.policy.context import newest_history, newest_past
@@ -49,7 +49,7 @@ class EpisodeTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedEpisode:
     """One finished episode."""
 
     instruction: str
@@ -91,8 +91,8 @@ class Player:
         self,
         actor: Actor,
         environment: Environment,
-        limits: Environments,
-        engines: Engines,
+        limits: EnvironmentsSettings,
+        engines: PolicyClient,
         blobs: BlobStore,
         meter: LoadMeter,
     ) -> None:
@@ -105,7 +105,7 @@ class Player:
         self._blobs = blobs
         self._meter = meter
 
-    async def play(self, task: EpisodeTask) -> Played:
+    async def play(self, task: EpisodeTask) -> PlayedEpisode:
         """Raises EnvironmentFault, NoAnswer, Unanswered, Interrupted or ReplayFailed: it has no reward."""
         clock = self._actor.clock
         started_unix_s, started_s = clock.unix_s(), clock.monotonic_s()
@@ -114,7 +114,7 @@ class Player:
             while progress.outcome is None:
                 await self._step(progress)
             reward = await self._reward(task, progress.outcome)
-        return Played(
+        return PlayedEpisode(
             instruction=progress.seen.instruction,
             outcome=progress.outcome,
             reward=reward,
@@ -234,7 +234,7 @@ class Player:
         with self._meter.during("strict_s"):
             return await self._in_loop(work)
 
-    def _in_loop(self, work: Any) -> Completion[Any]:
+    def _in_loop(self, work: Any) -> Future[Any]:
         return self._actor.in_loop(work)
 
 

@@ -1,8 +1,8 @@
 """Faults injected into an environment on purpose, by a plan that is a pure function of its seed.
 
 What is injected is real where it can be: a crash kills the process behind the screen, a hang stops it, a
-doubled action is sent twice. Silent faults happen on the `Wire`, below the checks that must notice them. Each
-one that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that
+doubled action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that must notice them.
+Each one that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that
 afterwards it can be shown that no attempt with a fault became a trajectory. Faults of a reset are the
 exception (`dart.config.injected_faults.OF_RESET`): a reset is tried again within its attempt.
 """
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dart.config.injected_faults import Injected
-from dart.config.sections import Faults
+from dart.config.sections import FaultsSettings
 from dart.core.actions import Action
 from dart.environments.browser_inputs import Call
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 from dart.environments.wrapper import WrappedEnvironment
 
 FIRST_STEPS = (0, 0, 1)
@@ -47,7 +47,7 @@ class PlannedFault:
 class FaultPlan:
     """Which reset is struck by what. The same seed and name give the same plan; at most one fault each."""
 
-    def __init__(self, faults: Faults, name: str) -> None:
+    def __init__(self, faults: FaultsSettings, name: str) -> None:
         self._name = f"{faults.seed}/{name}"
         self._rates = [(kind, float(getattr(faults, kind.value))) for kind in Injected]
 
@@ -121,7 +121,7 @@ def read_injections(folder: Path) -> list[Injection]:
 class Breakable(Environment, Protocol):
     """An environment that can be broken from below."""
 
-    wire: Wire
+    wire: ScreenIO
 
     def send_signal(self, number: signal.Signals) -> None:
         """To the process behind the screen."""
@@ -152,7 +152,7 @@ class _Strike:
         return self._has_struck
 
 
-class FaultyWire(Wire):
+class FaultyWire(ScreenIO):
     """Loses, doubles, freezes and falsifies what passes, as planned."""
 
     def __init__(self, breakable: Breakable) -> None:

@@ -152,7 +152,7 @@ class CallFailed(InfrastructureFault):
         super().__init__(f"{machine} could not do {call}: {why}")
 
 
-class NotReady(InfrastructureFault):
+class MachineNotReady(InfrastructureFault):
     """``machine`` answers, and still lacks ``missing`` after ``deadline_s``."""
 
     def __init__(self, machine: str, missing: str, deadline_s: float) -> None:

@@ -1,4 +1,4 @@
-"""How long a modelled environment keeps one waiting: lognormal waits with a cut tail.
+"""How long a simulated environment keeps one waiting: lognormal waits with a cut tail.
 
 Virtual machines answer so: mostly near a median, now and then far above it (DART names 5 to 30 s for a
 reset, 1 to 4 s for a step). Pure: a seed in, seconds out.
@@ -7,13 +7,13 @@ reset, 1 to 4 s for a step). Pure: a seed in, seconds out.
 import math
 import random
 
-from dart.config.sections import Latency
+from dart.config.sections import LatencySettings
 
 
 class Waits:
     """The waits of one environment, in order; the same seed gives the same ones."""
 
-    def __init__(self, latency: Latency, seed: str) -> None:
+    def __init__(self, latency: LatencySettings, seed: str) -> None:
         self._latency = latency
         self._resets = random.Random(f"{seed}/reset")
         self._steps = random.Random(f"{seed}/step")

@@ -7,8 +7,8 @@ asked anew, or another one is.
 from actors.actor import Actor
 from actors.board import ActorState
 from actors.errors import AskError, MailboxFull
-from actors.future import Completion
-from dart.config.sections import Curation
+from actors.future import Future
+from dart.config.sections import CurationSettings
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.telemetry.liveness import ENGINE_SILENT_S
@@ -25,16 +25,16 @@ class Unanswered(Exception):
     """An engine refused the request for what it is: no other one would answer it."""
 
 
-def patience_s(config: Curation) -> float:
+def patience_s(config: CurationSettings) -> float:
     """How long an episode waits for any engine before its attempt counts as failed."""
     return PATIENCE_SHARE * config.lease_s
 
 
-class Engines:
+class PolicyClient:
     """The rollout actors as one environment sees them."""
 
     def __init__(
-        self, actor: Actor, workers: list[str], config: Curation, *, answer_deadline_s: float
+        self, actor: Actor, workers: list[str], config: CurationSettings, *, answer_deadline_s: float
     ) -> None:
         """answer_deadline_s: an engine that has not answered after this is suspect; sooner where a lease is
         short, so that there is time to ask another one."""
@@ -44,13 +44,13 @@ class Engines:
         self._patience_s = patience_s(config)
         self._deadline_s = min(answer_deadline_s, self._patience_s / 2)
 
-    def answer(self, request: GenerateRequest) -> Completion[Generation]:
+    def answer(self, request: GenerateRequest) -> Future[Generation]:
         """Of whichever engine can; fails with NoAnswer or Unanswered."""
-        answered: Completion[Generation] = Completion()
+        answered: Future[Generation] = Future()
         self._actor.run(self._ask_until_answered(request, answered))
         return answered
 
-    async def _ask_until_answered(self, request: GenerateRequest, answered: Completion[Generation]) -> None:
+    async def _ask_until_answered(self, request: GenerateRequest, answered: Future[Generation]) -> None:
         gives_up_s = self._actor.clock.monotonic_s() + self._patience_s
         while True:
             answer = await self._ask_once(request)
@@ -63,21 +63,21 @@ class Engines:
                 return answered.fail(NoAnswer(detail))
             await self._actor.sleep(answer.retry_after_s)
 
-    async def _ask_once(self, request: GenerateRequest) -> Generation | m.Wait | m.CannotAnswer:
+    async def _ask_once(self, request: GenerateRequest) -> Generation | m.NoWorkYet | m.CannotAnswer:
         worker = self._least_busy()
         if worker is None:
-            return m.Wait(
+            return m.NoWorkYet(
                 retry_after_s=self._poll_s, reason=f"none of {', '.join(self._workers)} is in routing"
             )
         try:
-            answer: Generation | m.Wait | m.CannotAnswer = await self._actor.ask(
+            answer: Generation | m.NoWorkYet | m.CannotAnswer = await self._actor.ask(
                 worker, m.Generate(request=request), deadline_s=self._deadline_s
             )
         except AskError as error:
             self._actor.tell("weight_sync", m.EngineSuspect(worker=worker, detail=str(error)))
-            return m.Wait(retry_after_s=self._poll_s, reason=str(error))
+            return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
         except MailboxFull as error:
-            return m.Wait(retry_after_s=self._poll_s, reason=str(error))
+            return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
         return answer
 
     def _least_busy(self) -> str | None:

@@ -1,6 +1,6 @@
 """What passes between an environment and its screen: its start, input events, screenshots, the raw score.
 
-Every environment sends and reads through a `Wire`. This one changes nothing.
+Every environment sends and reads through a `ScreenIO`. This one changes nothing.
 `dart.environments.fault_injection` has one that loses, doubles and freezes, below the checks that must notice
 it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from dart.environments.browser_inputs import Call
 
 
-class Wire:
+class ScreenIO:
     """Passes everything on as it is."""
 
     async def started(self) -> None:

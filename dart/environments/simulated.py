@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from dart.config.config import Config
 from dart.config.injected_faults import Injected
-from dart.config.sections import Modelled
+from dart.config.sections import SimulationSettings
 from dart.core.actions import Action, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.browser_inputs import input_calls
@@ -28,7 +28,7 @@ from dart.environments.faults import (
     EnvironmentTimeout,
     FrozenFrame,
     InfrastructureFault,
-    NotReady,
+    MachineNotReady,
     WindowManagerDied,
 )
 from dart.environments.input_audit import differences, receipts_of
@@ -36,15 +36,15 @@ from dart.environments.latency_model import cut_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 MOST_STEPS = 1000
-"""No modelled episode is longer."""
+"""No simulated episode is longer."""
 
 INSTRUCTION = "Wait until it is done."
 
-MACHINE = "the modelled environment"
+MACHINE = "the simulated environment"
 
 
 @dataclass(slots=True)
@@ -61,12 +61,12 @@ class _Episode:
         return self.steps_done >= self.num_steps
 
 
-class ModelledEnvironment:
+class SimulatedEnvironment:
     """An `dart.environments.protocol.Environment` of nothing but arithmetic."""
 
-    def __init__(self, modelled: Modelled, seed: int) -> None:
-        self.wire = Wire()
-        self._modelled = modelled
+    def __init__(self, simulated: SimulationSettings, seed: int) -> None:
+        self.wire = ScreenIO()
+        self._simulation = simulated
         self._seed = seed
         self._episode: _Episode | None = None
         self._signal = 0
@@ -80,11 +80,11 @@ class ModelledEnvironment:
         await self.wire.started()
         if self._signal:
             await asyncio.sleep(deadline_s)
-            raise EnvironmentTimeout("reset", deadline_s, "the modelled environment, which is stopped")
+            raise EnvironmentTimeout("reset", deadline_s, "the simulated environment, which is stopped")
         self._look_for_disturbances(deadline_s)
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{episode.rollout_id}")
-        steps = cut_lognormal(rng, self._modelled.steps_median, self._modelled.steps_sigma, MOST_STEPS)
-        succeeds = rng.random() < self._modelled.success
+        steps = cut_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
+        succeeds = rng.random() < self._simulation.success
         self._episode = _Episode(task_id, seed, max(1, round(steps)), succeeds)
         return self._see(self._episode)
 
@@ -138,7 +138,7 @@ class ModelledEnvironment:
     def _look_for_disturbances(self, deadline_s: float) -> None:
         """What the probes of a real screen would find."""
         found = {
-            Injected.READY_TOO_EARLY: NotReady(MACHINE, "no window manager", deadline_s),
+            Injected.READY_TOO_EARLY: MachineNotReady(MACHINE, "no window manager", deadline_s),
             Injected.DIRTY_RESET: DirtyStart(MACHINE, "a file of another episode"),
             Injected.POPUP: DirtyStart(MACHINE, "a window nobody asked for"),
             Injected.DEAD_APPLICATION: ApplicationDied("of the model", "stands still"),
@@ -151,11 +151,11 @@ class ModelledEnvironment:
     async def _playing(self, operation: str, deadline_s: float) -> _Episode:
         if self._signal == signal.SIGKILL:
             self._episode = None
-            raise InfrastructureFault(f"the modelled environment was killed before {operation}")
+            raise InfrastructureFault(f"the simulated environment was killed before {operation}")
         if self._signal:
             await asyncio.sleep(deadline_s)
             self._episode = None
-            raise EnvironmentTimeout(operation, deadline_s, "the modelled environment, which is stopped")
+            raise EnvironmentTimeout(operation, deadline_s, "the simulated environment, which is stopped")
         if self._episode is None:
             raise RuntimeError(f"{operation} without an episode: call reset first")
         return self._episode
@@ -190,6 +190,6 @@ def _chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def make(config: Config, name: str, paths: RunPaths) -> ModelledEnvironment:
+def make(config: Config, name: str, paths: RunPaths) -> SimulatedEnvironment:
     """The environment of any actor (`dart.config.environment_kinds`)."""
-    return ModelledEnvironment(config.modelled, config.run.seed)
+    return SimulatedEnvironment(config.simulation, config.run.seed)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from dart.config.sections import Context
+from dart.config.sections import ContextSettings
 from dart.core.types import Step
 from dart.policy.base import Policy, Scorer
-from dart.policy.load import Holding, load
-from dart.policy.prompt_spec import Reading, reading_of
+from dart.policy.load import ModelPlacement, load
+from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen, screenshots_of
 from dart.training.batch import within
 from dart.training.demonstration_format import screenshot_path
@@ -101,8 +101,8 @@ def imitate_folder(
     base: Path,
     out: Path,
     config: ImitationConfig,
-    holding: Holding,
-    reading: Reading | None = None,
+    holding: ModelPlacement,
+    reading: PromptSpec | None = None,
     report: Report = print,
 ) -> float:
     """A checkpoint in `out` that imitates the demonstrations in `folder`; returns the last loss.
@@ -141,8 +141,8 @@ def main() -> None:
     parser.add_argument("--prompt", default="", help="text file, as context.prompt of the runs that follow")
     options = parser.parse_args()
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
-    holding = Holding(is_trained=True, precision=options.precision)
-    reading = reading_of(Context(prompt=options.prompt))
+    holding = ModelPlacement(is_trained=True, precision=options.precision)
+    reading = prompt_spec_of(ContextSettings(prompt=options.prompt))
     imitate_folder(options.folder, options.policy, options.out, config, holding, reading)
 
 

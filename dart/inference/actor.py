@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
-from actors.future import Completion, Lock
+from actors.future import Future, Lock
 from dart.config.config import Config
-from dart.config.gpus import dealt, gpus_here, see_only
+from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
 from dart.core.errors import DartError
 from dart.core.records import Version
@@ -59,7 +59,7 @@ REASON_CHARACTERS = 1000
 UNREADABLE = (DartError, OSError)
 """How a checkpoint says that it is not there or not what was written."""
 
-Waiting = tuple[GenerateRequest, Completion[Any]]
+Waiting = tuple[GenerateRequest, Future[Any]]
 
 
 class RolloutActor(Actor):
@@ -92,7 +92,7 @@ class RolloutActor(Actor):
         self._answers = 0
         self._prove()
         self.every(GATE_LOOK_S, self._mind_the_gate)
-        self.every(self._config.observe.load_every_s, self._record_load)
+        self.every(self._config.telemetry.load_every_s, self._record_load)
         if self._batching is not None:
             self.every(ENGINE_LOOK_S, self._batching.look)
             self.run(self._stay_healthy())
@@ -108,7 +108,7 @@ class RolloutActor(Actor):
     async def generate(self, call: m.Generate, sender: Sender) -> Any:
         """Answered by Generation, by Wait when this engine may not serve its version any more, or by
         CannotAnswer."""
-        answer: Completion[Any] = Completion()
+        answer: Future[Any] = Future()
         self._queue.append((call.request, answer))
         self._mind_the_gate()
         return await answer
@@ -304,7 +304,7 @@ class RolloutActor(Actor):
         why = f"{self.identity.name} serves version {self._engine.version}, {self._required} is required"
         while self._queue:
             _, completion = self._queue.popleft()
-            completion.succeed(m.Wait(retry_after_s=TURN_AWAY_S, reason=why))
+            completion.succeed(m.NoWorkYet(retry_after_s=TURN_AWAY_S, reason=why))
 
     @contextmanager
     def _out_of_routing(self, reason: str) -> Iterator[None]:
@@ -340,9 +340,9 @@ class RolloutActor(Actor):
     # ---- the engine ----
 
     def _see_own_gpus(self) -> None:
-        shares = dealt(self._config, gpus_here()).engines
+        shares = assign_gpus(self._config, gpus_here()).engines
         if shares:
-            see_only(shares[self.args["workers"].index(self.identity.name)])
+            set_visible_devices(shares[self.args["workers"].index(self.identity.name)])
 
     async def _first_engine(self) -> Engine:
         """Of the newest committed version; one that cannot be read is waited for, or for the next one."""
@@ -364,17 +364,17 @@ class RolloutActor(Actor):
         seed = zlib.crc32(
             f"{self._config.run.seed}/{self.identity.name}/{self.identity.incarnation}".encode()
         )
-        if self._rollout.engine == "modelled":
-            from dart.inference.simulated_engine import ModelledEngine
+        if self._rollout.engine == "simulated":
+            from dart.inference.simulated_engine import SimulatedEngine
 
-            return ModelledEngine(folder, version, modelled=self._config.modelled, seed=seed)
+            return SimulatedEngine(folder, version, simulated=self._config.simulation, seed=seed)
         if self._rollout.engine == "oracle":
             from dart.inference.oracle_engine import OracleEngine
 
-            return OracleEngine(folder, version, modelled=self._config.modelled, seed=seed)
-        from dart.policy.prompt_spec import reading_of
+            return OracleEngine(folder, version, simulated=self._config.simulation, seed=seed)
+        from dart.policy.prompt_spec import prompt_spec_of
 
-        reading = reading_of(self._config.context)
+        reading = prompt_spec_of(self._config.context)
         if self._rollout.engine == "vllm":
             from dart.inference.vllm_engine import VllmEngine
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dart.config.sections import Modelled
+from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, format_action
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_verify import verify_policy
@@ -33,7 +33,7 @@ LONGEST_ANSWER = 4
 MEAN_ENTROPY_NATS = 0.5
 
 
-class ModelledEngine:
+class SimulatedEngine:
     """Answers without a policy. Real waiting; the draws come from one generator seeded with `seed`."""
 
     def __init__(
@@ -41,11 +41,11 @@ class ModelledEngine:
         folder: Path,
         version: int,
         *,
-        modelled: Modelled,
+        simulated: SimulationSettings,
         seed: int = 0,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._modelled = modelled
+        self._simulation = simulated
         self._random = random.Random(seed)
         self._wait = wait
         self._version = -1
@@ -58,7 +58,7 @@ class ModelledEngine:
 
     def load(self, folder: Path, version: int) -> None:
         """Wait `load_s`; then this version answers. Raises CorruptCheckpoint; then the old one stays."""
-        self._wait(self._modelled.load_s)
+        self._wait(self._simulation.load_s)
         verify_policy(folder, version)
         self._version = version
 
@@ -66,7 +66,7 @@ class ModelledEngine:
         """One answer per request, after the service time of the whole batch."""
         if not requests:
             return []
-        self._wait(self._modelled.generate_base_s + len(requests) * self._modelled.generate_each_s)
+        self._wait(self._simulation.generate_base_s + len(requests) * self._simulation.generate_each_s)
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: GenerateRequest) -> Generation:
@@ -86,7 +86,7 @@ class ModelledEngine:
         return format_action(Click(self._random.randrange(WIDTH_PX), self._random.randrange(HEIGHT_PX)))
 
     def _tokens(self) -> int:
-        median = self._modelled.tokens_median
+        median = self._simulation.tokens_median
         drawn = median * math.exp(TOKENS_SIGMA * self._random.gauss(0.0, 1.0))
         return min(max(1, round(drawn)), LONGEST_ANSWER * median)
 

@@ -31,8 +31,8 @@ LONGEST_RETRY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Tell this worker to take the version over; with `hold`, to answer nothing until `Serve`."""
+class LoadDecision:
+    """Tell this worker to take the version over; with `hold`, to answer nothing until `ServeDecision`."""
 
     worker: str
     version: int
@@ -42,7 +42,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
+class ServeDecision:
     """Tell this worker that the round is over."""
 
     worker: str
@@ -58,7 +58,7 @@ class _Worker:
     """In a row."""
 
 
-class Sync:
+class SyncPlan:
     """What is known of the workers, and what follows from it.
 
     Tell it what happens, then ask `next_actions`; carry those out and tell it how they ended.
@@ -73,13 +73,13 @@ class Sync:
         """Nothing older may be served any more; -1 before any worker was seen."""
         self._is_all_at_once = all_at_once
         self._workers: dict[str, _Worker] = {}
-        self._loading: dict[str, Load] = {}
+        self._loading: dict[str, LoadDecision] = {}
         """What each worker was told to load: the sync in progress."""
         self._held: dict[str, bool] = {}
         """To be told to go on, in this order, when nobody is loading any more; whether it loaded just now."""
         self._idle: list[tuple[int, int, str]] = []
         """Heap of (version, ticket, worker)."""
-        self._resting: list[tuple[float, int, str]] = []
+        self._waiting_workers: list[tuple[float, int, str]] = []
         """Heap of (try again at, ticket, worker)."""
         self._tickets = itertools.count()
         self._well = _Tally()
@@ -92,7 +92,7 @@ class Sync:
         if version <= self.target:
             return
         self.target = version
-        while self._resting:
+        while self._waiting_workers:
             self._wake()
 
     def up(self, worker: str, version: int) -> None:
@@ -128,7 +128,7 @@ class Sync:
             self._held[worker] = True
         self._raise_required()
 
-    def failed(self, load: Load, now_s: float) -> None:
+    def failed(self, load: LoadDecision, now_s: float) -> None:
         """The worker could not take the version over and serves what it did; it is tried again later.
 
         The failure of an earlier load, of a worker that died or was taken for dead since, changes nothing.
@@ -140,21 +140,23 @@ class Sync:
         known.failures += 1
         known.ticket = next(self._tickets)
         rest_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures - 1, 10), LONGEST_RETRY_S)
-        heapq.heappush(self._resting, (now_s + rest_s, known.ticket, worker))
+        heapq.heappush(self._waiting_workers, (now_s + rest_s, known.ticket, worker))
         self._raise_required()
 
     # ---- what to do ----
 
-    def next_actions(self, now_s: float) -> list[Load | Serve]:
+    def next_actions(self, now_s: float) -> list[LoadDecision | ServeDecision]:
         """What to do now, in this order; nothing while as many load as may."""
-        while self._resting and self._resting[0][0] <= now_s:
+        while self._waiting_workers and self._waiting_workers[0][0] <= now_s:
             self._wake()
         if len(self._loading) >= self._most_at_once:
             return []
-        actions: list[Load | Serve] = [Serve(worker, self._workers[worker].version) for worker in self._held]
+        actions: list[LoadDecision | ServeDecision] = [
+            ServeDecision(worker, self._workers[worker].version) for worker in self._held
+        ]
         self._held.clear()
         while (worker := self._pop_stale()) is not None:
-            load = Load(worker, self.target, hold=self._is_all_at_once, number=next(self._tickets))
+            load = LoadDecision(worker, self.target, hold=self._is_all_at_once, number=next(self._tickets))
             self._loading[worker] = load
             actions.append(load)
             if not self._is_all_at_once and len(self._loading) >= self._most_at_once:
@@ -198,7 +200,7 @@ class Sync:
         heapq.heappush(self._idle, (known.version, known.ticket, worker))
 
     def _wake(self) -> None:
-        _, ticket, worker = heapq.heappop(self._resting)
+        _, ticket, worker = heapq.heappop(self._waiting_workers)
         if self._is_current(ticket, worker):
             self._wait_idle(worker)
 

@@ -15,8 +15,8 @@ from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_verify import verify_policy
 from dart.inference.protocol import Unanswerable
 from dart.policy.context import Screenshot
-from dart.policy.load import Holding, load
-from dart.policy.prompt_spec import Reading
+from dart.policy.load import ModelPlacement, load
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, Screen, recorded_prompt
 
 
@@ -34,8 +34,8 @@ class TransformersEngine:
         *,
         threads: int = 1,
         seed: int = 0,
-        reading: Reading | None = None,
-        holding: Holding | None = None,
+        reading: PromptSpec | None = None,
+        holding: ModelPlacement | None = None,
     ) -> None:
         """reading, holding   how a vision-language policy is shown an episode and held in memory"""
         torch.set_num_threads(threads)

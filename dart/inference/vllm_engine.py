@@ -35,7 +35,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from actors.process import exit_reason_of
-from dart.config.sections import Rollout
+from dart.config.sections import RolloutSettings
 from dart.core.errors import DartError
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
@@ -53,9 +53,9 @@ from dart.inference.engine_processes import (
 from dart.inference.protocol import EngineError, Unanswerable
 from dart.inference.transformers_engine import ScreenCache
 from dart.inference.version_spans import oldest
-from dart.inference.vllm_outputs import Sampled, whole_answer
+from dart.inference.vllm_outputs import AssembledAnswer, whole_answer
 from dart.policy.load import load_codec
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Prompt, Screen, recorded_prompt
 from dart.store.checkpoints import published_hashes
 
@@ -72,7 +72,7 @@ NEVER = -100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingRequest:
     """A request as the model gets it."""
 
     prompt: Prompt
@@ -92,8 +92,8 @@ class VllmEngine:
         folder: Path,
         version: int,
         *,
-        rollout: Rollout,
-        reading: Reading,
+        rollout: RolloutSettings,
+        reading: PromptSpec,
         seed: int,
         log: Path,
         sockets: Path,
@@ -168,22 +168,22 @@ class VllmEngine:
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
         return oldest(sampled.spans())
 
-    def _asked(self, request: GenerateRequest) -> Asked:
+    def _asked(self, request: GenerateRequest) -> PendingRequest:
         with self._screens_lock:
             screens = tuple(self._screens.screen(shown) for shown in self._codec.shown(request))
-        return Asked(self._codec.prompt(request, screens), screens)
+        return PendingRequest(self._codec.prompt(request, screens), screens)
 
     async def _all(
-        self, requests: Sequence[GenerateRequest], asked: list[Asked], limit: int
-    ) -> list[Sampled]:
+        self, requests: Sequence[GenerateRequest], asked: list[PendingRequest], limit: int
+    ) -> list[AssembledAnswer]:
         sampled = (self._sampled(request, one, limit) for request, one in zip(requests, asked, strict=True))
         return await asyncio.gather(*sampled)
 
-    async def _sampled(self, request: GenerateRequest, asked: Asked, limit: int) -> Sampled:
+    async def _sampled(self, request: GenerateRequest, asked: PendingRequest, limit: int) -> AssembledAnswer:
         return await whole_answer(lambda so_far, rest: self._piece(request, asked, so_far, rest), limit)
 
     async def _piece(
-        self, request: GenerateRequest, asked: Asked, so_far: Sequence[int], limit: int
+        self, request: GenerateRequest, asked: PendingRequest, so_far: Sequence[int], limit: int
     ) -> RequestOutput:
         prompt = TokensPrompt(
             prompt_token_ids=[*asked.prompt.token_ids, *so_far],
@@ -206,7 +206,7 @@ class VllmEngine:
             raise Unanswerable(f"vLLM refuses the request: {refusal}") from refusal
         return last
 
-    def _refuse_without_room(self, asked: Asked) -> None:
+    def _refuse_without_room(self, asked: PendingRequest) -> None:
         """vLLM would cut the answer short, which is no action then: a setting would become a reward of 0."""
         most = self._rollout.vllm.max_tokens
         if asked.tokens + self._answer_tokens > most:
@@ -216,7 +216,9 @@ class VllmEngine:
                 "raise it, or lower context.screenshots, context.turns or context.answer_tokens"
             )
 
-    def _generation(self, request: GenerateRequest, asked: Asked, sampled: Sampled) -> Generation:
+    def _generation(
+        self, request: GenerateRequest, asked: PendingRequest, sampled: AssembledAnswer
+    ) -> Generation:
         self._count_image_tokens(asked, sampled)
         spans = sampled.spans()
         is_greedy = request.temperature == 0
@@ -232,7 +234,7 @@ class VllmEngine:
             spans=spans if len(spans) > 1 else (),
         )
 
-    def _count_image_tokens(self, asked: Asked, sampled: Sampled) -> None:
+    def _count_image_tokens(self, asked: PendingRequest, sampled: AssembledAnswer) -> None:
         """What the trainer will make of the prompt must be what was seen here, to the token."""
         if sampled.prompt_tokens != asked.tokens:
             raise EngineError(
@@ -321,7 +323,7 @@ def talk_in(sockets: Path) -> None:
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
 
 
-def engine_args(folder: Path, rollout: Rollout, reading: Reading, seed: int) -> AsyncEngineArgs:
+def engine_args(folder: Path, rollout: RolloutSettings, reading: PromptSpec, seed: int) -> AsyncEngineArgs:
     """What vLLM is told."""
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()

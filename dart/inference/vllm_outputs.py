@@ -21,12 +21,12 @@ Ask = Callable[[Sequence[int], int], Awaitable[Any]]
 """With what was sampled so far and how many tokens may follow: the next piece, a finished `RequestOutput`."""
 
 
-async def whole_answer(ask: Ask, limit: int) -> "Sampled":
+async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
     """An answer of at most `limit` tokens; a piece that weights ended is gone on with as part of the prompt.
 
     Raises EngineError when vLLM gives it up again and again: what is no whole answer must not pass for one.
     """
-    sampled, failures = Sampled(), 0
+    sampled, failures = AssembledAnswer(), 0
     while True:
         piece = await ask(sampled.token_ids, limit - len(sampled.token_ids))
         reason = piece.outputs[0].finish_reason
@@ -40,7 +40,7 @@ async def whole_answer(ask: Ask, limit: int) -> "Sampled":
             raise EngineError(f"vLLM ended a request by {reason!r} {failures} times, its log says why")
 
 
-class Sampled:
+class AssembledAnswer:
     """An answer as it comes, in one piece or, where weights changed under it, in several."""
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.inference.sync_plan import Load, Sync
-from dart.inference.worker_state import Facts, WorkerState, state_of
+from dart.inference.sync_plan import LoadDecision, SyncPlan
+from dart.inference.worker_state import WorkerFacts, WorkerState, state_of
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import log_event, send_events
 from dart.telemetry.events import WORKER_STATE
@@ -65,7 +65,7 @@ class WeightSyncActor(Actor):
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
-        self._sync = Sync(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
+        self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
         """One that drains answers first."""
         self._newest = m.VersionPublished(version=-1, folder="")
@@ -146,7 +146,7 @@ class WeightSyncActor(Actor):
 
     def _judge(self, worker: _Worker, row: Vitals | None) -> None:
         state, reason = state_of(
-            Facts(
+            WorkerFacts(
                 is_running=row is not None,
                 silent_s=(row.beat_age_s or 0.0) if row is not None else 0.0,
                 unready_s=self.clock.monotonic_s() - worker.ready_at_s,
@@ -187,12 +187,12 @@ class WeightSyncActor(Actor):
 
     def _carry_out(self) -> None:
         for action in self._sync.next_actions(self.clock.monotonic_s()):
-            if isinstance(action, Load):
+            if isinstance(action, LoadDecision):
                 self.run(self._load(action))
             else:
                 self.tell(action.worker, m.Serve(version=action.version))
 
-    async def _load(self, load: Load) -> None:
+    async def _load(self, load: LoadDecision) -> None:
         worker = self._workers[load.worker]
         began_s, incarnation = self.clock.monotonic_s(), worker.incarnation
         call = m.LoadVersion(version=load.version, folder=self._newest.folder, hold=load.hold)
@@ -213,7 +213,7 @@ class WeightSyncActor(Actor):
                 self._not_loaded(load, answer.reason)
         self._look_at_board()
 
-    def _not_loaded(self, load: Load, reason: str) -> None:
+    def _not_loaded(self, load: LoadDecision, reason: str) -> None:
         self.log.warning("version_not_loaded", worker=load.worker, version=load.version, reason=reason)
         self._sync.failed(load, self.clock.monotonic_s())
 

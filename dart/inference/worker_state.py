@@ -25,7 +25,7 @@ class WorkerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class WorkerFacts:
     """What is known of one rollout actor."""
 
     is_running: bool
@@ -44,7 +44,7 @@ class Facts:
     """What made somebody doubt it since it was last proved; empty when nothing did."""
 
 
-def state_of(facts: Facts) -> tuple[WorkerState, str]:
+def state_of(facts: WorkerFacts) -> tuple[WorkerState, str]:
     """The state and, where it is not healthy, the reason. The first that is true counts."""
     if not facts.is_running:
         return WorkerState.DEAD, "it does not run"

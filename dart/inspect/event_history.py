@@ -27,7 +27,7 @@ OVERLAP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class HistoryEntry:
     """One event of the record, or one report of a supervisor."""
 
     unix_s: float
@@ -37,7 +37,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EventFilter:
     """Which of them."""
 
     subject: str | None = None
@@ -48,7 +48,7 @@ class Wanted:
     since_unix_s: float = 0.0
 
 
-def read_events(paths: RunPaths, wanted: Wanted, limit: int = LIMIT) -> list[Happening]:
+def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> list[HistoryEntry]:
     """The newest that fit, oldest first.
 
     raises    StoreUnavailable
@@ -63,7 +63,7 @@ def read_events(paths: RunPaths, wanted: Wanted, limit: int = LIMIT) -> list[Hap
         )
     if wanted.kinds is None:
         recorded = tuple(event for event in recorded if is_news(event.kind, event.data))
-    found = [Happening(unix_s=e.unix_s, kind=e.kind, subject=e.subject, data=e.data) for e in recorded]
+    found = [HistoryEntry(unix_s=e.unix_s, kind=e.kind, subject=e.subject, data=e.data) for e in recorded]
     found += [
         _told(report) for report in all_reports(paths.root, wanted.since_unix_s) if _fits(report, wanted)
     ]
@@ -76,13 +76,13 @@ def is_news(kind: str, data: Mapping[str, object]) -> bool:
     return kind != WORKER_STATE or not {data.get("state"), data.get("before")} <= ROUTINE
 
 
-def _fits(report: SupervisorReport, wanted: Wanted) -> bool:
+def _fits(report: SupervisorReport, wanted: EventFilter) -> bool:
     is_about = wanted.subject in (None, report.offender.id)
     return is_about and (wanted.kinds is None or report.context in wanted.kinds)
 
 
-def _told(report: SupervisorReport) -> Happening:
-    return Happening(
+def _told(report: SupervisorReport) -> HistoryEntry:
+    return HistoryEntry(
         unix_s=report.unix_s,
         kind=report.context,
         subject=report.offender.id,
@@ -111,25 +111,25 @@ def refuse_unknown(kinds: Collection[str]) -> None:
             raise UsageError(f"there are no events of kind {kind!r}; {hint}")
 
 
-class Follower:
+class EventFollower:
     """What happens from now on, each once. Made before anything else is read, it misses nothing.
 
     read   what happened since a moment
     """
 
     def __init__(
-        self, read: Callable[[float], list[Happening]], now_unix_s: Callable[[], float] = time.time
+        self, read: Callable[[float], list[HistoryEntry]], now_unix_s: Callable[[], float] = time.time
     ) -> None:
         self._read, self._now_unix_s = read, now_unix_s
         self._newest_unix_s = now_unix_s()
         self._seen: set[_Identity] = set()
         self.new()
 
-    def has_shown(self, shown: Collection[Happening]) -> None:
+    def has_shown(self, shown: Collection[HistoryEntry]) -> None:
         """These need not be shown again."""
         self._seen |= {_identity(one) for one in shown}
 
-    def new(self) -> list[Happening]:
+    def new(self) -> list[HistoryEntry]:
         """Oldest first."""
         # A clock that was put back must not hide what happens after that.
         found = self._read(min(self._newest_unix_s, self._now_unix_s()) - OVERLAP_S)
@@ -142,11 +142,11 @@ class Follower:
 _Identity = tuple[float, str, str]
 
 
-def _identity(one: Happening) -> _Identity:
+def _identity(one: HistoryEntry) -> _Identity:
     return one.unix_s, one.kind, one.subject
 
 
-def in_words(one: Happening) -> str:
+def in_words(one: HistoryEntry) -> str:
     """One line: when, what, about whom, and what its fields say."""
     shown = {key: value for key, value in one.data.items() if value not in (None, "", [])}
     if one.kind in REPORTS:

@@ -6,7 +6,7 @@ from pathlib import Path
 from dart.core.run_directory import RunPaths
 from dart.inspect import live
 from dart.inspect.actor_table import find_actor, read_actors
-from dart.inspect.exit_reports import End, all_reports, ends
+from dart.inspect.exit_reports import ActorEnd, all_reports, ends
 from dart.inspect.logs import in_words, parse, read_log, starts
 from dart.inspect.snapshot import ActorRow
 from dart.inspect.time_format import clock
@@ -15,7 +15,7 @@ from supervision.reports import SupervisorReport
 NOBODY_SAID = "no supervisor reported why: it was told to stop, or the whole run ended"
 
 
-def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[End]]:
+def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
     """An actor, and why each of its incarnations ended, oldest first.
 
     raises    UsageError when there is no such actor, NotRunningError when no run left a board
@@ -25,7 +25,7 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[End]]:
     return row, ends_of(RunPaths(run_dir), row, rows)
 
 
-def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[End]:
+def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[ActorEnd]:
     """Why each incarnation of an actor ended, oldest first."""
     parents = {one.name: one.parent for one in rows}
     reports, is_up = all_reports(paths.root), row.process != "gone"
@@ -35,7 +35,7 @@ def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[En
 # ---- in words ----
 
 
-def heading(row: ActorRow, found: Sequence[End]) -> str:
+def heading(row: ActorRow, found: Sequence[ActorEnd]) -> str:
     """Where the actor stands, in one line."""
     state = live.state_text(row).plain
     since = f" for {live.age(row.age_s)}" if row.age_s is not None else ""
@@ -49,7 +49,7 @@ def heading(row: ActorRow, found: Sequence[End]) -> str:
     return f"{row.name} is {state}{since}; it ended {times}{recent if row.restarts_in_window else ''}"
 
 
-def in_a_line(name: str, one: End) -> str:
+def in_a_line(name: str, one: ActorEnd) -> str:
     """When and why one incarnation ended."""
     if one.report is None:
         return f"incarnation {one.incarnation}: {NOBODY_SAID}"
@@ -63,7 +63,7 @@ def in_a_line(name: str, one: End) -> str:
     return f"{when}  incarnation {one.incarnation} was taken along by {whose}: {one.report.reason}"
 
 
-def in_full(name: str, one: End) -> Iterator[str]:
+def in_full(name: str, one: ActorEnd) -> Iterator[str]:
     """The same with everything that was found about it, one line each."""
     yield in_a_line(name, one)
     if one.report is not None:

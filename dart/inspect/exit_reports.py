@@ -60,7 +60,7 @@ def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorRepo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ActorStart:
     """One incarnation of an actor that got ready, as its own log says."""
 
     incarnation: int
@@ -68,7 +68,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class ActorEnd:
     """One incarnation of an actor that ended, and why."""
 
     incarnation: int
@@ -84,11 +84,11 @@ class End:
 def ends(
     name: str,
     parents: Mapping[str, str],
-    starts: Sequence[Start],
+    starts: Sequence[ActorStart],
     reports: Iterable[SupervisorReport],
     *,
     is_up: bool = True,
-) -> list[End]:
+) -> list[ActorEnd]:
     """Why each incarnation but the present one ended, oldest first.
 
     parents   every actor to its supervisor; empty for the root's
@@ -109,13 +109,13 @@ def ends(
 
 
 def _end(
-    start: Start, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
-) -> End:
+    start: ActorStart, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
+) -> ActorEnd:
     """Of the incarnation that began then, before the next one did; its number alone says little: each start
     of the run counts from 1."""
     failures = _between(own, start.unix_s, next_s)
     failed = next((one for one in reversed(failures) if one.offender.incarnation == start.incarnation), None)
-    return End(
+    return ActorEnd(
         incarnation=start.incarnation,
         started_unix_s=start.unix_s,
         report=failed or next(reversed(_between(others, start.unix_s, next_s)), None),
@@ -131,9 +131,9 @@ def _between(
     return deaths[first : bisect_right(deaths, ends_s, key=lambda one: one.unix_s)]
 
 
-def _unready(death: SupervisorReport) -> End:
+def _unready(death: SupervisorReport) -> ActorEnd:
     """Of an incarnation that never got ready, or whose log no longer says when."""
-    return End(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
+    return ActorEnd(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
 
 
 def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:

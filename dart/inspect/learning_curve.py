@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.core.statistics import Interval
-from dart.inspect.report import Report
+from dart.core.statistics import ConfidenceInterval
+from dart.inspect.report import SuccessReport
 
 WINDOW = 100
 """Trajectories behind each point of the curve over all tasks: one point's 95 % interval is about ±10 %."""
@@ -21,7 +21,7 @@ MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class EpisodePoint:
     """One finished training episode."""
 
     elapsed_s: float
@@ -38,7 +38,7 @@ class CurvePoint:
     rate: float
 
 
-def learning_curve(episodes: Sequence[Episode], *, window: int = WINDOW) -> list[CurvePoint]:
+def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> list[CurvePoint]:
     """Moving success rate over the last `window` episodes, from the first full window on."""
     window = window_for(len(episodes), window)
     newest: deque[bool] = deque(maxlen=window)
@@ -55,15 +55,15 @@ def window_for(episodes: int, window: int) -> int:
     return max(1, min(window, episodes // POINTS_MIN))
 
 
-def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+def by_task(episodes: Iterable[EpisodePoint]) -> dict[str, list[EpisodePoint]]:
     """The episodes of each task."""
-    groups: defaultdict[str, list[Episode]] = defaultdict(list)
+    groups: defaultdict[str, list[EpisodePoint]] = defaultdict(list)
     for episode in episodes:
         groups[episode.task_id].append(episode)
     return dict(groups)
 
 
-def write_png(episodes: Sequence[Episode], report: Report, path: Path) -> None:
+def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Path) -> None:
     """Draw the curve, each task faintly, and the two measurements on held-out seeds.
 
     raises    ModuleNotFoundError if matplotlib is not installed (extra `train`)
@@ -89,7 +89,9 @@ def _minutes(points: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:
     return [point.elapsed_s / MINUTE_S for point in points], [point.rate for point in points]
 
 
-def _measurements(episodes: Sequence[Episode], report: Report) -> list[tuple[float, float, Interval]]:
+def _measurements(
+    episodes: Sequence[EpisodePoint], report: SuccessReport
+) -> list[tuple[float, float, ConfidenceInterval]]:
     """(minute, mean, interval) of the measurements on held-out seeds, at both ends of the curve."""
     times = [episode.elapsed_s / MINUTE_S for episode in episodes] or [0.0]
     row = report.mean
@@ -97,7 +99,7 @@ def _measurements(episodes: Sequence[Episode], report: Report) -> list[tuple[flo
     return [(minute, rate, interval) for minute, rate, interval in sides if rate is not None and interval]
 
 
-def render(episodes: Sequence[Episode], *, width: int = 80, height: int = 16) -> str:
+def render(episodes: Sequence[EpisodePoint], *, width: int = 80, height: int = 16) -> str:
     """The curve over all tasks as plain text; empty when there is no curve to draw."""
     import plotext
 

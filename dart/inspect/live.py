@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from dart.inspect.sidecar_status import Companion
+from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 from dart.inspect.terminal_safe import Printable, one_line
 from dart.telemetry.liveness import ACTOR_SILENT_S
@@ -151,7 +151,7 @@ def head(snapshot: RunSnapshot) -> RenderableType:
     lines = [Flow(figures) for figures in (_figures(snapshot), _curation(snapshot)) if figures]
     engines = [_engine_text(engine) for engine in snapshot.engines if engine.reason]
     notices = [Text(notice, style="bold yellow") for notice in snapshot.notices]
-    beside = [_companion_text(companion) for companion in snapshot.companions]
+    beside = [_sidecar_text(sidecar) for sidecar in snapshot.sidecars]
     return Group(head, *lines, Flow(_health(snapshot)), *beside, *engines, *notices)
 
 
@@ -172,9 +172,9 @@ class Flow:
         yield Text(line)
 
 
-def _companion_text(companion: Companion) -> Text:
+def _sidecar_text(sidecar: Sidecar) -> Text:
     """Where the page is to be found, or why not."""
-    return Text(f"{companion.name}  {companion.text}", style="" if companion.is_well else "yellow")
+    return Text(f"{sidecar.name}  {sidecar.text}", style="" if sidecar.is_well else "yellow")
 
 
 def _engine_text(engine: EngineRow) -> Text:
@@ -197,8 +197,10 @@ def _curation(snapshot: RunSnapshot) -> list[str]:
         figures.append(f"pool {snapshot.pool_size}, used {snapshot.pool_uses}x{thoughts}")
     if snapshot.parkings:
         figures.append(f"parked {snapshot.parkings}x, {snapshot.parked_now} now")
-    resting = sum(bool(task.resting) for task in snapshot.tasks)
-    return [*figures, f"in quarantine {resting} of {len(snapshot.tasks)} tasks"] if resting else figures
+    quarantined = sum(bool(task.quarantined) for task in snapshot.tasks)
+    return (
+        [*figures, f"in quarantine {quarantined} of {len(snapshot.tasks)} tasks"] if quarantined else figures
+    )
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -270,7 +272,7 @@ def task_table(tasks: Iterable[TaskRow]) -> Table:
     for task in tasks:
         now = Text(percent(task.success_rate), style=_rate_style(task))
         next_group = [str(number or "–") for number in (task.rollouts, task.step_cap)]
-        rest = Text(task.resting, style="bold magenta")
+        rest = Text(task.quarantined, style="bold magenta")
         table.add_row(
             task.task_id, percent(task.base_success_rate), now, str(task.trajectories), *next_group, rest
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dart.core.run_directory import RunPaths
-from dart.inspect.exit_reports import Start
+from dart.inspect.exit_reports import ActorStart
 
 READY = "actor_ready"
 """The event with which an incarnation begins its work."""
@@ -104,9 +104,11 @@ def parse(text: bytes) -> LogLine | None:
         return None
 
 
-def starts(lines: Iterable[LogLine]) -> list[Start]:
+def starts(lines: Iterable[LogLine]) -> list[ActorStart]:
     """The incarnations that got ready, oldest first."""
-    return [Start(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY]
+    return [
+        ActorStart(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY
+    ]
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from dart.inspect.snapshot import ActorRow, RunSnapshot
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a scraper may do with the numbers."""
 
     COUNTER = "counter"
@@ -34,7 +34,7 @@ class Metric:
 
     name: str
     """With its unit; counters get `_total` behind it."""
-    kind: Kind
+    kind: MetricKind
     about: str
     """What it counts or measures."""
     read: Read
@@ -44,7 +44,7 @@ class Metric:
     @property
     def exposed(self) -> str:
         """The name that queries use."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
 def _value(read: Callable[[RunSnapshot], float | None]) -> Read:
@@ -86,11 +86,11 @@ ACTOR = {"actor": "name of the actor"}
 
 
 def _gauge(name: str, about: str, read: Read, **labels: str) -> Metric:
-    return Metric(f"dartrl_{name}", Kind.GAUGE, about, read, labels)
+    return Metric(f"dartrl_{name}", MetricKind.GAUGE, about, read, labels)
 
 
 def _counter(name: str, about: str, read: Read, **labels: str) -> Metric:
-    return Metric(f"dartrl_{name}", Kind.COUNTER, about, read, labels)
+    return Metric(f"dartrl_{name}", MetricKind.COUNTER, about, read, labels)
 
 
 METRICS: tuple[Metric, ...] = (
@@ -166,9 +166,9 @@ METRICS: tuple[Metric, ...] = (
         task="id of the task",
     ),
     _gauge(
-        "tasks_resting",
+        "tasks_quarantined",
         "Tasks in quarantine.",
-        _value(lambda run: sum(bool(one.resting) for one in run.tasks)),
+        _value(lambda run: sum(bool(one.quarantined) for one in run.tasks)),
     ),
     _gauge(
         "update_figure",

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dart.core.statistics import Interval, Score, difference_interval, mean_interval, mean_rate
+from dart.core.statistics import ConfidenceInterval, Score, difference_interval, mean_interval, mean_rate
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -20,7 +20,7 @@ MEAN = "mean"
 """Name of the row over all tasks."""
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """What the interval of the difference says."""
 
     IMPROVED = "improved"
@@ -37,11 +37,11 @@ class ReportRow:
 
     name: str
     before: float | None
-    before_interval: Interval | None
+    before_interval: ConfidenceInterval | None
     after: float | None
-    after_interval: Interval | None
-    difference: Interval | None
-    verdict: Verdict
+    after_interval: ConfidenceInterval | None
+    difference: ConfidenceInterval | None
+    verdict: ChangeVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SuccessReport:
     """What training did to the policy, measured on held-out seeds."""
 
     before: Mapping[str, Score]
@@ -98,13 +98,13 @@ class RunReport:
     Training may raise the sampled success by certainty alone, which leaves the greedy one as it was.
     """
 
-    sampled: Report
+    sampled: SuccessReport
     """With answers sampled at `evaluation.temperature`."""
-    greedy: Report
+    greedy: SuccessReport
     """With the most likely answers; empty where that was not measured, or is what `sampled` holds."""
 
     @property
-    def measured(self) -> list[Report]:
+    def measured(self) -> list[SuccessReport]:
         """Those that hold a measurement."""
         return [report for report in (self.sampled, self.greedy) if report.tasks]
 
@@ -136,16 +136,16 @@ def _row(name: str, before: Sequence[Score], after: Sequence[Score], *, comparab
     )
 
 
-def verdict(difference: Interval | None) -> Verdict:
+def verdict(difference: ConfidenceInterval | None) -> ChangeVerdict:
     """What may be said about a difference with this interval."""
     if difference is None:
-        return Verdict.NOT_COMPARED
+        return ChangeVerdict.NOT_COMPARED
     if difference.low > 0:
-        return Verdict.IMPROVED
-    return Verdict.WORSE if difference.high < 0 else Verdict.WITHIN_NOISE
+        return ChangeVerdict.IMPROVED
+    return ChangeVerdict.WORSE if difference.high < 0 else ChangeVerdict.WITHIN_NOISE
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def to_json(report: SuccessReport) -> dict[str, Any]:
     """The table as plain data; rates and intervals in [0, 1]."""
     return {
         "confidence": 0.95,
@@ -177,7 +177,7 @@ def _planned(scores: Mapping[str, Score], left_out: LeftOut) -> int:
     return sum(score.episodes for score in scores.values()) + left_out.episodes
 
 
-def _row_json(row: ReportRow, report: Report) -> dict[str, Any]:
+def _row_json(row: ReportRow, report: SuccessReport) -> dict[str, Any]:
     return {
         "name": row.name,
         "before": _side_json(row.before, row.before_interval, report.before.get(row.name)),
@@ -187,7 +187,9 @@ def _row_json(row: ReportRow, report: Report) -> dict[str, Any]:
     }
 
 
-def _side_json(rate: float | None, interval: Interval | None, score: Score | None) -> dict[str, Any] | None:
+def _side_json(
+    rate: float | None, interval: ConfidenceInterval | None, score: Score | None
+) -> dict[str, Any] | None:
     if rate is None or interval is None:
         return None
     counts = {"successes": score.successes, "episodes": score.episodes} if score else {}
@@ -204,15 +206,15 @@ def write_json(report: RunReport, path: Path, *, about: Mapping[str, Any]) -> No
     path.write_text(text + "\n", encoding="utf-8")
 
 
-STYLES: Mapping[Verdict, str] = {
-    Verdict.IMPROVED: "green",
-    Verdict.WITHIN_NOISE: "yellow",
-    Verdict.WORSE: "red",
-    Verdict.NOT_COMPARED: "dim",
+STYLES: Mapping[ChangeVerdict, str] = {
+    ChangeVerdict.IMPROVED: "green",
+    ChangeVerdict.WITHIN_NOISE: "yellow",
+    ChangeVerdict.WORSE: "red",
+    ChangeVerdict.NOT_COMPARED: "dim",
 }
 
 
-def render(report: Report) -> "Group":
+def render(report: SuccessReport) -> "Group":
     """The table for people, 80 columns wide; what all tasks have before the slash is said once.
 
     Below it stands how many episodes were left out.
@@ -236,7 +238,7 @@ def render(report: Report) -> "Group":
     return Group(Text(title, style="italic"), table, Text(left_out_text(report), style="dim"), "")
 
 
-def left_out_text(report: Report) -> str:
+def left_out_text(report: SuccessReport) -> str:
     """How many episodes have no result, why, and what the rates are with those counted as failures."""
     sides = (
         _left_out_of("before", report.before, report.left_out_before),
@@ -273,7 +275,7 @@ def _cells(row: ReportRow) -> list[str]:
     ]
 
 
-def _percent(rate: float | None, interval: Interval | None) -> str:
+def _percent(rate: float | None, interval: ConfidenceInterval | None) -> str:
     if rate is None or interval is None:
         return "–"
     return f"{100 * rate:.0f} [dim]({100 * interval.low:.0f} – {100 * interval.high:.0f})[/]"

@@ -46,7 +46,7 @@ class TrainResult:
     """The run as it was at its end."""
     report: report.RunReport
     """All measurements on held-out seeds; a side is empty if it was not taken."""
-    episodes: tuple[learning_curve.Episode, ...]
+    episodes: tuple[learning_curve.EpisodePoint, ...]
     """Every finished training episode of the run, resumed parts included."""
     seed: int
     stopped_by: int | None = None

@@ -17,7 +17,7 @@ NAMES = (WEB, TRACKING, CONTROL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Companion:
+class Sidecar:
     """One that is beside the tree."""
 
     name: str
@@ -27,10 +27,10 @@ class Companion:
     """Where it is to be found, or what it waits for."""
 
 
-def say(paths: RunPaths, companion: Companion) -> None:
+def say(paths: RunPaths, sidecar: Sidecar) -> None:
     """Write down how it is, which holds while this process runs. Raises OSError."""
-    said = asdict(companion) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
-    path = _file(paths, companion.name)
+    said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+    path = _file(paths, sidecar.name)
     new = path.with_suffix(".new")
     new.write_text(json.dumps(said))
     new.replace(path)
@@ -49,21 +49,21 @@ def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
         return 0.0
 
 
-def read_companion(paths: RunPaths, name: str) -> Companion | None:
+def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:
     """How it is; None where it does not run, or has not said anything yet."""
     try:
         said = json.loads(_file(paths, name).read_text())
         pid, ticks = int(said["pid"]), int(said["start_ticks"])
-        companion = Companion(name=name, is_well=bool(said["is_well"]), text=str(said["text"]))
+        sidecar = Sidecar(name=name, is_well=bool(said["is_well"]), text=str(said["text"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return companion if start_ticks(pid) == ticks and is_alive(pid) else None
+    return sidecar if start_ticks(pid) == ticks and is_alive(pid) else None
 
 
-def read_companions(paths: RunPaths) -> tuple[Companion, ...]:
+def read_sidecars(paths: RunPaths) -> tuple[Sidecar, ...]:
     """All that run."""
-    found = (read_companion(paths, name) for name in NAMES)
-    return tuple(companion for companion in found if companion is not None)
+    found = (read_sidecar(paths, name) for name in NAMES)
+    return tuple(sidecar for sidecar in found if sidecar is not None)
 
 
 def forget(paths: RunPaths, name: str) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from dart.core.records import Conservation
 from dart.inference.worker_state import WorkerState
-from dart.inspect.sidecar_status import Companion
+from dart.inspect.sidecar_status import Sidecar
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 
@@ -97,7 +97,7 @@ class TaskRow:
     """N of its next group."""
     step_cap: int = 0
     """Most steps of an episode of its next group."""
-    resting: str = ""
+    quarantined: str = ""
     """Until when and why it is in quarantine; empty when it is not."""
 
 
@@ -175,7 +175,7 @@ class RunSnapshot:
     """Events of the record by kind, without the load."""
     notices: tuple[str, ...] = ()
     """What is wrong now beyond single actors: who starves and why, a record that takes no writes."""
-    companions: tuple[Companion, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
     """Processes beside the tree: the page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()
     conservation: Conservation = field(default_factory=Conservation)

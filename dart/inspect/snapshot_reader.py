@@ -18,23 +18,30 @@ from dart.core import records
 from dart.core.errors import DiskError
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
-from dart.curation.run_phases import EvaluationEpisode, Plan, RunPhase, missing, phase_now, that_count
+from dart.curation.run_phases import EvaluationEpisode, RunPhase, RunPlan, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.stall_diagnosis import Stage
 from dart.inference import worker_state
 from dart.inspect import signals
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
-from dart.inspect.sidecar_status import read_companions
+from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.inspect.task_reports import TaskReport, state, task_reports
 from dart.inspect.time_format import clock
 from dart.store.reader import StoreReader
-from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED, TOLD, WORK_HELD
+from dart.telemetry.events import (
+    CHECKPOINT_RESTORED,
+    EVALUATION_FAILED,
+    LOG_CUT,
+    STARVED,
+    USER_VISIBLE,
+    WORK_HELD,
+)
 
 if TYPE_CHECKING:
-    from dart.inspect.learning_curve import Episode
-    from dart.inspect.report import LeftOut, Report, RunReport
-    from dart.inspect.time_budget import Session
+    from dart.inspect.learning_curve import EpisodePoint
+    from dart.inspect.report import LeftOut, RunReport, SuccessReport
+    from dart.inspect.time_budget import TimeBudget
 
 RECENT = 200
 """Trajectories behind the success rate of the live view."""
@@ -88,10 +95,10 @@ class SnapshotReader:
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
         metrics = newest.metrics if newest is not None else {}
         reports = task_reports(self.store, self._config)
-        base = scores(self.store, self._config, records.Phase.BEFORE)
+        base = scores(self.store, self._config, records.EvaluationPhase.BEFORE)
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
-        self.events = self.store.event_counts(TOLD, self.events)
+        self.events = self.store.event_counts(USER_VISIBLE, self.events)
         return RunSnapshot(
             run_dir=str(self.paths.root),
             taken_unix_s=time.time(),
@@ -127,7 +134,7 @@ class SnapshotReader:
             parked_now=parked_now,
             events=self.events.of_kind,
             notices=tuple(self._notices(vitals)),
-            companions=read_companions(self.paths),
+            sidecars=read_sidecars(self.paths),
             engines=() if phase is Phase.DONE else engine_rows(vitals),
             conservation=self.store.conservation(),
             evaluation_done=done,
@@ -139,23 +146,25 @@ class SnapshotReader:
     def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[Phase, int, int]:
         """The phase, and how far its evaluation is."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
-        left = {phase: self._still_missing(phase, plan, updates) for phase in records.Phase}
+        left = {phase: self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase}
         now = phase_now(
             plan,
             updates=updates,
             actions=actions,
             now_unix_s=_last_moment(session),
-            missing_before=len(left[records.Phase.BEFORE]),
-            missing_after=len(left[records.Phase.AFTER]),
+            missing_before=len(left[records.EvaluationPhase.BEFORE]),
+            missing_after=len(left[records.EvaluationPhase.AFTER]),
         )
         total = len(plan.episodes)
         if now is RunPhase.BEFORE:
-            return _PHASES[now], total - len(left[records.Phase.BEFORE]), total
+            return _PHASES[now], total - len(left[records.EvaluationPhase.BEFORE]), total
         if now is RunPhase.AFTER:
-            return _PHASES[now], total - len(left[records.Phase.AFTER]), total
+            return _PHASES[now], total - len(left[records.EvaluationPhase.AFTER]), total
         return _PHASES[now], 0, 0
 
-    def _still_missing(self, phase: records.Phase, plan: Plan, version: int) -> list[EvaluationEpisode]:
+    def _still_missing(
+        self, phase: records.EvaluationPhase, plan: RunPlan, version: int
+    ) -> list[EvaluationEpisode]:
         """Episodes that will be played: what failed too often will not."""
         left = missing(plan, that_count(self.store.evaluations(phase), phase, version))
         given_up = {one for one, why in _failures(self.store, phase).items() if why["is_left_out"]}
@@ -232,7 +241,7 @@ def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
         base_success_rate=base.rate if base else None,
         rollouts=report.rollouts,
         step_cap=report.step_cap,
-        resting=state(report) if report.resting_reason else "",
+        quarantined=state(report) if report.quarantine_reason else "",
     )
 
 
@@ -248,7 +257,7 @@ def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
 
 
 def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
-    facts = worker_state.Facts(
+    facts = worker_state.WorkerFacts(
         is_running=row.state is ActorState.RUNNING,
         silent_s=row.beat_age_s or 0.0,
         unready_s=0.0 if row.ready else math.inf,
@@ -269,7 +278,7 @@ def read_snapshot(run_dir: Path) -> RunSnapshot:
 
 
 def scores(
-    store: StoreReader, config: Config, phase: records.Phase, *, is_greedy: bool = False
+    store: StoreReader, config: Config, phase: records.EvaluationPhase, *, is_greedy: bool = False
 ) -> dict[str, Score]:
     """Successes and episodes of one evaluation, by task."""
     episodes: Counter[str] = Counter()
@@ -294,11 +303,11 @@ def final_report(store: StoreReader, config: Config) -> "RunReport":
     )
 
 
-def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool) -> "Report":
-    from dart.inspect.report import Report
+def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool) -> "SuccessReport":
+    from dart.inspect.report import SuccessReport
 
-    before, after = records.Phase.BEFORE, records.Phase.AFTER
-    return Report(
+    before, after = records.EvaluationPhase.BEFORE, records.EvaluationPhase.AFTER
+    return SuccessReport(
         before=scores(store, config, before, is_greedy=is_greedy),
         after=scores(store, config, after, is_greedy=is_greedy),
         left_out_before=left_out(store, config, before, is_greedy=is_greedy),
@@ -307,7 +316,9 @@ def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool
     )
 
 
-def left_out(store: StoreReader, config: Config, phase: records.Phase, *, is_greedy: bool) -> "LeftOut":
+def left_out(
+    store: StoreReader, config: Config, phase: records.EvaluationPhase, *, is_greedy: bool
+) -> "LeftOut":
     """Planned episodes of one evaluation that have no result, and why; none while it has not begun."""
     from dart.inspect.report import LeftOut
 
@@ -326,7 +337,7 @@ def left_out(store: StoreReader, config: Config, phase: records.Phase, *, is_gre
     )
 
 
-def _measured(store: StoreReader, phase: records.Phase) -> tuple[records.Evaluation, ...]:
+def _measured(store: StoreReader, phase: records.EvaluationPhase) -> tuple[records.Evaluation, ...]:
     """What counts of an evaluation."""
     return that_count(store.evaluations(phase), phase, _newest(store))
 
@@ -336,24 +347,27 @@ def _newest(store: StoreReader) -> int | None:
     return None if newest is None else newest.version
 
 
-def _failures(store: StoreReader, phase: records.Phase) -> dict[EvaluationEpisode, Mapping[str, Any]]:
+def _failures(
+    store: StoreReader, phase: records.EvaluationPhase
+) -> dict[EvaluationEpisode, Mapping[str, Any]]:
     """The last failure of each episode that had any."""
     newest = _newest(store)
     return {
         EvaluationEpisode(one.subject, int(str(one.data["seed"])), bool(one.data["is_greedy"])): one.data
         for one in store.find_events(kinds=(EVALUATION_FAILED,), limit=FAILURES_MAX)
-        if one.data["phase"] == phase and (phase is records.Phase.BEFORE or one.data["version"] == newest)
+        if one.data["phase"] == phase
+        and (phase is records.EvaluationPhase.BEFORE or one.data["version"] == newest)
     }
 
 
-def training_episodes(store: StoreReader, config: Config, session: "Session") -> "list[Episode]":
+def training_episodes(store: StoreReader, config: Config, session: "TimeBudget") -> "list[EpisodePoint]":
     """Every training episode with the time since the start of the run, for the learning curve."""
-    from dart.inspect.learning_curve import Episode
+    from dart.inspect.learning_curve import EpisodePoint
 
     start_unix_s = session.started_unix_s - session.used_before_s
     success_above = config.curation.success_above
     return [
-        Episode(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > success_above)
+        EpisodePoint(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > success_above)
         for task_id, reward, stored_unix_s in store.rewards_over_time()
     ]
 

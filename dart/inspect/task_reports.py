@@ -9,7 +9,7 @@ from dart.config.layers import did_you_mean, near
 from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
 from dart.curation.settings import settings_of
-from dart.curation.task_state import Task, Tasks
+from dart.curation.task_state import TaskState, TaskTable
 from dart.inspect.live import in_words, percent
 from dart.inspect.time_format import clock
 from dart.store.reader import StoreReader
@@ -39,9 +39,9 @@ class TaskReport:
     step_cap: int
     """Most steps of an episode of its next group."""
     longest_success_steps: int | None
-    resting_until_unix_s: float | None
+    quarantined_until_unix_s: float | None
     """It is in quarantine until then; None when it is not."""
-    resting_reason: str
+    quarantine_reason: str
     demonstrations: int
     """In the experience pool and in use."""
     uses: int
@@ -54,7 +54,7 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
     """Every task of the run, in the order of its configuration."""
     now_s = time.time() if now_unix_s is None else now_unix_s
     known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
-    curated = Tasks(config.tasks.train, known.values(), settings_of(config).task_rules)
+    curated = TaskTable(config.tasks.train, known.values(), settings_of(config).task_rules)
     drops, finished = store.drops_by_task(), store.finished_by_task()
     return [
         _report(
@@ -73,7 +73,7 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
 def _report(
     task_id: str,
     known: TaskStatistics | None,
-    curated: Task,
+    curated: TaskState,
     *,
     drops: Mapping[str, int],
     finished: int,
@@ -84,7 +84,7 @@ def _report(
     rewards = known.recent_rewards if known else ()
     pool = known.demonstrations if known else ()
     rest = curated.health.rest
-    is_resting = rest is not None and not curated.health.is_tried(now_s)
+    is_quarantined = rest is not None and not curated.health.is_tried(now_s)
     return TaskReport(
         task_id=task_id,
         groups=known.groups_opened if known else 0,
@@ -94,8 +94,8 @@ def _report(
         rollouts=curated.rollouts,
         step_cap=curated.step_cap,
         longest_success_steps=known.longest_success_steps if known else None,
-        resting_until_unix_s=rest.until_unix_s if rest is not None and is_resting else None,
-        resting_reason=curated.why_it_rests if is_resting else "",
+        quarantined_until_unix_s=rest.until_unix_s if rest is not None and is_quarantined else None,
+        quarantine_reason=curated.why_quarantined if is_quarantined else "",
         demonstrations=sum(not one.dropped for one in pool),
         uses=sum(one.uses for one in pool),
         drops=drops,
@@ -129,16 +129,16 @@ def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> N
 # ---- in words ----
 
 
-def rests(reports: Iterable[TaskReport]) -> list[str]:
+def quarantines(reports: Iterable[TaskReport]) -> list[str]:
     """A line for each task in quarantine, with the reason."""
-    return [f"{one.task_id} is {state(one)}" for one in reports if one.resting_until_unix_s is not None]
+    return [f"{one.task_id} is {state(one)}" for one in reports if one.quarantined_until_unix_s is not None]
 
 
 def state(report: TaskReport) -> str:
     """Whether it is played now, in words."""
-    if report.resting_until_unix_s is None:
+    if report.quarantined_until_unix_s is None:
         return "active"
-    return f"in quarantine until {clock(report.resting_until_unix_s)}: {report.resting_reason}"
+    return f"in quarantine until {clock(report.quarantined_until_unix_s)}: {report.quarantine_reason}"
 
 
 def about(report: TaskReport) -> list[str]:

@@ -16,7 +16,7 @@ MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
-class Session:
+class TimeBudget:
     """One stretch of a run between a start and an end. Its file says how long the run has run in all."""
 
     path: Path
@@ -26,7 +26,7 @@ class Session:
     training_ends_unix_s: float
 
     @classmethod
-    def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "Session":
+    def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "TimeBudget":
         """Start the clock, going on from what earlier sessions used."""
         path = paths.root / "session.json"
         used_s = _used_s(path)

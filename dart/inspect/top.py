@@ -27,7 +27,7 @@ Wait = Callable[[float], bool]
 """Waits for so many seconds or until a person wants to end; whether that is so."""
 
 
-class Shares:
+class CpuShares:
     """How much of a processor each process used between two looks."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def _figures(actor: ActorRow, shares: Mapping[int, float]) -> list[str]:
 
 def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s: float) -> None:
     """Show the run again and again until a person ends it; what was shown last stays on the screen."""
-    shares = Shares()
+    shares = CpuShares()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as view:
         while True:
             snapshot = read()

@@ -28,7 +28,7 @@ from dart.core.statistics import quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TimeWindow:
     """The part of a run that is measured, in unix seconds."""
 
     begins_unix_s: float
@@ -84,7 +84,7 @@ def load_points(events: Sequence[Event]) -> list[LoadPoint]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class FinishedEpisode:
     """One stored trajectory."""
 
     step_versions: tuple[int, ...]
@@ -136,7 +136,7 @@ class Utilisation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class UtilisationInterval:
     """What one actor counted from one moment to the next."""
 
     actor: str
@@ -145,7 +145,7 @@ class Interval:
     amounts: Mapping[str, float]
 
 
-def intervals(points: Iterable[LoadPoint]) -> Iterator[Interval]:
+def intervals(points: Iterable[LoadPoint]) -> Iterator[UtilisationInterval]:
     """From each of an actor's points to its next, and from its start to the first, in every incarnation."""
     in_order = sorted(points, key=lambda point: (point.actor, point.unix_s))
     for actor, own in groupby(in_order, key=lambda point: point.actor):
@@ -153,7 +153,7 @@ def intervals(points: Iterable[LoadPoint]) -> Iterator[Interval]:
         for point in own:
             earlier = before if before is not None and _is_same_life(before, point) else None
             counted = {} if earlier is None else earlier.totals
-            yield Interval(
+            yield UtilisationInterval(
                 actor=actor,
                 begins_unix_s=point.started_unix_s if earlier is None else earlier.unix_s,
                 ends_unix_s=point.unix_s,
@@ -162,7 +162,7 @@ def intervals(points: Iterable[LoadPoint]) -> Iterator[Interval]:
             before = point
 
 
-def spent(points: Iterable[LoadPoint], window: Window) -> dict[str, dict[str, float]]:
+def spent(points: Iterable[LoadPoint], window: TimeWindow) -> dict[str, dict[str, float]]:
     """What each actor counted within the window: actor to name to amount, over all its incarnations."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for interval in intervals(points):
@@ -179,8 +179,8 @@ def _is_same_life(before: LoadPoint, point: LoadPoint) -> bool:
 
 def utilisation(
     points: Iterable[LoadPoint],
-    finished: Iterable[Finished],
-    window: Window,
+    finished: Iterable[FinishedEpisode],
+    window: TimeWindow,
     *,
     environments: float,
     engines: float,
@@ -225,5 +225,5 @@ def _total(counted: Mapping[str, Mapping[str, float]], actors: str, name: str) -
     return sum(amounts.get(name, 0.0) for actor, amounts in counted.items() if actor.startswith(actors))
 
 
-def _mean_length(episodes: Sequence[Finished]) -> float | None:
+def _mean_length(episodes: Sequence[FinishedEpisode]) -> float | None:
     return sum(episode.num_steps for episode in episodes) / len(episodes) if episodes else None

@@ -31,7 +31,7 @@ from dart.core.actions import (
 )
 from dart.core.types import GenerateRequest
 from dart.policy.context import Screenshot
-from dart.policy.coordinates import Frame
+from dart.policy.coordinates import CoordinateFrame
 from dart.policy.protocols import PixelFrameError, Pixels, Prompt, Screen
 from dart.policy.vocabulary import (
     ACTIONS,
@@ -57,7 +57,7 @@ from dart.policy.vocabulary import (
 HISTORY_ANSWERS = 4
 """How many past answers a prompt shows, the latest first."""
 
-FRAME = Frame(
+FRAME = CoordinateFrame(
     width_px=FRAME_WIDTH_PX,
     height_px=FRAME_HEIGHT_PX,
     shown_width_px=FRAME_WIDTH_PX,
@@ -133,7 +133,7 @@ class PromptCodec:
         """See `encode_prompt`. There is no way to show this policy a hint."""
         return Prompt(tuple(self.encode_prompt(request.instruction, request.history)))
 
-    def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
+    def say(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
         """See `encode_answer`."""
         return self.encode_answer(action_text, instruction)
 
@@ -150,7 +150,7 @@ class PromptCodec:
         """Never: this policy writes none."""
         return False
 
-    def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
+    def understand(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
         """See `decode_answer`."""
         return self.decode_answer(token_ids, instruction)
 

@@ -45,7 +45,7 @@ class ResizeRule:
     min_area_px: int
     max_area_px: int
 
-    def shown(self, width_px: int, height_px: int) -> "Frame":
+    def shown(self, width_px: int, height_px: int) -> "CoordinateFrame":
         """The frame of a screenshot. Raises FrameError."""
         if min(width_px, height_px) < 1 or max(width_px, height_px) > MAX_RATIO * min(width_px, height_px):
             raise FrameError(
@@ -59,7 +59,9 @@ class ResizeRule:
         elif width * height < self.min_area_px:
             grow = math.sqrt(self.min_area_px / (width_px * height_px))
             width, height = self._above(width_px * grow), self._above(height_px * grow)
-        return Frame(width_px=width_px, height_px=height_px, shown_width_px=width, shown_height_px=height)
+        return CoordinateFrame(
+            width_px=width_px, height_px=height_px, shown_width_px=width, shown_height_px=height
+        )
 
     def _nearest(self, side: float) -> int:
         return round(side / self.factor_px) * self.factor_px
@@ -72,7 +74,7 @@ class ResizeRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class CoordinateFrame:
     """A screenshot's size, and the size in which the policy says its points."""
 
     width_px: int
@@ -95,7 +97,7 @@ class Frame:
         )
 
 
-def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Points) -> Frame:
+def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Points) -> CoordinateFrame:
     """The frame of points on a screenshot of this size; without a rule it is looked at as it is.
 
     Raises FrameError where the rule has none.
@@ -105,7 +107,9 @@ def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Poi
         if points == "image":
             return shown
     sides = (THOUSANDTHS, THOUSANDTHS) if points == "thousandths" else (width_px, height_px)
-    return Frame(width_px=width_px, height_px=height_px, shown_width_px=sides[0], shown_height_px=sides[1])
+    return CoordinateFrame(
+        width_px=width_px, height_px=height_px, shown_width_px=sides[0], shown_height_px=sides[1]
+    )
 
 
 def _scaled(value: float, side_px: int, other_side_px: int) -> int:

@@ -14,9 +14,9 @@ from dart.policy.base import Policy
 from dart.policy.checkpoint import CheckpointError, named_errors
 from dart.policy.checkpoint import load_codec as load_laptop_codec
 from dart.policy.lora import LoraPolicy, with_adapter
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
-from dart.policy.small_policy import LaptopPolicy
+from dart.policy.small_policy import SmallPolicy
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 
@@ -32,7 +32,7 @@ MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class ModelPlacement:
     """How a vision-language policy is held in memory."""
 
     device: str = "auto"
@@ -52,8 +52,8 @@ class Holding:
 
 def load(
     folder: Path,
-    reading: Reading | None = None,
-    holding: Holding | None = None,
+    reading: PromptSpec | None = None,
+    holding: ModelPlacement | None = None,
     *,
     resume: Path | None = None,
 ) -> Policy:
@@ -61,9 +61,9 @@ def load(
 
     Raises CheckpointError with the folder and the remedy.
     """
-    reading, holding = reading or Reading(), holding or Holding()
+    reading, holding = reading or PromptSpec(), holding or ModelPlacement()
     if model_type(folder) == LAPTOP:
-        return LaptopPolicy(resume or folder)
+        return SmallPolicy(resume or folder)
     has_adapter = holding.is_trained and holding.lora_rank > 0
     weights = folder if has_adapter or resume is None else resume
     with named_errors(weights):
@@ -80,11 +80,11 @@ def load(
     return LoraPolicy(adapted, codec, **parts)
 
 
-def load_codec(folder: Path, reading: Reading | None = None) -> Codec:
+def load_codec(folder: Path, reading: PromptSpec | None = None) -> Codec:
     """The codec of the policy in `folder`, without its model. Raises CheckpointError."""
     if model_type(folder) == LAPTOP:
         return load_laptop_codec(folder)
-    reading = reading or Reading()
+    reading = reading or PromptSpec()
     with named_errors(folder):
         return load_vlm_codec(folder, reading)
 
@@ -98,7 +98,7 @@ def model_type(folder: Path) -> str:
     return found
 
 
-def _module(folder: Path, holding: Holding) -> nn.Module:
+def _module(folder: Path, holding: ModelPlacement) -> nn.Module:
     """The model alone, on its device. Only what is trained has float32 weights under bfloat16."""
     is_light = holding.precision == "bfloat16" and (not holding.is_trained or holding.lora_rank > 0)
     module = AutoModelForImageTextToText.from_pretrained(

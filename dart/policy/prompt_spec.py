@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dart.config.sections import Context
+from dart.config.sections import ContextSettings
 from dart.core.errors import ConfigurationError
 from dart.policy.context import ContextLimits
 from dart.policy.coordinates import Points
@@ -11,7 +11,7 @@ from dart.policy.uitars import PROMPT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PromptSpec:
     """The small policy of the laptop job has its own ways and takes no notice of it."""
 
     limits: ContextLimits = field(default_factory=ContextLimits)
@@ -23,10 +23,10 @@ class Reading:
     """What points count; None: what its model type was taught."""
 
 
-def reading_of(context: Context) -> Reading:
+def prompt_spec_of(context: ContextSettings) -> PromptSpec:
     """As `[context]` says. Raises ConfigurationError where the file with the prompt cannot be read."""
     limits = ContextLimits(screenshots=context.screenshots, turns=context.turns)
-    reading = Reading(
+    reading = PromptSpec(
         limits=limits,
         answer_tokens=context.answer_tokens,
         points=None if context.points == "auto" else context.points,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, PromptImage, Step
 from dart.policy.context import Screenshot, without_hint
-from dart.policy.coordinates import Frame
+from dart.policy.coordinates import CoordinateFrame
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -35,7 +35,7 @@ class Screen:
     """Of the screenshot's file."""
     pixels: Pixels
     """uint8 [H, W, 3], as they are given to the model's image processor."""
-    frame: Frame
+    frame: CoordinateFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Codec(Protocol):
         Raises ActionParseError where the hint holds something else than actions."""
         ...
 
-    def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
+    def say(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
         """The tokens of an answer with this action, end token included. Raises ActionParseError."""
         ...
 
@@ -87,7 +87,7 @@ class Codec(Protocol):
         """Whether an answer has no thought though this policy writes one before its action."""
         ...
 
-    def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
+    def understand(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
         """The action of an answer in the grammar of the screen; what has none comes out as a text that the
         strict parser refuses. Never raises."""
         ...

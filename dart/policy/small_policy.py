@@ -16,7 +16,7 @@ from dart.policy.sampling import MAX_ANSWER_TOKENS, AnswerScores, SampledAnswer,
 from dart.policy.scoring import prefix_of, score_steps
 
 
-class LaptopPolicy:
+class SmallPolicy:
     """The model of `dart.policy.modeling` with its codec and its processor."""
 
     def __init__(self, folder: Path, answer_tokens: int = MAX_ANSWER_TOKENS) -> None:

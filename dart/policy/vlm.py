@@ -23,7 +23,7 @@ from dart.policy.base import Scorer
 from dart.policy.protocols import ForeignPrompt, Prompt, Screen, screenshots_of
 from dart.policy.sampling import AnswerScores, SampledAnswer, draw_tokens, drawn_answers, pad_left, pad_right
 from dart.policy.vlm_codec import VisionLanguageCodec
-from dart.policy.vlm_images import Laid
+from dart.policy.vlm_images import ImageTokens
 
 NEVER = -1e9
 """The logit of a token that is never sampled; finite, so that entropies stay numbers."""
@@ -154,7 +154,7 @@ class VisionLanguagePolicy:
 
     # ---- both ----
 
-    def _padded(self, rows: Sequence[Laid]) -> tuple[Tensor, Tensor, Tensor]:
+    def _padded(self, rows: Sequence[ImageTokens]) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, mask and kinds [B, T] of prompts, padding first."""
         ids, mask = pad_left([row.token_ids for row in rows], self.codec.pad_id)
         kinds, _ = pad_left([row.kinds for row in rows], 0)

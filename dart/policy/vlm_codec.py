@@ -22,8 +22,8 @@ from dart.core.actions import ActionParseError, format_action, parse_action
 from dart.core.png import refuse_huge
 from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
-from dart.policy.coordinates import POINTS_OF, Frame, ResizeRule, frame_of
-from dart.policy.prompt_spec import Reading
+from dart.policy.coordinates import POINTS_OF, CoordinateFrame, ResizeRule, frame_of
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import PixelFrameError, Prompt, Screen
 from dart.policy.uitars import (
     NOT_AN_ACTION,
@@ -35,7 +35,7 @@ from dart.policy.uitars import (
     write_answer,
 )
 from dart.policy.vlm_chat import MARK, ChatTemplate
-from dart.policy.vlm_images import Laid, Pictures
+from dart.policy.vlm_images import ImageEncoder, ImageTokens
 from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
 
 _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_token_(?:id|index)")
@@ -45,7 +45,7 @@ _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_to
 class VisionLanguageCodec:
     """The codec of one checkpoint (`dart.policy.protocols.Codec`)."""
 
-    def __init__(self, processor: Any, config: Any, reading: Reading, ends: Sequence[int]) -> None:
+    def __init__(self, processor: Any, config: Any, reading: PromptSpec, ends: Sequence[int]) -> None:
         """processor, config   of the checkpoint (`dart.policy.vlm_processor`)
         ends                   tokens that end an answer, as its settings have them
 
@@ -54,7 +54,7 @@ class VisionLanguageCodec:
         self.tokenizer = processor.tokenizer
         self.limits = reading.limits
         self.rule = resize_rule(processor.image_processor)
-        self.pictures = Pictures(processor, self.rule)
+        self.pictures = ImageEncoder(processor, self.rule)
         self.points = reading.points or POINTS_OF.get(config.model_type, "screen")
         self.never_sampled = _picture_ids(config, self.tokenizer, self.pictures)
         self._prompt = told_before(reading.prompt, self.points)
@@ -97,7 +97,7 @@ class VisionLanguageCodec:
         """How many tokens a screen is for the model."""
         return len(self._laid(screen).token_ids)
 
-    def _laid(self, screen: Screen) -> Laid:
+    def _laid(self, screen: Screen) -> ImageTokens:
         height_px, width_px, _ = screen.pixels.shape
         return self.pictures.laid(width_px, height_px)
 
@@ -118,7 +118,7 @@ class VisionLanguageCodec:
 
     def laid(
         self, prompt_ids: Sequence[int], images: Sequence[PromptImage], screens: Sequence[Screen]
-    ) -> Laid:
+    ) -> ImageTokens:
         """The prompt as the model takes it: each placeholder as what its screenshot is.
 
         Raises ValueError where they are not as many as the images, or the screens are not those.
@@ -132,15 +132,15 @@ class VisionLanguageCodec:
         parts = [
             self._spelled_out(*next(remaining))
             if token == self.pictures.placeholder_id
-            else Laid((token,), (0,))
+            else ImageTokens((token,), (0,))
             for token in prompt_ids
         ]
-        return Laid(
+        return ImageTokens(
             tuple(token for part in parts for token in part.token_ids),
             tuple(kind for part in parts for kind in part.kinds),
         )
 
-    def _spelled_out(self, image: PromptImage, screen: Screen) -> Laid:
+    def _spelled_out(self, image: PromptImage, screen: Screen) -> ImageTokens:
         laid = self._laid(screen)
         if (screen.sha256, len(laid.token_ids)) != (image.sha256, image.tokens):
             raise ValueError(
@@ -172,7 +172,7 @@ class VisionLanguageCodec:
 
     # ---- answers ----
 
-    def say(self, action_text: str, instruction: str, frame: Frame) -> list[int]:
+    def say(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
         """The tokens of an answer with this action of the screen. Raises ActionParseError."""
         action = moved(parse_action(action_text), frame.to_shown)
         return [*self._encode_text(write_answer(action)), self._end_id]
@@ -196,7 +196,7 @@ class VisionLanguageCodec:
         text = self.tokenizer.decode(self._answer_told(token_ids), skip_special_tokens=False)
         return not thought_of(str(text))
 
-    def understand(self, token_ids: Sequence[int], instruction: str, frame: Frame) -> str:
+    def understand(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
         """The action of an answer in pixels of the screen; what has none comes out as a text that the strict
         parser refuses."""
         ids = list(token_ids)
@@ -230,7 +230,7 @@ def resize_rule(image_processor: Any) -> ResizeRule | None:
     )
 
 
-def load_vlm_codec(folder: Path, reading: Reading) -> VisionLanguageCodec:
+def load_vlm_codec(folder: Path, reading: PromptSpec) -> VisionLanguageCodec:
     """The codec of a checkpoint, without its model. Raises UnsupportedCheckpoint, OSError, ValueError."""
     config = load_config(folder)
     processor = load_processor(folder, config)
@@ -238,7 +238,7 @@ def load_vlm_codec(folder: Path, reading: Reading) -> VisionLanguageCodec:
     return VisionLanguageCodec(processor, config, reading, ends)
 
 
-def _picture_ids(config: Any, tokenizer: Any, pictures: Pictures) -> tuple[int, ...]:
+def _picture_ids(config: Any, tokenizer: Any, pictures: ImageEncoder) -> tuple[int, ...]:
     """What the configuration names, the placeholder, and what a picture is made of besides plain text."""
     named = {value for name, value in config.to_dict().items() if _PICTURE_TOKEN.fullmatch(name)}
     known = {token for token in named if isinstance(token, int) and 0 <= token < len(tokenizer)}

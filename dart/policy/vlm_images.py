@@ -27,7 +27,7 @@ PROBE_PX = 448
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class ImageTokens:
     """Tokens as the model takes them."""
 
     token_ids: tuple[int, ...]
@@ -35,7 +35,7 @@ class Laid:
     """Of each token what the processor says it stands for; 0: text."""
 
 
-class Pictures:
+class ImageEncoder:
     """Screenshots for one checkpoint."""
 
     def __init__(self, processor: Any, rule: ResizeRule | None) -> None:
@@ -58,7 +58,7 @@ class Pictures:
         """What a chat template writes for a picture."""
         return str(self._processor.image_token)
 
-    def laid(self, width_px: int, height_px: int) -> Laid:
+    def laid(self, width_px: int, height_px: int) -> ImageTokens:
         """What a picture of this size is in place of its placeholder.
 
         Raises what the processor raises for a size that it cannot prepare.
@@ -81,11 +81,11 @@ class Pictures:
                 )
         return {name: value for name, value in made.items() if name not in MADE_HERE}
 
-    def _laid(self, width_px: int, height_px: int) -> Laid:
+    def _laid(self, width_px: int, height_px: int) -> ImageTokens:
         made = self._made([blank(width_px, height_px)], "np")
         ids = tuple(map(int, made["input_ids"][0]))
         kinds = (0,) * len(ids) if self.kinds_name is None else tuple(map(int, made[self.kinds_name][0]))
-        return Laid(ids, kinds)
+        return ImageTokens(ids, kinds)
 
     def _made(self, pictures: Sequence[Pixels], tensors: str, before: str = "") -> Mapping[str, Any]:
         """What the processor makes of pictures that are alone in their prompts."""
@@ -113,7 +113,7 @@ class Pictures:
             )
         return int(ids[0])
 
-    def _tried_out(self, side_px: int) -> Laid:
+    def _tried_out(self, side_px: int) -> ImageTokens:
         """What a blank picture is. Raises UnsupportedCheckpoint unless inputs are made of it and it alone."""
         picture = blank(side_px, side_px)
         try:

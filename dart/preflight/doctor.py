@@ -48,7 +48,7 @@ FILES_LOW = 4096
 GPU_DEADLINE_S = 5.0
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What a check came to."""
 
     FINE = "fine"
@@ -62,7 +62,7 @@ class Checked:
     """One thing that was looked at."""
 
     topic: str
-    verdict: Verdict
+    verdict: CheckVerdict
     found: str
     remedy: str = ""
     """What to do; empty where there is nothing to do."""
@@ -90,15 +90,15 @@ def examine(patient: Patient, checks: tuple[Check, ...] | None = None) -> list[C
 
 
 def _fine(topic: str, found: str) -> Checked:
-    return Checked(topic=topic, verdict=Verdict.FINE, found=found)
+    return Checked(topic=topic, verdict=CheckVerdict.FINE, found=found)
 
 
 def _wrong(topic: str, found: str, remedy: str) -> Checked:
-    return Checked(topic=topic, verdict=Verdict.WRONG, found=found, remedy=remedy)
+    return Checked(topic=topic, verdict=CheckVerdict.WRONG, found=found, remedy=remedy)
 
 
 def _note(topic: str, found: str, remedy: str = "") -> Checked:
-    return Checked(topic=topic, verdict=Verdict.NOTE, found=found, remedy=remedy)
+    return Checked(topic=topic, verdict=CheckVerdict.NOTE, found=found, remedy=remedy)
 
 
 def _complaint(topic: str, problem: str) -> Checked:

@@ -281,7 +281,7 @@ def estimate(config: Config, policy: PolicySize) -> tuple[Held, ...]:
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     """Of each rank. Weights that are trained are float32, whatever is computed in; an adapter is small."""
     training = config.training
-    if training.learner == "modelled":
+    if training.learner == "simulated":
         yield "python", PYTHON_BYTES
         return
     ranks = training.ranks
@@ -359,7 +359,7 @@ def _screen(config: Config) -> tuple[int, int]:
 
 
 def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
-    if config.rollout.engine in ("modelled", "oracle"):
+    if config.rollout.engine in ("simulated", "oracle"):
         yield "python", PYTHON_BYTES
         return
     if config.rollout.engine == "vllm":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.sections import OSWorld
+from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, BrowserUnfit, DesktopMissing, PagesMissing
@@ -123,7 +123,7 @@ def browser_version(executable: str) -> str:
     raise BrowserUnfit(executable, said)
 
 
-def _missing_machines(osworld: OSWorld) -> Iterator[str]:
+def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
     """The tasks, and what the provider of machines needs on this computer."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
@@ -170,7 +170,7 @@ def _why_unresolved(answer: "Future[Any]") -> str:
 
 def missing_policy(config: Config) -> Iterator[str]:
     """The checkpoint to start from, whole."""
-    if config.rollout.engine in ("modelled", "oracle") and config.training.learner == "modelled":
+    if config.rollout.engine in ("simulated", "oracle") and config.training.learner == "simulated":
         return
     folder = config.training.policy
     remedy = (

@@ -24,7 +24,7 @@ from typing import Any
 
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
-from dart.config.sections import Child, ExperiencePool, Tracking
+from dart.config.sections import ChildSettings, ExperiencePoolSettings, TrackingSettings
 from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.settings import plan_of
@@ -35,13 +35,13 @@ from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of
 from dart.inspect.sidecar_status import TRACKING, WEB
 from dart.inspect.snapshot_reader import SnapshotReader, final_report, training_episodes
-from dart.inspect.time_budget import Session
+from dart.inspect.time_budget import TimeBudget
 from dart.run.control_endpoint import ControlEndpoint
-from dart.run.definition import Plant
-from dart.run.listener import Attendant
+from dart.run.definition import RunDefinition
+from dart.run.listener import RunListener
 from dart.run.recovery import look_back
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.run.sidecars import Beside, Companions, MainProcess
+from dart.run.sidecars import Beside, MainProcess, Sidecars
 from dart.run.terminal import leave_terminal
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check, told
@@ -80,7 +80,7 @@ LAST_UPDATE_S = 20.0
 ENGINE_MODULES = {
     "transformers": "dart.inference.transformers_engine",
     "vllm": "dart.inference.vllm_engine",
-    "modelled": "dart.inference.simulated_engine",
+    "simulated": "dart.inference.simulated_engine",
     "oracle": "dart.inference.oracle_engine",
 }
 """Imported once, by the supervisor of the engines: one that crashed is back without importing torch anew."""
@@ -132,7 +132,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     )
 
 
-def limits_of(child: Child) -> dict[str, Any]:
+def limits_of(child: ChildSettings) -> dict[str, Any]:
     """A child's limits from the configuration, in the words of its child spec."""
     budgets = {
         Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
@@ -172,7 +172,7 @@ def train(
     config: Config,
     *,
     resume: bool = False,
-    attendant: Attendant | None = None,
+    listener: RunListener | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> TrainResult:
     """Run the main job to its end: measure, train, measure.
@@ -182,7 +182,7 @@ def train(
     and the report is written at the end. Raises RunDirectoryError, DiskError or TemporaryError (a restart
     budget is spent). Whatever happens, no process is left behind and what was stored stays.
     """
-    attendant = attendant or Attendant()
+    listener = listener or RunListener()
     with (
         claimed(
             config.run.dir,
@@ -197,13 +197,13 @@ def train(
         found = look_back(paths) if resume else None
         fill_experience_pool(config, paths)
         note_sizes(config, paths)
-        session = Session.begin(paths, config, reserve_s=final_reserve_s(config))
+        session = TimeBudget.begin(paths, config, reserve_s=final_reserve_s(config))
         run = {
             "config": config.model_dump(mode="json"),
             "store": str(paths.store),
             "training_ends_unix_s": session.training_ends_unix_s,
         }
-        plant = Plant(
+        definition = RunDefinition(
             config=config,
             tree_of=lambda other: root_spec(other, run | {"config": other.model_dump(mode="json")}),
             reread=reread,
@@ -213,34 +213,34 @@ def train(
         def tell(to: str, content: Any) -> bool:
             return system.tell(to, content)
 
-        speaker = MainProcess(attendant.log, tell)
+        speaker = MainProcess(listener.log, tell)
         with (  # the tree ends first: nobody of it waits for those beside it
-            Companions(paths, beside(config, attendant), speaker) as companions,
+            Sidecars(paths, beside(config, listener), speaker) as sidecars,
             ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
-            ControlEndpoint(paths, directory.mail, plant, speaker) as endpoint,
+            ControlEndpoint(paths, directory.mail, definition, speaker) as endpoint,
         ):
             reserve(paths.board)
             if found is not None:
-                attendant.found(found.with_leftovers(system.reaped))
-            signals = until_told.enter_context(_Signals(paths, attendant))
-            minded = companions, endpoint
-            ending = _watch(system, session, paths, config, attendant, minded, signals)
+                listener.found(found.with_leftovers(system.reaped))
+            signals = until_told.enter_context(_Signals(paths, listener))
+            pollers = sidecars, endpoint
+            ending = _watch(system, session, paths, config, listener, pollers, signals)
         signals.nothing_is_left_to_drain()
-        attendant.ended()
+        listener.ended()
         result = _conclude(paths, config, session, ending, resumed_at)
-        attendant.concluded(result)
+        listener.concluded(result)
         return result
 
 
-def beside(config: Config, attendant: Attendant) -> Iterator[Beside]:
+def beside(config: Config, listener: RunListener) -> Iterator[Beside]:
     """The processes that look at a run and are no part of it."""
-    if config.web.enabled and attendant.serves_page:
+    if config.web.enabled and listener.serves_page:
         yield Beside(name=WEB, module="dart.web", shutdown_s=3.0)
     if config.tracking.writers:
         yield Beside(name=TRACKING, module="dart.tracking", shutdown_s=30.0)
 
 
-def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = None) -> RunReport:
+def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:
     """Measure a checkpoint on held-out seeds: a run that is over before it trains.
 
     Raises as `train` does, and DartError when nothing could be measured or what was is damaged.
@@ -252,12 +252,12 @@ def evaluate(config: Config, checkpoint: Path, *, attendant: Attendant | None = 
                     update={"dir": Path(folder) / "run", "minutes": NO_TRAINING_MINUTES}
                 ),
                 "training": config.training.model_copy(update={"policy": checkpoint}),
-                "curation": config.curation.model_copy(update={"experience_pool": ExperiencePool()}),
-                "tracking": Tracking(),
+                "curation": config.curation.model_copy(update={"experience_pool": ExperiencePoolSettings()}),
+                "tracking": TrackingSettings(),
                 "evaluation": config.evaluation.model_copy(update={"before": True, "after": False}),
             }
         )
-        result = train(measuring, attendant=attendant)
+        result = train(measuring, listener=listener)
         if result.failure:
             raise DartError(result.failure)
         return result.report
@@ -299,11 +299,11 @@ class _Ending:
 
 def _watch(
     system: ActorSystem,
-    session: Session,
+    session: TimeBudget,
     paths: RunPaths,
     config: Config,
-    attendant: Attendant,
-    minded: tuple[Companions, ControlEndpoint],
+    listener: RunListener,
+    pollers: tuple[Sidecars, ControlEndpoint],
     signals: "_Signals",
 ) -> _Ending:
     """Show how the run stands until its root ends.
@@ -316,14 +316,14 @@ def _watch(
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
-            for beside_it in minded:
+            for beside_it in pollers:
                 beside_it.look()
-            attendant.show(reader.read())
+            listener.show(reader.read())
             signals.mind_hangup()
             if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + STOP_DEADLINE_S
                 system.stop()
-                attendant.stopping(signals.last)
+                listener.stopping(signals.last)
             if signals.count > 1 or time.monotonic() > stop_by_s:
                 is_drained = False
                 break
@@ -359,7 +359,7 @@ def _refuse_early_end(verdict: str) -> None:
 
 
 def _conclude(
-    paths: RunPaths, config: Config, session: Session, ending: _Ending, resumed_at: int
+    paths: RunPaths, config: Config, session: TimeBudget, ending: _Ending, resumed_at: int
 ) -> TrainResult:
     """What the run leaves, read from the record, and whether the record is whole."""
     findings = check(paths, config, fresh_since=resumed_at)
@@ -390,14 +390,14 @@ class _Signals:
     (`nohup`) it stays so. What was taken can be seen from outside (`dart.inspect.signals`).
     """
 
-    def __init__(self, paths: RunPaths, attendant: Attendant) -> None:
+    def __init__(self, paths: RunPaths, listener: RunListener) -> None:
         self.count = 0
         self.last = 0
-        self._paths, self._attendant = paths, attendant
+        self._paths, self._attendant = paths, listener
         self._has_hung_up = False
         self._ends_at_once = False
         self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
-        if attendant.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        if listener.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._handlers[signal.SIGHUP] = self._note_hangup
         self._before: dict[int, Any] = {}
 

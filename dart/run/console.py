@@ -9,10 +9,10 @@ from rich.console import Console
 from dart.core.run_directory import RunPaths
 from dart.inspect.live import open_view
 from dart.inspect.result import TrainResult, publish
-from dart.run.listener import Attendant
+from dart.run.listener import RunListener
 
 
-class OnScreen(Attendant):
+class ConsoleListener(RunListener):
     """Draws on standard error while the tree is up; what came of it goes to standard output."""
 
     def __init__(self, paths: RunPaths) -> None:

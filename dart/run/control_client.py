@@ -4,14 +4,21 @@ from pathlib import Path
 
 from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths, holder
-from dart.run.control_protocol import MAX_FRAME_BYTES, Answer, Malformed, Request, decode_answer, encode
+from dart.run.control_protocol import (
+    MAX_FRAME_BYTES,
+    ControlAnswer,
+    Malformed,
+    Request,
+    decode_answer,
+    encode,
+)
 from dart.run.control_socket import connect
 
 GRACE_S = 1.0
 """Beyond what the run was given to answer, for the way there and back on a busy machine."""
 
 
-def request(run_dir: Path, call: Request) -> Answer:
+def request(run_dir: Path, call: Request) -> ControlAnswer:
     """What became of it, as the run's main process says; waits for `call.wait_ms` and a little more.
 
     raises    NotRunningError, SilentError when it runs and does not answer

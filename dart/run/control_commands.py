@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from actors.actor import Actor
 from actors.board import Vitals
 from actors.errors import AskError, MailboxFull
-from actors.future import Completion, Lock
+from actors.future import Future, Lock
 from dart.config.config import Config
 from dart.config.sections import POOLS
 from dart.core import messages as m
@@ -18,9 +18,9 @@ from dart.core.errors import ConfigurationError
 from dart.inspect.pool_sizes import sizes_in
 from dart.run import preconditions, reload
 from dart.run.control_protocol import (
-    Answer,
+    ControlAnswer,
+    ControlOutcome,
     Drain,
-    Outcome,
     Pause,
     Ping,
     ReleaseActor,
@@ -31,7 +31,7 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.definition import ENVIRONMENT_POOL, Plant
+from dart.run.definition import ENVIRONMENT_POOL, RunDefinition
 from dart.telemetry.emit import emit
 from dart.telemetry.events import POOLS_SIZED
 from supervision.errors import SupervisionError
@@ -71,17 +71,17 @@ T = TypeVar("T")
 class Commands:
     """Carries requests out on behalf of one actor, which asks for it.
 
-    plant   what the run is made of; it is told what holds from now on
+    definition   what the run is made of; it is told what holds from now on
     """
 
-    def __init__(self, actor: Actor, plant: Plant) -> None:
+    def __init__(self, actor: Actor, definition: RunDefinition) -> None:
         self._actor = actor
-        self._plant = plant
+        self._definition = definition
         self._told: dict[str, int] = {}
         """The incarnation of each pool that knows what holds now; the first one of a run does."""
         self._changing = Lock()
 
-    async def answer(self, call: Request) -> Answer:
+    async def answer(self, call: Request) -> ControlAnswer:
         """What became of it, after `wait_ms` at the latest."""
         match call:
             case Ping():
@@ -97,20 +97,22 @@ class Commands:
             case Reload():
                 return await self._within(call, ROOT, self._alone(self._reload(call)))
 
-    async def _ping(self, call: Ping) -> Answer:
+    async def _ping(self, call: Ping) -> ControlAnswer:
         counts = await self._ask(ROOT, CountChildren(), call.wait_ms / 1000)
-        return Answer(Outcome.DONE, f"root answers; {counts.active} of {counts.specs} children are up")
+        return ControlAnswer(
+            ControlOutcome.DONE, f"root answers; {counts.active} of {counts.specs} children are up"
+        )
 
     # ---- one actor ----
 
-    async def _on_actor(self, call: RestartActor | StopActor | ReleaseActor) -> Answer:
+    async def _on_actor(self, call: RestartActor | StopActor | ReleaseActor) -> ControlAnswer:
         actors = self._actors()
         why_not = preconditions.why_not_stop if isinstance(call, StopActor) else preconditions.why_not_restart
         if reason := why_not(call.name, actors):
-            return Answer(Outcome.REFUSED, reason)
+            return ControlAnswer(ControlOutcome.REFUSED, reason)
         return await self._within(call, call.name, self._managing(call, actors[call.name].parent))
 
-    async def _managing(self, call: RestartActor | StopActor | ReleaseActor, parent: str) -> Answer:
+    async def _managing(self, call: RestartActor | StopActor | ReleaseActor, parent: str) -> ControlAnswer:
         await self._reach(parent, call)
         match call:
             case RestartActor(name=name):
@@ -122,31 +124,37 @@ class Commands:
                 released = await self._managed(parent, ReleaseChild(id=name))
                 return _answer(released, f"{name} is being started; its earlier failures are forgotten")
 
-    async def _restart(self, name: str, parent: str) -> Answer:
+    async def _restart(self, name: str, parent: str) -> ControlAnswer:
         ended = await self._managed(parent, TerminateChild(id=name))
         if not ended.ok:
             return _answer(ended, "")
         started = await self._managed(parent, RestartChild(id=name))
         if started.ok:
-            return Answer(Outcome.DONE, f"{name} runs again, as incarnation {started.incarnation}")
+            return ControlAnswer(
+                ControlOutcome.DONE, f"{name} runs again, as incarnation {started.incarnation}"
+            )
         if started.reason in (RUNNING, RESTARTING):
-            return Answer(Outcome.DONE, f"{name} ended, and somebody else starts it again")
-        return Answer(Outcome.REFUSED, f"{name} is down until it is restarted again: {started.reason}")
+            return ControlAnswer(ControlOutcome.DONE, f"{name} ended, and somebody else starts it again")
+        return ControlAnswer(
+            ControlOutcome.REFUSED, f"{name} is down until it is restarted again: {started.reason}"
+        )
 
     # ---- the pool ----
 
-    async def _scale(self, call: Scale) -> Answer:
+    async def _scale(self, call: Scale) -> ControlAnswer:
         await self._reach(ENVIRONMENT_POOL, call)
-        failed = self._adopt(self._plant.with_environments(call.environments))
+        failed = self._adopt(self._definition.with_environments(call.environments))
         failed += await self._resize(call.environments)
         told = f"{len(await self._environments())} environments"
         if failed:
-            return Answer(Outcome.REFUSED, f"{told}, not {call.environments}: {'; '.join(failed)}")
-        return Answer(Outcome.DONE, told)
+            return ControlAnswer(
+                ControlOutcome.REFUSED, f"{told}, not {call.environments}: {'; '.join(failed)}"
+            )
+        return ControlAnswer(ControlOutcome.DONE, told)
 
     async def _resize(self, count: int) -> list[str]:
         """Bring the pool to so many environments; what did not work, and why."""
-        specs = self._plant.environments(count)
+        specs = self._definition.environments(count)
         plan = preconditions.resized(await self._environments(), specs)
         failed = []
         for first in range(0, len(plan.start), STARTS_AT_ONCE):
@@ -181,28 +189,32 @@ class Commands:
 
     # ---- the configuration ----
 
-    async def _reload(self, call: Reload) -> Answer:
+    async def _reload(self, call: Reload) -> ControlAnswer:
         """Everything is checked, and everybody concerned has answered, before anything changes."""
-        plant = self._plant
-        if plant.reread is None:
-            return Answer(Outcome.REFUSED, "only what `dartrl up` started reads its configuration anew")
+        definition = self._definition
+        if definition.reread is None:
+            return ControlAnswer(
+                ControlOutcome.REFUSED, "only what `dartrl up` started reads its configuration anew"
+            )
         try:
-            new = plant.reread()
-            plan = reload.planned(plant.config, new, plant.tree_of)
+            new = definition.reread()
+            plan = reload.planned(definition.config, new, definition.tree_of)
         except (ConfigurationError, SupervisionError) as error:
-            return Answer(Outcome.REFUSED, f"nothing was changed: {error}")
+            return ControlAnswer(ControlOutcome.REFUSED, f"nothing was changed: {error}")
         if plan.refused:
-            return Answer(Outcome.REFUSED, reload.in_words(plan))
+            return ControlAnswer(ControlOutcome.REFUSED, reload.in_words(plan))
         for supervisor in dict.fromkeys([change.supervisor for change in plan.changes]):
             await self._reach(supervisor, call)
         failed = await self._tell(plan.changes)
-        has_resized = new.environments.count != plant.config.environments.count
+        has_resized = new.environments.count != definition.config.environments.count
         failed += self._adopt(new)
         if has_resized:
             failed += await self._resize(new.environments.count)
         if failed:
-            return Answer(Outcome.REFUSED, f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}")
-        return Answer(Outcome.DONE, reload.in_words(plan))
+            return ControlAnswer(
+                ControlOutcome.REFUSED, f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}"
+            )
+        return ControlAnswer(ControlOutcome.DONE, reload.in_words(plan))
 
     async def _tell(self, changes: Iterable[reload.Change]) -> list[str]:
         """Tell supervisors what changes; what did not work, and why."""
@@ -228,10 +240,10 @@ class Commands:
             self._actor.log.info("pool_restored", pool=pool, failed=failed)
 
     async def _told_again(self, pool: str) -> list[str]:
-        plan = reload.planned(self._plant.as_started, self._plant.config, self._plant.tree_of)
+        plan = reload.planned(self._definition.as_started, self._definition.config, self._definition.tree_of)
         failed = await self._tell(change for change in plan.changes if change.supervisor == pool)
         if pool == ENVIRONMENT_POOL:
-            failed += await self._resize(self._plant.config.environments.count)
+            failed += await self._resize(self._definition.config.environments.count)
         return failed
 
     async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
@@ -241,43 +253,45 @@ class Commands:
 
     def _adopt(self, config: Config) -> list[str]:
         """This holds from now on; what did not work about that."""
-        if sizes_in(config) != sizes_in(self._plant.config):
+        if sizes_in(config) != sizes_in(self._definition.config):
             emit(self._actor, POOLS_SIZED, ROOT, sizes_in(config))
         try:
-            self._plant.adopt(config)
+            self._definition.adopt(config)
         except OSError as error:
             return [f"the next start will not know it, it cannot be written down: {error}"]
         return []
 
     # ---- new work ----
 
-    async def _hold(self, *, is_held: bool) -> Answer:
-        held = await self._held(m.HoldWork(is_held=is_held))
-        if isinstance(held, Answer):
+    async def _hold(self, *, is_held: bool) -> ControlAnswer:
+        held = await self._held(m.PauseWork(is_held=is_held))
+        if isinstance(held, ControlAnswer):
             return held
         going_on = f"until `dartrl resume` nothing new begins; {_going_on(held)}"
-        return Answer(Outcome.DONE, going_on if is_held else "episodes and updates begin again")
+        return ControlAnswer(ControlOutcome.DONE, going_on if is_held else "episodes and updates begin again")
 
-    async def _drain(self, call: Drain) -> Answer:
+    async def _drain(self, call: Drain) -> ControlAnswer:
         now_s = self._actor.clock.monotonic_s
         give_up_s = now_s() + call.wait_ms / 1000
-        held = await self._held(m.HoldWork(is_held=True))
-        while isinstance(held, m.WorkHeld) and held.is_held and (held.playing or held.is_training):
+        held = await self._held(m.PauseWork(is_held=True))
+        while isinstance(held, m.WorkPaused) and held.is_held and (held.playing or held.is_training):
             if now_s() >= give_up_s:
-                return Answer(Outcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
+                return ControlAnswer(ControlOutcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
             await self._actor.sleep(DRAIN_LOOK_S)
-            held = await self._held(m.HoldWork(is_held=None))
-        if isinstance(held, Answer):
+            held = await self._held(m.PauseWork(is_held=None))
+        if isinstance(held, ControlAnswer):
             return held
         if not held.is_held:
-            return Answer(Outcome.REFUSED, "it was resumed meanwhile")
-        return Answer(Outcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on")
+            return ControlAnswer(ControlOutcome.REFUSED, "it was resumed meanwhile")
+        return ControlAnswer(
+            ControlOutcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on"
+        )
 
-    async def _held(self, call: m.HoldWork) -> m.WorkHeld | Answer:
+    async def _held(self, call: m.PauseWork) -> m.WorkPaused | ControlAnswer:
         answer = await self._ask(CURATOR, call, HOLD_DEADLINE_S)
-        if isinstance(answer, m.WorkHeld):
+        if isinstance(answer, m.WorkPaused):
             return answer
-        return Answer(Outcome.REFUSED, f"the record takes no writes now: {answer.reason}")
+        return ControlAnswer(ControlOutcome.REFUSED, f"the record takes no writes now: {answer.reason}")
 
     # ---- asking ----
 
@@ -290,16 +304,18 @@ class Commands:
         managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
         return managed
 
-    def _ask(self, to: str, call: Any, deadline_s: float) -> Completion[Any]:
+    def _ask(self, to: str, call: Any, deadline_s: float) -> Future[Any]:
         return self._actor.ask(to, call, deadline_s=deadline_s)
 
-    async def _within(self, call: Request, who: str, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _within(
+        self, call: Request, who: str, work: Coroutine[Any, Any, ControlAnswer]
+    ) -> ControlAnswer:
         """Its answer, or how far it is when that is due; it goes on all the same."""
-        answer: Completion[Answer] = Completion()
+        answer: Future[ControlAnswer] = Future()
 
         def is_due() -> None:
             how = preconditions.condition(who, self._actors())
-            answer.succeed(Answer(Outcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
+            answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
 
         async def to_its_end() -> None:
             ended = await self._ended(call, work)
@@ -309,15 +325,15 @@ class Commands:
         self._actor.after(call.wait_ms / 1000, is_due)
         return await answer
 
-    async def _ended(self, call: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _ended(self, call: Request, work: Coroutine[Any, Any, ControlAnswer]) -> ControlAnswer:
         """The boundary of failures: whatever becomes of one request, the next one is served."""
         try:
             answer = await work
         except (AskError, MailboxFull) as error:
-            answer = Answer(Outcome.SILENT, str(error))
+            answer = ControlAnswer(ControlOutcome.SILENT, str(error))
         except Exception as error:
             self._actor.log.exception("request_failed", request=repr(call))
-            answer = Answer(Outcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
+            answer = ControlAnswer(ControlOutcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
         if not isinstance(call, Ping):
             self._actor.log.info(
                 "request_ended", request=repr(call), outcome=answer.outcome.value, text=answer.text
@@ -328,12 +344,16 @@ class Commands:
         return preconditions.known(self._actor.board.rows())
 
 
-def _answer(managed: Managed, done: str) -> Answer:
+def _answer(managed: Managed, done: str) -> ControlAnswer:
     """The supervisor's answer, in words for a person."""
-    return Answer(Outcome.DONE, done) if managed.ok else Answer(Outcome.REFUSED, managed.reason)
+    return (
+        ControlAnswer(ControlOutcome.DONE, done)
+        if managed.ok
+        else ControlAnswer(ControlOutcome.REFUSED, managed.reason)
+    )
 
 
-def _going_on(held: m.WorkHeld) -> str:
+def _going_on(held: m.WorkPaused) -> str:
     if not (held.playing or held.is_training):
         return "nothing is played or trained any more"
     update = " and an update" if held.is_training else ""

@@ -25,20 +25,20 @@ from actors.log import LogFile, to_json
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import CONTROL as NAME
-from dart.inspect.sidecar_status import Companion, forget
+from dart.inspect.sidecar_status import Sidecar, forget
 from dart.run.control_commands import Commands
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
-    Answer,
+    ControlAnswer,
+    ControlOutcome,
     Malformed,
-    Outcome,
     decode_request,
     encode,
 )
 from dart.run.control_socket import is_own, listen
-from dart.run.definition import Plant
+from dart.run.definition import RunDefinition
 from dart.run.sidecars import Restarts, tell, tell_down
-from dart.telemetry.emit import Speaker
+from dart.telemetry.emit import EventEmitter
 
 MAX_CONNECTIONS = 64
 """More at a time are hung up on."""
@@ -60,12 +60,12 @@ class ControlActor(Actor):
     """Takes connections; one request and one answer each.
 
     args   `listener`: the open socket, `wake_fd`: readable when it is over, `connections`: a set for those
-           that are open, `plant`: as in Commands, `log`: where requests are noted
+           that are open, `definition`: as in Commands, `log`: where requests are noted
     """
 
     def on_start(self) -> None:
         self.log = self.args["log"]
-        self._commands = Commands(self, self.args["plant"])
+        self._commands = Commands(self, self.args["definition"])
         self._listener: socket.socket = self.args["listener"]
         self._open: set[socket.socket] = self.args["connections"]
         self._waiting: set[socket.socket] = set()
@@ -127,7 +127,7 @@ class ControlActor(Actor):
         try:
             answer = await self._commands.answer(decode_request(frame))
         except Malformed as error:
-            answer = Answer(Outcome.REFUSED, str(error))
+            answer = ControlAnswer(ControlOutcome.REFUSED, str(error))
         with suppress(OSError):  # who asked is gone, or takes nothing: nobody waits for it
             connection.send(encode(answer))
         self._hang_up(connection)
@@ -137,7 +137,7 @@ class ControlEndpoint:
     """Serves while the block lasts. Made by the process and in the thread that the tree is started from.
 
     mail_dir   of the running system, whose board and key are in the run directory
-    plant      what the run is made of
+    definition      what the run is made of
     speaker    through whom is told that it ended by a defect, and that it serves again
     Raises OSError when the socket cannot be opened, TemporaryError when the thread does not come up.
     """
@@ -146,11 +146,11 @@ class ControlEndpoint:
         self,
         paths: RunPaths,
         mail_dir: Path,
-        plant: Plant,
-        speaker: Speaker,
+        definition: RunDefinition,
+        speaker: EventEmitter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._paths, self._mail_dir, self._plant, self._speaker = paths, mail_dir, plant, speaker
+        self._paths, self._mail_dir, self._definition, self._speaker = paths, mail_dir, definition, speaker
         self._restarts = Restarts(clock)
         self._is_down = False
         self._service: _Service | None = None
@@ -178,7 +178,7 @@ class ControlEndpoint:
         elif self._is_down and service.is_serving:
             self._is_down = False
             forget(self._paths, NAME)
-            tell(self._speaker, Companion(name=NAME, is_well=True, text=f"answers at {self._paths.control}"))
+            tell(self._speaker, Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}"))
 
     def __exit__(
         self,
@@ -193,7 +193,7 @@ class ControlEndpoint:
 
     def _start(self) -> "_Service":
         self._restarts.started()
-        self._service = _Service(self._paths, self._mail_dir, self._plant)
+        self._service = _Service(self._paths, self._mail_dir, self._definition)
         return self._service
 
     def _start_again(self) -> None:
@@ -207,14 +207,14 @@ class ControlEndpoint:
             self._service.close()
         self._service, self._is_down = None, True
         text = f"{how}; until it is started again in {self._restarts.ended():.0f} s nobody can steer the run"
-        tell_down(self._speaker, self._paths, Companion(name=NAME, is_well=False, text=text))
+        tell_down(self._speaker, self._paths, Sidecar(name=NAME, is_well=False, text=text))
 
 
 class _Service:
     """One life of the endpoint: its socket and its thread. Raises OSError when it cannot be opened."""
 
-    def __init__(self, paths: RunPaths, mail_dir: Path, plant: Plant) -> None:
-        self._paths, self._mail_dir, self._plant = paths, mail_dir, plant
+    def __init__(self, paths: RunPaths, mail_dir: Path, definition: RunDefinition) -> None:
+        self._paths, self._mail_dir, self._definition = paths, mail_dir, definition
         self.log_file = paths.logs / f"{NAME}.jsonl"
         self.is_serving = False
         self.why = ""
@@ -264,7 +264,7 @@ class _Service:
             "listener": self._listener,
             "wake_fd": self._wake_fd,
             "connections": connections,
-            "plant": self._plant,
+            "definition": self._definition,
             "log": log,
         }
         client = Client(

@@ -27,61 +27,61 @@ class Malformed(Exception):
     """Bytes that are no frame of this protocol; says what is wrong with them."""
 
 
-class Asked(Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
+class ControlRequest(Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
     """What every request has."""
 
     wait_ms: WaitMs = QUICK_MS
     """Longest until it is answered; an answer may be that it is under way."""
 
 
-class Ping(Asked, tag="ping", frozen=True, kw_only=True):
+class Ping(ControlRequest, tag="ping", frozen=True, kw_only=True):
     """A round trip through the mailbox of the root supervisor."""
 
 
-class RestartActor(Asked, tag="restart", frozen=True, kw_only=True):
+class RestartActor(ControlRequest, tag="restart", frozen=True, kw_only=True):
     """End one actor by its supervisor and start it again."""
 
     name: Name
 
 
-class StopActor(Asked, tag="stop", frozen=True, kw_only=True):
+class StopActor(ControlRequest, tag="stop", frozen=True, kw_only=True):
     """End one actor by its supervisor; it stays down until it is restarted."""
 
     name: Name
 
 
-class ReleaseActor(Asked, tag="release", frozen=True, kw_only=True):
+class ReleaseActor(ControlRequest, tag="release", frozen=True, kw_only=True):
     """End the quarantine or the backoff of one actor now."""
 
     name: Name
 
 
-class Pause(Asked, tag="pause", frozen=True, kw_only=True):
+class Pause(ControlRequest, tag="pause", frozen=True, kw_only=True):
     """Begin no episode and no update any more; what runs goes on to its end."""
 
 
-class Resume(Asked, tag="resume", frozen=True, kw_only=True):
+class Resume(ControlRequest, tag="resume", frozen=True, kw_only=True):
     """Begin episodes and updates again."""
 
 
-class Drain(Asked, tag="drain", frozen=True, kw_only=True):
+class Drain(ControlRequest, tag="drain", frozen=True, kw_only=True):
     """Pause, and answer when nothing is being played or trained any more."""
 
 
-class Scale(Asked, tag="scale", frozen=True, kw_only=True):
+class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
     """Run so many environments from now on."""
 
     environments: Annotated[int, Meta(ge=1, le=1000)]
 
 
-class Reload(Asked, tag="reload", frozen=True, kw_only=True):
+class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):
     """Read the configuration anew and change what can change while the run goes on."""
 
 
 Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drain | Scale | Reload
 
 
-class Outcome(StrEnum):
+class ControlOutcome(StrEnum):
     """What became of a request."""
 
     DONE = "done"
@@ -93,25 +93,25 @@ class Outcome(StrEnum):
     """Who has to do it does not answer; whether it will be done is not known."""
 
 
-class Answer(Struct, frozen=True):
+class ControlAnswer(Struct, frozen=True):
     """What became of it, in words."""
 
-    outcome: Outcome
+    outcome: ControlOutcome
     text: str
 
 
 T = TypeVar("T")
 
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_answer = msgspec.msgpack.Decoder(Answer)
+_answer = msgspec.msgpack.Decoder(ControlAnswer)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode(content: Request | Answer) -> bytes:
+def encode(content: Request | ControlAnswer) -> bytes:
     """One frame; the words of an answer that would not fit are cut."""
     frame = _encode(content)
-    if len(frame) > MAX_FRAME_BYTES and isinstance(content, Answer):
-        return _encode(Answer(content.outcome, content.text[: MAX_FRAME_BYTES // 8]))
+    if len(frame) > MAX_FRAME_BYTES and isinstance(content, ControlAnswer):
+        return _encode(ControlAnswer(content.outcome, content.text[: MAX_FRAME_BYTES // 8]))
     return frame
 
 
@@ -120,7 +120,7 @@ def decode_request(frame: bytes) -> Request:
     return _decoded(_request, frame)
 
 
-def decode_answer(frame: bytes) -> Answer:
+def decode_answer(frame: bytes) -> ControlAnswer:
     """Raises Malformed."""
     return _decoded(_answer, frame)
 

@@ -19,9 +19,9 @@ from dart.core.run_directory import RunPaths
 from dart.inspect.result import TrainResult, publish
 from dart.inspect.snapshot import RunSnapshot
 from dart.run.control_client import request
-from dart.run.control_protocol import Answer, Outcome, Ping, Reload, Request
-from dart.run.listener import Attendant
-from dart.run.recovery import Found
+from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping, Reload, Request
+from dart.run.listener import RunListener
+from dart.run.recovery import RunHistory
 from dart.run.sd_notify import notify, watchdog_every_s
 from dart.run.terminal import has_terminal
 
@@ -36,7 +36,7 @@ RELOAD_WAIT_MS = 5000
 """For a configuration that is read anew to be in force everywhere; nothing else is looked at meanwhile."""
 
 
-class Daemon(Attendant):
+class Daemon(RunListener):
     """Sits by one run. Every line it logs is one event."""
 
     takes_hangups = True
@@ -67,7 +67,7 @@ class Daemon(Attendant):
         """When a request came back unanswered, after which none was answered."""
         self._told: tuple[object, ...] = ()
 
-    def found(self, found: Found) -> None:
+    def found(self, found: RunHistory) -> None:
         self.log.info("run_taken_up", text=found.in_words(), **asdict(found))
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -106,7 +106,7 @@ class Daemon(Attendant):
 
     def hung_up(self) -> None:
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
-        is_well = answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY)
+        is_well = answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY)
         level = self.log.info if is_well else self.log.error
         level("configuration_read", outcome=answer.outcome.value, text=answer.text)
 
@@ -115,27 +115,27 @@ class Daemon(Attendant):
         if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
             return
         answer = self._asked(Ping())
-        if answer.outcome is Outcome.DONE:
+        if answer.outcome is ControlOutcome.DONE:
             self._fed_s = self._clock()
             notify(WATCHDOG=1)
         self._note_silence(answer)
 
-    def _note_silence(self, answer: Answer) -> None:
+    def _note_silence(self, answer: ControlAnswer) -> None:
         """Once when it begins and once when it ends, however often it is looked in between."""
-        if answer.outcome is Outcome.DONE and self._silent_since_s is not None:
+        if answer.outcome is ControlOutcome.DONE and self._silent_since_s is not None:
             silent_s = round(self._clock() - self._silent_since_s, 1)
             self.log.warning("root_answers_again", silent_s=silent_s)
             self._silent_since_s = None
-        elif answer.outcome is not Outcome.DONE and self._silent_since_s is None:
+        elif answer.outcome is not ControlOutcome.DONE and self._silent_since_s is None:
             self._silent_since_s = self._clock()
             self.log.error("root_does_not_answer", text=answer.text)
 
-    def _asked(self, call: Request) -> Answer:
+    def _asked(self, call: Request) -> ControlAnswer:
         """The answer of the run's own endpoint; without one, that it has none."""
         try:
             return request(self._paths.root, call)
         except DartError as error:
-            return Answer(Outcome.SILENT, str(error))
+            return ControlAnswer(ControlOutcome.SILENT, str(error))
 
     def _log_progress(self, snapshot: RunSnapshot) -> None:
         """Once a minute, and when the phase or what is wrong has changed."""

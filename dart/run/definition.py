@@ -21,7 +21,7 @@ class Supervised:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plant:
+class RunDefinition:
     """A run and how it can be changed while it goes on."""
 
     config: Config

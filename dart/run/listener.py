@@ -8,10 +8,10 @@ import structlog
 
 from dart.inspect.result import TrainResult
 from dart.inspect.snapshot import RunSnapshot
-from dart.run.recovery import Found
+from dart.run.recovery import RunHistory
 
 
-class Attendant:
+class RunListener:
     """One that only looks."""
 
     takes_hangups = False
@@ -25,7 +25,7 @@ class Attendant:
         self.log = _silent_log() if log is None else log
         """Where events of the main process are logged."""
 
-    def found(self, found: Found) -> None:
+    def found(self, found: RunHistory) -> None:
         """Once, when a run is taken up: what its earlier part left."""
 
     def show(self, snapshot: RunSnapshot) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from actors.board import LIVING, rows_of
-from actors.orphans import Leftover
+from actors.orphans import Orphan
 from dart.core.run_directory import RunPaths
 from dart.curation.actor import is_work_held
 from dart.store.reader import StoreReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RunHistory:
     """Of an earlier part of the run."""
 
     version: int
@@ -27,10 +27,10 @@ class Found:
     """An operator paused the run."""
     killed: int
     """Actors that were up when everything ended at once; 0 when the run ended by itself."""
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: tuple[Orphan, ...] = ()
     """Processes that were still there, and have been ended."""
 
-    def with_leftovers(self, leftovers: Sequence[Leftover]) -> "Found":
+    def with_leftovers(self, leftovers: Sequence[Orphan]) -> "RunHistory":
         return replace(self, leftovers=tuple(leftovers))
 
     def in_words(self) -> str:
@@ -52,12 +52,12 @@ class Found:
         return "; ".join(parts)
 
 
-def look_back(paths: RunPaths) -> Found:
+def look_back(paths: RunPaths) -> RunHistory:
     """Before anything of a new start replaces the board. The record is there and of this version."""
     with StoreReader(paths.store) as store:
         newest, books = store.latest_version(), store.conservation()
         _, parked = store.parkings()
-        return Found(
+        return RunHistory(
             version=newest.version if newest is not None else 0,
             trajectories=store.totals().trajectories,
             leased=max(0, books.leased - parked),

@@ -31,7 +31,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReloadPlan:
     """What is to be done about a new configuration, or why nothing is."""
 
     keys: tuple[str, ...]
@@ -47,7 +47,7 @@ def changed_keys(old: Config, new: Config) -> tuple[str, ...]:
     return tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
 
 
-def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> Plan:
+def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> ReloadPlan:
     """From the configuration that holds to another valid one.
 
     Raises InvalidChildSpec for limits that no supervisor takes.
@@ -55,11 +55,11 @@ def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> 
     keys = changed_keys(old, new)
     refused = tuple(key for key in keys if not key.startswith(LIVE) or _ends_a_budget(key, old, new))
     if refused:
-        return Plan(keys=keys, refused=refused)
-    return Plan(keys=keys, refused=(), changes=tuple(_changes(tree_of(old), tree_of(new))))
+        return ReloadPlan(keys=keys, refused=refused)
+    return ReloadPlan(keys=keys, refused=(), changes=tuple(_changes(tree_of(old), tree_of(new))))
 
 
-def in_words(plan: Plan) -> str:
+def in_words(plan: ReloadPlan) -> str:
     """What came of it, for the operator."""
     if plan.refused:
         return (

@@ -21,9 +21,9 @@ from typing import Any, Self
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Companion, forget, read_companion, say, silent_s
-from dart.telemetry.emit import Speaker, emit
-from dart.telemetry.events import COMPANION_IS_DOWN, COMPANION_IS_UP
+from dart.inspect.sidecar_status import Sidecar, forget, read_sidecar, say, silent_s
+from dart.telemetry.emit import EventEmitter, emit
+from dart.telemetry.events import SIDECAR_DOWN, SIDECAR_UP
 from supervision.backoff import backoff_s
 from supervision.child_spec import Backoff
 
@@ -50,7 +50,7 @@ class Beside:
     """Time to end by itself once the run is over."""
 
 
-class Companions:
+class Sidecars:
     """Keeps processes beside a run while the block lasts. Made in the thread that the tree is started from.
 
     speaker   through whom events are told
@@ -60,7 +60,7 @@ class Companions:
         self,
         paths: RunPaths,
         wanted: Iterable[Beside],
-        speaker: Speaker,
+        speaker: EventEmitter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kept = [_Kept(paths, one, speaker, clock) for one in wanted]
@@ -89,11 +89,13 @@ class Companions:
 class _Kept:
     """One of them."""
 
-    def __init__(self, paths: RunPaths, wanted: Beside, speaker: Speaker, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, paths: RunPaths, wanted: Beside, speaker: EventEmitter, clock: Callable[[], float]
+    ) -> None:
         self._paths, self._wanted, self._speaker = paths, wanted, speaker
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts = Restarts(clock)
-        self._told: Companion | None = None
+        self._told: Sidecar | None = None
         self._last_words = paths.logs / f"{wanted.name}.stderr"
 
     def look(self) -> None:
@@ -137,7 +139,7 @@ class _Kept:
             self._ended(f"could not be started: {error}")
 
     def _tell_how_it_is(self) -> None:
-        now = read_companion(self._paths, self._wanted.name)
+        now = read_sidecar(self._paths, self._wanted.name)
         if now is not None and now != self._told:
             self._told = now
             tell(self._speaker, now)
@@ -145,7 +147,7 @@ class _Kept:
     def _ended(self, how: str) -> None:
         self._process = None
         text = f"{how}; it is started again in {self._restarts.ended():.0f} s"
-        self._told = Companion(name=self._wanted.name, is_well=False, text=text)
+        self._told = Sidecar(name=self._wanted.name, is_well=False, text=text)
         tell_down(self._speaker, self._paths, self._told)
 
     def _how_it_ended(self, code: int) -> str:
@@ -184,20 +186,20 @@ class Restarts:
         return wait_s
 
 
-def tell(speaker: Speaker, companion: Companion) -> None:
+def tell(speaker: EventEmitter, sidecar: Sidecar) -> None:
     """An event: how it is now."""
-    data = {"text": companion.text}
-    if companion.is_well:
-        emit(speaker, COMPANION_IS_UP, companion.name, data)
+    data = {"text": sidecar.text}
+    if sidecar.is_well:
+        emit(speaker, SIDECAR_UP, sidecar.name, data)
     else:
-        emit(speaker, COMPANION_IS_DOWN, companion.name, data)
+        emit(speaker, SIDECAR_DOWN, sidecar.name, data)
 
 
-def tell_down(speaker: Speaker, paths: RunPaths, companion: Companion) -> None:
+def tell_down(speaker: EventEmitter, paths: RunPaths, sidecar: Sidecar) -> None:
     """An event, and for `status`: what cannot say it itself has ended."""
-    tell(speaker, companion)
+    tell(speaker, sidecar)
     with suppress(OSError):  # the event says it too
-        say(paths, companion)
+        say(paths, sidecar)
 
 
 @contextmanager
@@ -221,7 +223,7 @@ class MainProcess:
 def begin_beside(name: str, arguments: list[str], on_end: Callable[[], None] | None = None) -> RunPaths:
     """What such a process does first: end with its parent, make way for others, log into its own file.
 
-    arguments   as `Companions` gives them: the directory of the run and the parent's pid
+    arguments   as `Sidecars` gives them: the directory of the run and the parent's pid
     on_end      called when the run is over; None: it ends at once then
     """
     root, parent_pid = arguments

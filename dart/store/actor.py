@@ -36,7 +36,7 @@ class StoreActor(Actor):
         self._max_attempts: int = curation["max_attempts"]
         self._success_above: float = curation["success_above"]
         self._open: Store | None = None
-        self._pause: Pause | None = None
+        self._pause: StorePause | None = None
         self._thinned_unix_s: float | None = None
         self._step_files = RunPaths(self.identity.run_dir).step_files
         self.every(EVERY_S, self._thin)
@@ -67,18 +67,18 @@ class StoreActor(Actor):
             lambda store: store.lease_rollout(call.group_id, call.environment, call.deadline_unix_s)
         )
 
-    @receives(m.ReletRollout)
-    def relet_rollout(self, call: m.ReletRollout, sender: Sender) -> Any:
+    @receives(m.ReassignRollout)
+    def reassign_rollout(self, call: m.ReassignRollout, sender: Sender) -> Any:
         def write(store: Store) -> Any:
-            answer = store.relet_rollout(call.rollout_id, call.environment, call.deadline_unix_s)
-            return answer if isinstance(answer, RolloutLease) else m.Verdict(value=answer.value)
+            answer = store.reassign_rollout(call.rollout_id, call.environment, call.deadline_unix_s)
+            return answer if isinstance(answer, RolloutLease) else m.CallResult(value=answer.value)
 
         return self._write(write)
 
     @receives(m.ReleaseRollout)
     def release_rollout(self, call: m.ReleaseRollout, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(
+            lambda store: m.CallResult(
                 value=store.release_rollout(
                     call.rollout_id, call.fence, call.fault_kind, call.detail, call.max_attempts
                 ).value
@@ -87,16 +87,16 @@ class StoreActor(Actor):
 
     @receives(m.FinishRollout)
     def finish_rollout(self, call: m.FinishRollout, sender: Sender) -> Any:
-        def write(store: Store) -> m.Verdict:
+        def write(store: Store) -> m.CallResult:
             trajectory = replace(call.trajectory, steps=steps_of(store, call))
-            return m.Verdict(value=store.finish_rollout(call.rollout_id, call.fence, trajectory).value)
+            return m.CallResult(value=store.finish_rollout(call.rollout_id, call.fence, trajectory).value)
 
         return self._write(write)
 
     @receives(m.ParkRollout)
     def park_rollout(self, call: m.ParkRollout, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(
+            lambda store: m.CallResult(
                 value=store.park_rollout(
                     call.rollout_id,
                     call.fence,
@@ -111,7 +111,7 @@ class StoreActor(Actor):
     @receives(m.ForgetParked)
     def forget_parked(self, call: m.ForgetParked, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(
+            lambda store: m.CallResult(
                 value=store.forget_parked(call.rollout_id, call.fence, call.detail, self._max_attempts).value
             )
         )
@@ -122,9 +122,9 @@ class StoreActor(Actor):
 
     @receives(m.InjectDemonstration)
     def inject(self, call: m.InjectDemonstration, sender: Sender) -> Any:
-        def write(store: Store) -> m.Verdict:
+        def write(store: Store) -> m.CallResult:
             store.inject(call.group_id, call.pool_id)
-            return m.Verdict(value="accepted")
+            return m.CallResult(value="accepted")
 
         return self._write(write)
 
@@ -134,10 +134,10 @@ class StoreActor(Actor):
             lambda store: m.Number(value=store.lease_batch(call.group_ids, call.deadline_unix_s).batch_id)
         )
 
-    @receives(m.ReletBatch)
-    def relet_batch(self, call: m.ReletBatch, sender: Sender) -> Any:
+    @receives(m.ReassignBatch)
+    def reassign_batch(self, call: m.ReassignBatch, sender: Sender) -> Any:
         def write(store: Store) -> m.BatchLease:
-            batch = store.relet_batch(call.batch_id, call.deadline_unix_s)
+            batch = store.reassign_batch(call.batch_id, call.deadline_unix_s)
             return m.BatchLease(batch_id=batch.batch_id, group_ids=batch.group_ids, fence=batch.fence)
 
         return self._write(write)
@@ -145,7 +145,7 @@ class StoreActor(Actor):
     @receives(m.CommitUpdate)
     def commit_update(self, call: m.CommitUpdate, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(
+            lambda store: m.CallResult(
                 value=store.commit_update(
                     call.batch_id, call.fence, call.version, call.checkpoint, call.metrics
                 ).value
@@ -155,7 +155,7 @@ class StoreActor(Actor):
     @receives(m.RefuseBatch)
     def refuse_batch(self, call: m.RefuseBatch, sender: Sender) -> Any:
         return self._write(
-            lambda store: m.Verdict(
+            lambda store: m.CallResult(
                 value=store.refuse_batch(
                     call.batch_id, call.fence, call.group_ids, call.pool_ids, call.reason, call.detail
                 ).value
@@ -164,19 +164,19 @@ class StoreActor(Actor):
 
     @receives(m.RecordEvaluation)
     def record_evaluation(self, call: m.RecordEvaluation, sender: Sender) -> Any:
-        def write(store: Store) -> m.Verdict:
+        def write(store: Store) -> m.CallResult:
             is_new = store.record_evaluation(call.evaluation)
-            return m.Verdict(value="accepted" if is_new else "duplicate")
+            return m.CallResult(value="accepted" if is_new else "duplicate")
 
         return self._write(write)
 
     @receives(m.RecordGuided)
     def record_guided(self, call: m.RecordGuided, sender: Sender) -> Any:
-        def write(store: Store) -> m.Verdict:
+        def write(store: Store) -> m.CallResult:
             verdict = store.record_guided(
                 call.guide_id, call.attempt, call.instruction, call.reward, step_files.opened(call.steps)
             )
-            return m.Verdict(value=verdict.value)
+            return m.CallResult(value=verdict.value)
 
         return self._write(write)
 
@@ -227,7 +227,7 @@ class StoreActor(Actor):
     def _wait_for_the_disk(self, reason: str) -> m.Paused:
         now_s = self.clock.monotonic_s()
         if self._pause is None:
-            self._pause = Pause(reason, began_unix_s=self.clock.unix_s())
+            self._pause = StorePause(reason, began_unix_s=self.clock.unix_s())
             self.log.error("record_paused", reason=reason)
             self.set_ready(False)  # on the board, for whoever looks from outside
         self._pause.try_again_s = now_s + RETRY_S
@@ -255,7 +255,7 @@ def steps_of(store: Store, call: m.FinishRollout | m.ParkRollout) -> tuple[Step,
     return step_files.opened(call.steps) if store.is_held(call.rollout_id, call.fence) else ()
 
 
-class Pause:
+class StorePause:
     """The time during which the disk refuses writes."""
 
     def __init__(self, reason: str, began_unix_s: float) -> None:

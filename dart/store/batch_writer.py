@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from dart.core.records import Batch, BatchState, Commit, GroupState, Refusal, Version
+from dart.core.records import Batch, BatchRefusal, BatchState, Commit, GroupState, Version
 from dart.core.types import RolloutState
 from dart.store.errors import StoreConflict
 from dart.store.queries import leased_batch, newest_version, read_batch
 from dart.store.rollout_writer import drop_whole
 from dart.store.schema import batches, events, groups, rollouts, versions
 from dart.store.sqlite import sync_log
-from dart.store.writer import DROP_DEMONSTRATION, Writer, count_up, insert_row
+from dart.store.writer import DROP_DEMONSTRATION, RecordWriter, count_up, insert_row
 from dart.telemetry.events import BATCH_REFUSED
 
 UPDATE_BATCH = update(batches).where(batches.c.batch_id == bindparam("key"))
@@ -37,7 +37,7 @@ TRAIN_MEMBERS = (
 )
 
 
-class Batches(Writer):
+class BatchWriter(RecordWriter):
     """Batches and policy versions."""
 
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:
@@ -71,7 +71,7 @@ class Batches(Writer):
                 f"rollouts {missing} are not settled and {states.count(RolloutState.STORED)} stored"
             )
 
-    def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+    def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
         """Lease the open batch again, for instance to a trainer that was started again.
 
         Its fence grows: a commit under an earlier lease is refused.
@@ -93,7 +93,7 @@ class Batches(Writer):
         pool_ids: Sequence[int],
         reason: str,
         detail: str,
-    ) -> Refusal:
+    ) -> BatchRefusal:
         """Give a batch back that cannot be trained, drop the groups to blame and say so in an event, at once.
 
         The other groups are open again; the demonstrations to blame are taken out of use.
@@ -104,10 +104,10 @@ class Batches(Writer):
                 raise StoreConflict(f"batch {batch_id} was consumed by version {batch.version}")
             if fence < batch.fence:
                 count_up(connection, "fenced_commits")
-                return Refusal.FENCED
+                return BatchRefusal.FENCED
             check_fence(batch, fence)
             if batch.state == BatchState.RELEASED:
-                return Refusal.DUPLICATE
+                return BatchRefusal.DUPLICATE
             check_members(read_batch(self._bare, batch), group_ids)
             connection.execute(RELEASE_BATCH, {"key": batch_id})
             connection.execute(REOPEN_GROUPS, {"key": batch_id})
@@ -123,7 +123,7 @@ class Batches(Writer):
                 "detail": detail,
             }
             insert_row(connection, events, self._event_row(BATCH_REFUSED, "trainer", data))
-            return Refusal.REFUSED
+            return BatchRefusal.REFUSED
 
     def commit_update(
         self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]

@@ -97,7 +97,7 @@ class TrajectorySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TrajectoryFilter:
     """Which trajectories a page lists; None asks for nothing."""
 
     task_id: str | None = None
@@ -144,7 +144,7 @@ class RunBrowser(StoreReader):
 
     # one trajectory, and lists of them
 
-    def trajectory_page(self, wanted: Wanted, limit: int = PAGE) -> tuple[TrajectorySummary, ...]:
+    def trajectory_page(self, wanted: TrajectoryFilter, limit: int = PAGE) -> tuple[TrajectorySummary, ...]:
         """Finished episodes, newest rollout first."""
         where = " AND ".join(_conditions(wanted)) or "TRUE"
         query = f"""
@@ -300,7 +300,7 @@ class RunBrowser(StoreReader):
             return tuple(read_version(row) for row in select(connection, query, every=every, **between))
 
 
-def _conditions(wanted: Wanted) -> Iterator[str]:
+def _conditions(wanted: TrajectoryFilter) -> Iterator[str]:
     if wanted.task_id is not None:
         yield "trajectories.task_id = :task"
     if wanted.outcome is not None:

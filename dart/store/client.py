@@ -7,11 +7,11 @@ from actors.actor import Actor
 from dart.core import messages as m
 from dart.core.records import (
     Batch,
+    BatchRefusal,
     DemonstrationSummary,
     GroupRecord,
-    Refusal,
+    Reassignment,
     Release,
-    Relet,
     RolloutRecord,
     Snapshot,
     TaskDecision,
@@ -52,7 +52,7 @@ async def write(
 
 
 class RecordClient:
-    """What the curator's desk needs of the record (`dart.curation.service.Record`)."""
+    """What the curator's service needs of the record (`dart.curation.service.Record`)."""
 
     def __init__(self, actor: Actor, reader: StoreReader) -> None:
         self._actor = actor
@@ -91,12 +91,14 @@ class RecordClient:
         lease: RolloutLease = await self._write(call)
         return lease
 
-    async def relet_rollout(
+    async def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Relet:
-        call = m.ReletRollout(rollout_id=rollout_id, environment=environment, deadline_unix_s=deadline_unix_s)
+    ) -> RolloutLease | Reassignment:
+        call = m.ReassignRollout(
+            rollout_id=rollout_id, environment=environment, deadline_unix_s=deadline_unix_s
+        )
         answer = await self._write(call)
-        return answer if isinstance(answer, RolloutLease) else Relet(answer.value)
+        return answer if isinstance(answer, RolloutLease) else Reassignment(answer.value)
 
     async def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
@@ -125,8 +127,8 @@ class RecordClient:
         number: m.Number = await self._write(call)
         return Batch(batch_id=number.value, group_ids=group_ids, deadline_unix_s=deadline_unix_s)
 
-    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
-        call = m.ReletBatch(batch_id=batch_id, deadline_unix_s=deadline_unix_s)
+    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+        call = m.ReassignBatch(batch_id=batch_id, deadline_unix_s=deadline_unix_s)
         lease: m.BatchLease = await self._write(call)
         return Batch(
             batch_id=lease.batch_id,
@@ -135,11 +137,11 @@ class RecordClient:
             deadline_unix_s=deadline_unix_s,
         )
 
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal:
         call = m.RefuseBatch(
             batch_id=batch_id, fence=fence, group_ids=(), pool_ids=(), reason=reason, detail=detail
         )
-        return Refusal((await self._write(call)).value)
+        return BatchRefusal((await self._write(call)).value)
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._reader.rollout(rollout_id)

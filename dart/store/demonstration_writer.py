@@ -17,7 +17,7 @@ from dart.store.serialization import (
     demonstration_step_rows,
 )
 from dart.store.task_counters import know_task
-from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, Writer, insert_row
+from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, RecordWriter, insert_row
 
 SELF_ROLLED = "self-rolled"
 """Origin of what the policy of the run played under a demonstration's actions."""
@@ -32,7 +32,7 @@ INJECTED = select(group_demonstrations).where(
 )
 
 
-class Pool(Writer):
+class DemonstrationWriter(RecordWriter):
     """The experience pool."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:

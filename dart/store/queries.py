@@ -18,10 +18,10 @@ from dart.core.records import (
     DecisionKind,
     DemonstrationSummary,
     Evaluation,
+    EvaluationPhase,
     Event,
     GroupRecord,
     GroupState,
-    Phase,
     RolloutRecord,
     TaskDecision,
     TaskStatistics,
@@ -242,7 +242,7 @@ def read_version(row: Row) -> Version:
 
 def read_evaluation(row: Row) -> Evaluation:
     return Evaluation(
-        phase=Phase(row.phase),
+        phase=EvaluationPhase(row.phase),
         policy_version=row.policy_version,
         task_id=row.task_id,
         seed=row.seed,

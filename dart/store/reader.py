@@ -16,10 +16,10 @@ from dart.core.records import (
     Conservation,
     DemonstrationSummary,
     Evaluation,
+    EvaluationPhase,
     Event,
     EventCounts,
     GroupRecord,
-    Phase,
     RolloutRecord,
     Snapshot,
     TaskDecision,
@@ -246,7 +246,7 @@ class StoreReader:
             rows = select(connection, queries.VERSIONS_FROM, version=version, limit=limit)
             return tuple(queries.read_version(row) for row in rows)
 
-    def evaluations(self, phase: Phase | None = None) -> tuple[Evaluation, ...]:
+    def evaluations(self, phase: EvaluationPhase | None = None) -> tuple[Evaluation, ...]:
         """Evaluation episodes in the order they were recorded."""
         query = queries.EVALUATIONS if phase is None else queries.EVALUATIONS_OF_PHASE
         with self._reading() as connection:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from dart.core.records import Finish, GroupState, Park, Release, Relet
+from dart.core.records import GroupState, Park, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState, Step, Trajectory
 from dart.store.errors import StoreConflict
 from dart.store.queries import ONE_ROLLOUT, first
@@ -26,7 +26,7 @@ from dart.store.serialization import (
     trajectory_row,
 )
 from dart.store.task_counters import count_group, count_trajectory
-from dart.store.writer import GROUP_ROLLOUTS, Writer, count_up, insert_row
+from dart.store.writer import GROUP_ROLLOUTS, RecordWriter, count_up, insert_row
 
 UPDATE_ROLLOUT = update(rollouts).where(rollouts.c.rollout_id == bindparam("key"))
 STORE_ROLLOUT = UPDATE_ROLLOUT.values(state=RolloutState.STORED.value, environment=None)
@@ -67,7 +67,7 @@ DROP_MEMBERS = (
 )
 
 
-class Episodes(Writer):
+class RolloutWriter(RecordWriter):
     """Groups and rollouts."""
 
     def open_group(
@@ -119,9 +119,9 @@ class Episodes(Writer):
             count_up(connection, "issued")
             return lease_of(self._rollout(connection, rollout_id))
 
-    def relet_rollout(
+    def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Relet:
+    ) -> RolloutLease | Reassignment:
         """Lease a rollout that nobody plays. Its fence grows, so earlier leases are void.
 
         A parked one goes on in the same attempt with its steps, another begins its next attempt.
@@ -129,9 +129,9 @@ class Episodes(Writer):
         with self._transaction() as connection:
             rollout = self._rollout(connection, rollout_id)
             if rollout.state != RolloutState.LEASED:
-                return Relet.SETTLED
+                return Reassignment.SETTLED
             if rollout.environment is not None:
-                return Relet.OWNED
+                return Reassignment.OWNED
             values = {"key": rollout_id, "owner": environment, "deadline": deadline_unix_s}
             connection.execute(RELET_ROLLOUT, values)
             return lease_of(self._rollout(connection, rollout_id))
@@ -188,15 +188,15 @@ class Episodes(Writer):
         connection.execute(NOT_PARKED, {"key": rollout.rollout_id})
         connection.execute(NO_RESUMES, {"key": rollout.rollout_id})
 
-    def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> Finish:
+    def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> StoredResult:
         """Store a finished episode under the lease it was played with: steps, reward and state at once."""
         with self._transaction() as connection:
             rollout = self._rollout(connection, rollout_id)
             if rollout.stored_fence == fence:
-                return Finish.DUPLICATE
+                return StoredResult.DUPLICATE
             if not is_held(rollout, fence):
                 count_up(connection, "fenced")
-                return Finish.FENCED
+                return StoredResult.FENCED
             check_trajectory(trajectory)
             check_same_rollout(rollout, trajectory)
             rows = step_rows(trajectory)
@@ -207,7 +207,7 @@ class Episodes(Writer):
             is_success = trajectory.reward > self._success_above
             count_trajectory(connection, trajectory.task_id, len(trajectory.steps), is_success=is_success)
             connection.execute(STORE_ROLLOUT, {"key": rollout_id})
-            return Finish.ACCEPTED
+            return StoredResult.ACCEPTED
 
     def park_rollout(
         self,
@@ -266,7 +266,7 @@ class Episodes(Writer):
 
     def forget_parked(
         self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None
-    ) -> Finish:
+    ) -> StoredResult:
         """What was parked cannot be replayed: the holder of the lease plays it anew, as a new attempt.
 
         FENCED where that was the last one of `max_attempts`: the rollout is dropped and not to be played.
@@ -275,15 +275,15 @@ class Episodes(Writer):
             rollout = self._rollout(connection, rollout_id)
             if not is_held(rollout, fence):
                 count_up(connection, "fenced")
-                return Finish.FENCED
+                return StoredResult.FENCED
             if rollout.parked_steps is None:
-                return Finish.DUPLICATE
+                return StoredResult.DUPLICATE
             if max_attempts is not None and rollout.attempt >= max_attempts:
                 self._end_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
-                return Finish.FENCED
+                return StoredResult.FENCED
             self._spend_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail)
             connection.execute(NEXT_ATTEMPT, {"key": rollout_id})
-            return Finish.ACCEPTED
+            return StoredResult.ACCEPTED
 
     def drop_group(self, group_id: int, reason: str) -> int:
         """Drop a group and what of it is leased or stored; returns how many rollouts that were."""

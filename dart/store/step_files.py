@@ -21,35 +21,37 @@ GUIDED = "guided-"
 NAME = re.compile(r"(?P<rollout>\d+)-(?P<fence>\d+)\.steps")
 
 
-def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.Parcel:
+def send(folder: Path, rollout_id: int, fence: int, steps: tuple[Step, ...]) -> m.StepFile:
     """Write the steps of what is played under a lease. Raises StoreUnavailable when there is no room."""
     return _written(folder / f"{rollout_id}-{fence}.steps", steps)
 
 
 def send_guided(
     folder: Path, guide_id: int, attempt: int, environment: str, steps: tuple[Step, ...]
-) -> m.Parcel:
+) -> m.StepFile:
     """Write the steps of what is played under a demonstration's actions. Raises StoreUnavailable."""
     return _written(folder / f"{GUIDED}{guide_id}-{attempt}-{environment}.steps", steps)
 
 
-def _written(path: Path, steps: tuple[Step, ...]) -> m.Parcel:
+def _written(path: Path, steps: tuple[Step, ...]) -> m.StepFile:
     content = pack_steps(steps)
     write_whole(path, content)
-    return m.Parcel(path=str(path), sha256=hashlib.sha256(content).hexdigest())
+    return m.StepFile(path=str(path), sha256=hashlib.sha256(content).hexdigest())
 
 
-def opened(parcel: m.Parcel) -> tuple[Step, ...]:
+def opened(step_file: m.StepFile) -> tuple[Step, ...]:
     """The steps, exactly as they were sent. Raises StoreConflict when the file is not what was sent."""
     try:
-        content = Path(parcel.path).read_bytes()
+        content = Path(step_file.path).read_bytes()
     except FileNotFoundError as missing:
         raise StoreConflict(
-            f"the steps in {parcel.path} are gone: their sender was started again"
+            f"the steps in {step_file.path} are gone: their sender was started again"
         ) from missing
     found = hashlib.sha256(content).hexdigest()
-    if found != parcel.sha256:
-        raise StoreConflict(f"the steps in {parcel.path} have sha256 {found}, sent were {parcel.sha256}")
+    if found != step_file.sha256:
+        raise StoreConflict(
+            f"the steps in {step_file.path} have sha256 {found}, sent were {step_file.sha256}"
+        )
     return unpack_steps(content)
 
 
@@ -75,6 +77,6 @@ def sweep(folder: Path, is_held: Callable[[int, int], bool], older_than_unix_s: 
     return removed
 
 
-def discard(parcel: m.Parcel) -> None:
+def discard(step_file: m.StepFile) -> None:
     """It arrived, or is not wanted any more."""
-    Path(parcel.path).unlink(missing_ok=True)
+    Path(step_file.path).unlink(missing_ok=True)

@@ -14,11 +14,11 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dart.core.messages import EventDraft
 from dart.core.records import Evaluation, TaskDecision
-from dart.store.batch_writer import Batches
-from dart.store.demonstration_writer import Pool
+from dart.store.batch_writer import BatchWriter
+from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
-from dart.store.rollout_writer import Episodes
+from dart.store.rollout_writer import RolloutWriter
 from dart.store.schema import decisions, evaluations, events
 from dart.store.task_counters import know_task, recount_successes
 from dart.store.writer import insert_row
@@ -32,7 +32,7 @@ THIN_EVENTS = text("""
 """)
 
 
-class Store(Episodes, Batches, Pool):
+class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
     """The record of one run, opened for writing. Migrates the database; creates it unless told not to.
 
     Call it from one thread at a time. Raises StoreUnavailable (disk full, locked, damaged: nothing of the

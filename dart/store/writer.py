@@ -48,7 +48,7 @@ VERSION = select(versions).where(versions.c.version == bindparam("key"))
 Clock = Callable[[], float]
 
 
-class Writer(StoreReader):
+class RecordWriter(StoreReader):
     """A record opened for writing, migrated where needed. Call it from one thread at a time."""
 
     def __init__(

@@ -14,7 +14,7 @@ from dart.telemetry.events import KINDS
 Data = Mapping[str, str | int | float | bool | None]
 
 
-class Speaker(Protocol):
+class EventEmitter(Protocol):
     """Who has a log and reaches the store: every actor, and the main process of a run."""
 
     @property
@@ -25,7 +25,7 @@ class Speaker(Protocol):
         """Send to an actor; False when it is not there."""
 
 
-def emit(speaker: Speaker, kind: str, subject: str, data: Data) -> None:
+def emit(speaker: EventEmitter, kind: str, subject: str, data: Data) -> None:
     """Log an event and record it. It is told, not asked: one that gets lost on its way changes nothing."""
     event = EventDraft(kind=kind, subject=subject, data=data)
     log_event(speaker.log, event)
@@ -39,6 +39,6 @@ def log_event(log: Any, event: EventDraft) -> None:
         getattr(log, level)(event.kind, subject=event.subject, **event.data)
 
 
-def send_events(speaker: Speaker, *events: EventDraft) -> None:
+def send_events(speaker: EventEmitter, *events: EventDraft) -> None:
     """Only the rows of the record, all in one write."""
     speaker.tell("store", RecordEvents(events=events))

@@ -12,8 +12,8 @@ from dart.telemetry.load_meter import LOAD
 STARVED = "starved"
 PAUSED = "paused"
 WORKER_STATE = "worker_state"
-TASK_RESTS = "task_rests"
-TASK_IS_BACK = "task_is_back"
+TASK_QUARANTINED = "task_quarantined"
+TASK_RELEASED = "task_released"
 BATCH_OVERDUE = "batch_overdue"
 BATCH_REFUSED = "batch_refused"
 EVALUATION_FAILED = "evaluation_failed"
@@ -21,8 +21,8 @@ WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
 CHECKPOINT_RESTORED = "checkpoint_restored"
 LOG_CUT = "log_cut"
-COMPANION_IS_UP = "companion_is_up"
-COMPANION_IS_DOWN = "companion_is_down"
+SIDECAR_UP = "sidecar_up"
+SIDECAR_DOWN = "sidecar_down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class EventKind:
 KINDS: Mapping[str, EventKind] = {
     LOAD: EventKind(
         level=None,
-        about="Every `observe.load_every_s`, and when an actor stops: how busy it was since it started.",
+        about="Every `telemetry.load_every_s`, and when an actor stops: how busy it was since it started.",
         subject="the actor",
         fields={
             "wall_s": "time since the actor started",
@@ -82,12 +82,12 @@ KINDS: Mapping[str, EventKind] = {
             "reason": "what refused, and the remedy",
         },
     ),
-    TASK_RESTS: EventKind(
+    TASK_QUARANTINED: EventKind(
         about="A task is left alone for a while: it costs rollouts or environments and teaches nothing.",
         subject="the task",
         fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
     ),
-    TASK_IS_BACK: EventKind(
+    TASK_RELEASED: EventKind(
         level="info",
         about="A task that rested is played like the others again.",
         subject="the task",
@@ -168,14 +168,14 @@ KINDS: Mapping[str, EventKind] = {
             "until that file is removed",
         },
     ),
-    COMPANION_IS_UP: EventKind(
+    SIDECAR_UP: EventKind(
         level="info",
         about="Who is beside the tree does what it is there for: the page, the writers of `tracking`, or the "
         "control socket, again.",
         subject="`web`, `tracking` or `control`",
         fields={"text": "where it is to be found, or what it writes where"},
     ),
-    COMPANION_IS_DOWN: EventKind(
+    SIDECAR_DOWN: EventKind(
         about="Who is beside the tree waits for something, or ended and starts again. The run goes on.",
         subject="`web`, `tracking` or `control`",
         fields={"text": "what it waits for, or how it ended and when it starts again"},
@@ -196,7 +196,7 @@ KINDS: Mapping[str, EventKind] = {
 }
 
 
-TOLD = tuple(kind for kind in KINDS if kind != LOAD)
+USER_VISIBLE = tuple(kind for kind in KINDS if kind != LOAD)
 """What a person wants to read, and what is counted; the load comes every few seconds."""
 
 REPORTS: Mapping[str, EventKind] = {

@@ -1,13 +1,13 @@
-"""The desk over a store of the same process, for tests."""
+"""The service over a store of the same process, for tests."""
 
 from dart.core.records import (
     RECENT_REWARDS,
     Batch,
+    BatchRefusal,
     DemonstrationSummary,
     GroupRecord,
-    Refusal,
+    Reassignment,
     Release,
-    Relet,
     RolloutRecord,
     Snapshot,
     TaskDecision,
@@ -17,7 +17,7 @@ from dart.store.store import Store
 
 
 class LocalRecord:
-    """A store as the desk wants it."""
+    """A store as the service wants it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -38,10 +38,10 @@ class LocalRecord:
     async def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
         return self.store.lease_rollout(group_id, environment, deadline_unix_s)
 
-    async def relet_rollout(
+    async def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Relet:
-        return self.store.relet_rollout(rollout_id, environment, deadline_unix_s)
+    ) -> RolloutLease | Reassignment:
+        return self.store.reassign_rollout(rollout_id, environment, deadline_unix_s)
 
     async def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
@@ -60,10 +60,10 @@ class LocalRecord:
     async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch:
         return self.store.lease_batch(group_ids, deadline_unix_s)
 
-    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
-        return self.store.relet_batch(batch_id, deadline_unix_s)
+    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+        return self.store.reassign_batch(batch_id, deadline_unix_s)
 
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal:
         return self.store.refuse_batch(batch_id, fence, (), (), reason, detail)
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 from dart.core.records import (
     RECENT_REWARDS,
     Batch,
+    BatchRefusal,
     Commit,
     Conservation,
     DecisionKind,
     DemonstrationSummary,
-    Finish,
     GroupRecord,
     GroupState,
     Guided,
     Park,
-    Refusal,
+    Reassignment,
     Release,
-    Relet,
     RolloutRecord,
     Snapshot,
+    StoredResult,
     TaskDecision,
     TaskStatistics,
 )
@@ -89,7 +89,7 @@ class MemoryRecord:
         self.drops: dict[str, int] = {}
         """Rollouts dropped, by reason."""
 
-    # what the desk needs
+    # what the service needs
 
     async def open_group(
         self,
@@ -140,15 +140,15 @@ class MemoryRecord:
         self._totals["issued"] += 1
         return lease_of(group.row, row)
 
-    async def relet_rollout(
+    async def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Relet:
+    ) -> RolloutLease | Reassignment:
         group, rollout = self._member(rollout_id)
         row = rollout.row
         if row.state != RolloutState.LEASED:
-            return Relet.SETTLED
+            return Reassignment.SETTLED
         if row.environment is not None:
-            return Relet.OWNED
+            return Reassignment.OWNED
         rollout.row = replace(
             row,
             environment=environment,
@@ -229,28 +229,28 @@ class MemoryRecord:
             group.row = replace(group.row, batch_id=self._batch.batch_id)
         return self._batch
 
-    async def relet_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
         if self._batch is None or self._batch.batch_id != batch_id:
             raise StoreConflict(f"batch {batch_id} is not leased")
         self._batch = replace(self._batch, fence=self._batch.fence + 1, deadline_unix_s=deadline_unix_s)
         return self._batch
 
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> Refusal:
+    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal:
         batch = self._batch
         is_open = batch is not None and batch.batch_id == batch_id
         newest = batch.fence if batch is not None and is_open else self._given_back.get(batch_id)
         if newest is None or fence > newest:
             raise StoreConflict(f"batch {batch_id} is not leased with fence {fence}")
         if fence < newest:
-            return self._fenced(Refusal.FENCED)
+            return self._fenced(BatchRefusal.FENCED)
         if batch is None or not is_open:
-            return Refusal.DUPLICATE
+            return BatchRefusal.DUPLICATE
         for group_id in batch.group_ids:
             group = self._groups[group_id]
             group.state = GroupState.OPEN
             group.row = replace(group.row, batch_id=None)
         self._batch, self._given_back = None, {batch_id: fence}
-        return Refusal.REFUSED
+        return BatchRefusal.REFUSED
 
     async def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._member(rollout_id)[1].row
@@ -271,13 +271,13 @@ class MemoryRecord:
 
     def finish(
         self, rollout_id: int, fence: int, reward: float, num_steps: int, oldest_version: int
-    ) -> Finish:
+    ) -> StoredResult:
         """An episode was played to its end."""
         rollout = self._held(rollout_id, fence)
         if rollout is None:
             if self._is_stored_under(rollout_id, fence):
-                return Finish.DUPLICATE
-            return self._fenced(Finish.FENCED)
+                return StoredResult.DUPLICATE
+            return self._fenced(StoredResult.FENCED)
         rollout.stored_fence = fence
         rollout.row = replace(
             rollout.row,
@@ -292,7 +292,7 @@ class MemoryRecord:
         task.rewards.append(reward)
         if reward > self._success_above:
             task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
-        return Finish.ACCEPTED
+        return StoredResult.ACCEPTED
 
     def park(
         self,
@@ -319,16 +319,16 @@ class MemoryRecord:
         rollout.row = replace(row, environment=None, resumes=row.resumes + 1)
         return Park.PARKED
 
-    def forget_parked(self, rollout_id: int, fence: int) -> Finish:
+    def forget_parked(self, rollout_id: int, fence: int) -> StoredResult:
         """What was parked could not be replayed: whoever holds it plays it anew."""
         rollout = self._held(rollout_id, fence)
         if rollout is None:
-            return self._fenced(Finish.FENCED)
+            return self._fenced(StoredResult.FENCED)
         row = rollout.row
         if row.oldest_version is None:
-            return Finish.DUPLICATE
+            return StoredResult.DUPLICATE
         rollout.row = replace(row, attempt=row.attempt + 1, parked_steps=0, oldest_version=None, resumes=0)
-        return Finish.ACCEPTED
+        return StoredResult.ACCEPTED
 
     def commit_update(self, batch_id: int, fence: int, version: int) -> Commit:
         """The open batch was trained into a version."""

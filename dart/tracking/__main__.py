@@ -8,12 +8,12 @@ from pathlib import Path
 from dart.config.config import Config, load_config
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths, make_private
-from dart.inspect.sidecar_status import TRACKING, Companion, beat, say
+from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, say
 from dart.preflight.requirements import missing_trackers
 from dart.run.sidecars import begin_beside
 from dart.store.browse_queries import RunBrowser
-from dart.tracking.follower import Follower, Position
-from dart.tracking.writers import TensorBoard, WeightsAndBiases, Writer
+from dart.tracking.follower import Position, TrackingFollower
+from dart.tracking.writers import TensorBoard, TrackingWriter, WeightsAndBiases
 
 LOOK_EVERY_S = 2.0
 
@@ -29,20 +29,20 @@ def main(arguments: list[str]) -> None:
     position = Position(paths.tracking / "position.json")
     with ExitStack() as stack:
         store = stack.enter_context(RunBrowser(paths.store))
-        writers: dict[str, Writer] = {
+        writers: dict[str, TrackingWriter] = {
             name: opened(name, paths, config, position) for name in config.tracking.writers
         }
         for writer in writers.values():
             stack.callback(writer.close)
-        say(paths, Companion(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
-        follower = Follower(store, config, writers, position)
+        say(paths, Sidecar(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
+        follower = TrackingFollower(store, config, writers, position)
         while not is_over.wait(LOOK_EVERY_S):
             follower.catch_up()
             beat(paths, TRACKING)
         follower.catch_up(is_over=True)
 
 
-def opened(name: str, paths: RunPaths, config: Config, position: Position) -> Writer:
+def opened(name: str, paths: RunPaths, config: Config, position: Position) -> TrackingWriter:
     """A writer that goes on where it was."""
     folder = paths.tracking / name
     if name == "tensorboard":

@@ -16,7 +16,7 @@ from dart.store.browse_queries import RunBrowser
 from dart.telemetry.events import POOLS_SIZED
 from dart.telemetry.load_meter import LOAD
 from dart.tracking.points import Between, Point, point
-from dart.tracking.writers import Writer
+from dart.tracking.writers import TrackingWriter
 
 AT_ONCE = 100
 """Updates that are read and written together."""
@@ -44,20 +44,20 @@ class Position:
         new.replace(self._path)
 
 
-class Follower:
+class TrackingFollower:
     """Writes the points that are missing."""
 
     def __init__(
         self,
         store: RunBrowser,
         config: Config,
-        writers: Mapping[str, Writer],
+        writers: Mapping[str, TrackingWriter],
         position: Position,
         now_unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._config, self._writers, self._position = store, config, writers, position
         self._now_unix_s = now_unix_s
-        self._settle_s = 2 * config.observe.load_every_s
+        self._settle_s = 2 * config.telemetry.load_every_s
         """After an update, until everybody has told how busy he was before it."""
 
     def catch_up(self, *, is_over: bool = False) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dart.core.records import Version
-from dart.inspect.utilisation import LoadPoint, Window, utilisation
+from dart.inspect.utilisation import LoadPoint, TimeWindow, utilisation
 
 STALENESS = "staleness_"
 MINUTE_S = 60.0
@@ -55,7 +55,7 @@ def point(before: Version, version: Version, between: Between) -> Point:
     if between.episodes:
         figures["curve/success"] = between.successes / between.episodes
     if version.created_unix_s > before.created_unix_s:
-        window = Window(begins_unix_s=before.created_unix_s, ends_unix_s=version.created_unix_s)
+        window = TimeWindow(begins_unix_s=before.created_unix_s, ends_unix_s=version.created_unix_s)
         figures |= dict(_pace(between, window))
     return Point(version=version.version, unix_s=version.created_unix_s, figures=figures)
 
@@ -66,7 +66,7 @@ def _figures(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         yield f"staleness/{name.removeprefix(STALENESS)}" if is_staleness else f"update/{name}", value
 
 
-def _pace(between: Between, window: Window) -> Iterator[tuple[str, float]]:
+def _pace(between: Between, window: TimeWindow) -> Iterator[tuple[str, float]]:
     used = utilisation(between.load, (), window, environments=between.environments, engines=between.engines)
     yield "utilisation/environments", used.env_util
     yield "utilisation/engines", used.rollout_util

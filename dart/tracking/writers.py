@@ -12,7 +12,7 @@ from dart.config.config import Config
 from dart.tracking.points import Point
 
 
-class Writer(Protocol):
+class TrackingWriter(Protocol):
     """Takes points in the order of their versions."""
 
     def write(self, point: Point) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 
 from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
-from actors.future import Completion
+from actors.future import Future
 from dart.config.config import Config
-from dart.config.gpus import dealt, gpus_here, see_only
+from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
 from dart.core.records import STALENESS_BOUND, Commit
 from dart.core.types import Group
@@ -62,17 +62,17 @@ class TrainerActor(Actor):
 
         self._config = Config.model_validate(self.args["config"])
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
-        see_only(dealt(self._config, gpus_here()).trainer)
+        set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
         newest = self._reader.latest_version()
         assert newest is not None, "version 0 is recorded before the tree starts"
         self._learner = learner_at(self._config, newest, self._checkpoints)
         self._refused_in_a_row = 0
-        self._update_ended: Completion[None] | None = None
+        self._update_ended: Future[None] | None = None
         """Of the update that is being made."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
-        self.every(self._config.observe.load_every_s, self._tell_load)
+        self.every(self._config.telemetry.load_every_s, self._tell_load)
         self.after(0.0, self._train_until_over)
 
     async def on_stop(self) -> None:
@@ -87,7 +87,7 @@ class TrainerActor(Actor):
             if batch is None:
                 self.stop()
                 return
-            self._update_ended = Completion()
+            self._update_ended = Future()
             await self._update(batch)
             give_back()
             ended, self._update_ended = self._update_ended, None
@@ -105,7 +105,7 @@ class TrainerActor(Actor):
             match answer:
                 case m.RunOver():
                     return None
-                case m.Wait():
+                case m.NoWorkYet():
                     await self.sleep(answer.retry_after_s)
                 case m.BatchLease():
                     return answer
@@ -190,7 +190,7 @@ class TrainerActor(Actor):
             checkpoint=str(folder.relative_to(self.identity.run_dir)),
             metrics=metrics,
         )
-        verdict: m.Verdict = await write(self, call)
+        verdict: m.CallResult = await write(self, call)
         if verdict.value == Commit.FENCED.value:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 

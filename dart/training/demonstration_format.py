@@ -37,7 +37,7 @@ class BadDemonstrations(UnavailableError):
     """A folder of demonstrations that cannot be imported; nothing of it was."""
 
 
-class PlayedStep(BaseModel):
+class DemonstrationStep(BaseModel):
     """What was seen and what was answered."""
 
     model_config = ConfigDict(extra="forbid")
@@ -67,7 +67,7 @@ class PlayedStep(BaseModel):
         return self
 
 
-class Episode(BaseModel):
+class DemonstrationEpisode(BaseModel):
     """One line of the file: a success."""
 
     model_config = ConfigDict(extra="forbid")
@@ -77,14 +77,14 @@ class Episode(BaseModel):
     origin: Name = "oracle"
     instruction: Text
     reward: Annotated[float, Field(gt=0, le=1)]
-    steps: Annotated[list[PlayedStep], Field(min_length=1, max_length=MAX_STEPS)]
+    steps: Annotated[list[DemonstrationStep], Field(min_length=1, max_length=MAX_STEPS)]
 
 
-def episode_of(line: bytes) -> Episode:
+def episode_of(line: bytes) -> DemonstrationEpisode:
     """The episode of a line. Raises BadDemonstrations with what is wrong with it."""
     try:
         line.decode("utf-8")
-        episode = Episode.model_validate_json(line)
+        episode = DemonstrationEpisode.model_validate_json(line)
     except UnicodeDecodeError as error:
         raise BadDemonstrations(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
     except ValidationError as error:
@@ -158,7 +158,7 @@ def _in_words(error: ValidationError) -> str:
 
 
 def _remedy(key: str, *, is_of_step: bool) -> str:
-    model: type[BaseModel] = PlayedStep if is_of_step else Episode
+    model: type[BaseModel] = DemonstrationStep if is_of_step else DemonstrationEpisode
     known = list(model.model_fields)
     if key == "thought":
         return "; a thought stands in answer, before its action, as the policy writes it"

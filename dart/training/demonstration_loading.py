@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dart.config.sections import Context
+from dart.config.sections import ContextSettings
 from dart.core.errors import DiskError, UnavailableError
 from dart.core.run_directory import RunPaths
 
@@ -18,7 +18,7 @@ DEADLINE_S = 600.0
 
 
 def fill_pool(
-    folders: Sequence[Path], policy: Path, paths: RunPaths, context: Context | None = None
+    folders: Sequence[Path], policy: Path, paths: RunPaths, context: ContextSettings | None = None
 ) -> tuple[int, int]:
     """Import folders of demonstrations into a run at rest: how many were new, how many were known.
 
@@ -29,7 +29,7 @@ def fill_pool(
     if not folders:
         return 0, 0
     command = [sys.executable, "-m", "dart.training.demonstrations", paths.store, paths.blobs, policy]
-    how = ["--context", context.model_dump_json()] if context not in (None, Context()) else []
+    how = ["--context", context.model_dump_json()] if context not in (None, ContextSettings()) else []
     try:
         ended = subprocess.run(
             [str(part) for part in (*command, *folders, *how)],

@@ -27,21 +27,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from dart.config.sections import Context
+from dart.config.sections import ContextSettings
 from dart.core.actions import ActionParseError, parse_action
 from dart.core.errors import DartError, DiskError
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import newest_history, newest_past
 from dart.policy.load import load_codec
-from dart.policy.prompt_spec import Reading, reading_of
+from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Codec, PixelFrameError, Screen
 from dart.store.blobs import BlobStore
 from dart.store.store import Store
 from dart.training.demonstration_format import (
     FILE,
     BadDemonstrations,
-    Episode,
-    PlayedStep,
+    DemonstrationEpisode,
+    DemonstrationStep,
     episode_of,
     numbered_lines,
     read_screenshot,
@@ -52,7 +52,7 @@ SCREENS_HELD = 16
 """Decoded screenshots of an episode in memory at a time; more than a prompt usually shows."""
 
 
-class Pool(Protocol):
+class DemonstrationSink(Protocol):
     """What importing needs of the store."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
@@ -60,7 +60,7 @@ class Pool(Protocol):
 
 
 def import_demonstrations(
-    store: Pool, folder: Path, policy: Path, blobs: Path, reading: Reading | None = None
+    store: DemonstrationSink, folder: Path, policy: Path, blobs: Path, reading: PromptSpec | None = None
 ) -> tuple[int, int]:
     """Add the successes in `folder` to the pool; how many were new, and how many it held already.
 
@@ -101,7 +101,7 @@ def _demonstrations(path: Path, folder: Path, codec: Codec) -> Iterator[Demonstr
             ) from error
 
 
-def _demonstration(episode: Episode, folder: Path, codec: Codec) -> Demonstration:
+def _demonstration(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Demonstration:
     steps = tuple(_steps(episode, folder, codec))
     return Demonstration(
         pool_id=0,
@@ -115,7 +115,7 @@ def _demonstration(episode: Episode, folder: Path, codec: Codec) -> Demonstratio
     )
 
 
-def _steps(episode: Episode, folder: Path, codec: Codec) -> Iterator[Step]:
+def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterator[Step]:
     """What the engine would have been asked, and the answer in its tokens."""
     screen_of = lru_cache(SCREENS_HELD)(lambda sha256: _screen(folder, sha256, codec))
     history: list[str] = []
@@ -150,7 +150,7 @@ def _steps(episode: Episode, folder: Path, codec: Codec) -> Iterator[Step]:
         )
 
 
-def _answer_ids(played: PlayedStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
+def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
     """The tokens of an answer, which must be an action. Raises ActionParseError, BadDemonstrations."""
     if played.action is not None:
         return tuple(codec.say(played.action, instruction, screen.frame))
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--context", default="{}", help="the section [context] as JSON")
     options = parser.parse_args()
     try:
-        reading = reading_of(Context.model_validate_json(options.context))
+        reading = prompt_spec_of(ContextSettings.model_validate_json(options.context))
         with Store(options.store, create=False) as store:
             counts = [
                 import_demonstrations(store, folder, options.policy, options.blobs, reading)

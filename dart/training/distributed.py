@@ -23,7 +23,7 @@ OPTIMIZER_FILE = "optimizer.pt"
 SHARDS_FOLDER = "optimizer"
 
 
-class Ranks(Protocol):
+class RankGroup(Protocol):
     """The processes that train one policy together; `count` of them, this one is `index`."""
 
     index: int
@@ -62,7 +62,7 @@ class Ranks(Protocol):
         ...
 
 
-class Alone:
+class SingleProcess:
     """One process does everything."""
 
     index = 0
@@ -104,7 +104,7 @@ class Alone:
             read_parts(module, optimizer, folder)
 
 
-class Together:
+class ProcessGroup:
     """One rank of a process group that was initialised."""
 
     def __init__(self, device: torch.device) -> None:

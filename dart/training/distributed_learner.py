@@ -74,7 +74,7 @@ class Failed:
         return made
 
 
-class RankedLearner:
+class DistributedLearner:
     """The learner of `training.ranks` processes. One thread calls it."""
 
     def __init__(self, config: Config, resume: Path | None, log: Path) -> None:

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from dart.core.types import Group, Step
 from dart.policy.base import Scorer
-from dart.policy.load import Holding, load
+from dart.policy.load import ModelPlacement, load
 from dart.policy.protocols import Screen, screenshots_of
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.batch import StepSample, pad_answers, split_evenly, step_samples, within
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
-from dart.training.distributed import Alone, Ranks
+from dart.training.distributed import RankGroup, SingleProcess
 from dart.training.logprob_mismatch import MismatchTally
 from dart.training.loss import (
     LossConfig,
@@ -67,7 +67,7 @@ class LearnerConfig:
     """Samples per forward and backward pass; bounds memory, changes nothing else."""
     micro_batch_tokens: int = 0
     """Tokens per pass, padding included; 0: no bound."""
-    holding: Holding = field(default_factory=lambda: Holding(is_trained=True))
+    holding: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
     """How a vision-language policy is held in memory."""
     threads: int = 1
     seed: int = 0
@@ -163,7 +163,7 @@ class Learner:
         config: LearnerConfig,
         *,
         resume: Checkpoint | None = None,
-        ranks: Ranks | None = None,
+        ranks: RankGroup | None = None,
     ) -> None:
         """From the base policy (version 0), or from a verified checkpoint of a run that began with it.
 
@@ -171,7 +171,7 @@ class Learner:
         """
         torch.set_num_threads(config.threads)
         self.config = config
-        self._ranks: Ranks = ranks or Alone()
+        self._ranks: RankGroup = ranks or SingleProcess()
         self.version = 0 if resume is None else resume.state.version
         folder = None if resume is None else resume.folder
         self._policy = load(base, holding=config.holding, resume=folder)

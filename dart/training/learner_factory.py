@@ -37,18 +37,18 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner
     set_aside_uncommitted(checkpoints, newest.version)
     resume = load_checkpoint(newest.folder(checkpoints.parent)) if newest.version > 0 else None
     if config.training.ranks > 1:
-        from dart.training.distributed_learner import RankedLearner
+        from dart.training.distributed_learner import DistributedLearner
 
         log = RunPaths(checkpoints.parent).logs / "trainer.ranks.log"
-        return RankedLearner(config, None if resume is None else resume.folder, log)
+        return DistributedLearner(config, None if resume is None else resume.folder, log)
     return _learner(config, resume)
 
 
 def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
-    if config.training.learner == "modelled":
-        from dart.training.simulated_learner import ModelledLearner
+    if config.training.learner == "simulated":
+        from dart.training.simulated_learner import SimulatedLearner
 
-        return ModelledLearner(config.modelled, resume=resume)
+        return SimulatedLearner(config.simulation, resume=resume)
     from dart.training.learner import Learner
 
     return Learner(config.training.policy, learner_config(config), resume=resume)
@@ -56,7 +56,7 @@ def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
 
 def learner_config(config: Config) -> "LearnerConfig":
     """The learner's settings from the configuration."""
-    from dart.policy.load import Holding
+    from dart.policy.load import ModelPlacement
     from dart.training.learner import LearnerConfig
 
     training, curation = config.training, config.curation
@@ -76,7 +76,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         warmup_updates=training.warmup_updates,
         micro_batch=training.micro_batch,
         micro_batch_tokens=training.micro_batch_tokens,
-        holding=Holding(
+        holding=ModelPlacement(
             device=training.device,
             precision=training.precision,
             is_trained=True,

@@ -22,7 +22,7 @@ from dart.core.errors import DartError
 from dart.policy.load import LAPTOP, model_type
 from dart.store.checkpoints import load_checkpoint
 from dart.training.batch_errors import REFUSED
-from dart.training.distributed import Together
+from dart.training.distributed import ProcessGroup
 from dart.training.distributed_learner import KEY_VARIABLE, Command, Failed, Made
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
@@ -50,7 +50,7 @@ class Rank:
             config.training.policy,
             replace(settings, holding=replace(settings.holding, device=str(device))),
             resume=None if resume is None else load_checkpoint(resume),
-            ranks=Together(device),
+            ranks=ProcessGroup(device),
         )
 
     def told(self, what: Any = None) -> Any:

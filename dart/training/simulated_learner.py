@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.config.sections import Modelled
+from dart.config.sections import SimulationSettings
 from dart.core.types import Group
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.advantage import step_advantages
@@ -21,7 +21,7 @@ WEIGHTS_FILE = "weights.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelledReport:
+class SimulatedReport:
     """What one update did: the fields of a real report that make sense without a loss."""
 
     version: int
@@ -36,29 +36,29 @@ class ModelledReport:
     seconds: float
 
 
-class ModelledLearner:
+class SimulatedLearner:
     """A version counter that takes its time. One process, one thread calls it."""
 
     def __init__(
         self,
-        modelled: Modelled,
+        simulated: SimulationSettings,
         *,
         resume: Checkpoint | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._modelled = modelled
+        self._simulation = simulated
         self._wait = wait
         self.version = 0 if resume is None else resume.state.version
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> ModelledReport:
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> SimulatedReport:
         """Wait as long as the groups' steps would take, and make the next version; reads no pixels."""
         started = time.perf_counter()
         taught = [group for group in groups if step_advantages(group) is not None]
         steps = [step for group in taught for played in group.trajectories for step in played.steps]
-        self._wait(self._modelled.update_base_s + len(steps) * self._modelled.update_each_s)
+        self._wait(self._simulation.update_base_s + len(steps) * self._simulation.update_each_s)
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
-        return ModelledReport(
+        return SimulatedReport(
             version=self.version,
             samples=len(steps),
             tokens=sum(len(step.token_ids) for step in steps),
@@ -71,7 +71,7 @@ class ModelledLearner:
 
     def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
         """Write the present version as a checkpoint under `parent`; `progress` is kept in its state."""
-        learner = {"config": self._modelled.model_dump(mode="json"), "progress": dict(progress or {})}
+        learner = {"config": self._simulation.model_dump(mode="json"), "progress": dict(progress or {})}
         state = CheckpointState(version=self.version, learner=learner)
         return write_checkpoint(parent, state, self._write_files)
 

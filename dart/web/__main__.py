@@ -7,10 +7,10 @@ from pathlib import Path
 from socket import socket
 
 from dart.config.config import load_config
-from dart.config.sections import Web
+from dart.config.sections import WebSettings
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import WEB, Companion, beat, say
+from dart.inspect.sidecar_status import WEB, Sidecar, beat, say
 from dart.run.sidecars import begin_beside
 from dart.web.auth import Access, access_for
 from dart.web.server import address, listen, own_names, serve, token_of
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     serve(paths, access, listener, beat=partial(beat, paths, WEB))
 
 
-def access_of(web: Web, paths: RunPaths) -> Access:
+def access_of(web: WebSettings, paths: RunPaths) -> Access:
     """Who may look and who may change something. Raises DiskError, UsageError."""
     file = Path(web.token_file).expanduser() if web.token_file else paths.root / "web.token"
     token, _ = token_of(file)
@@ -35,17 +35,17 @@ def access_of(web: Web, paths: RunPaths) -> Access:
     return access_for(web.host, token, names, is_open=not web.token_file)
 
 
-def _listening(web: Web, paths: RunPaths) -> socket:
+def _listening(web: WebSettings, paths: RunPaths) -> socket:
     """The open port; one that is taken is waited for, and that is said."""
     while True:
         try:
             listener = listen(web.host, web.port)
         except UnavailableError as error:
-            say(paths, Companion(name=WEB, is_well=False, text=f"{error}; it is tried again and again"))
+            say(paths, Sidecar(name=WEB, is_well=False, text=f"{error}; it is tried again and again"))
             time.sleep(LOOK_AGAIN_S)
             continue
         place = address(web.host, listener.getsockname()[1])
-        say(paths, Companion(name=WEB, is_well=True, text=place))
+        say(paths, Sidecar(name=WEB, is_well=True, text=place))
         return listener
 
 

@@ -5,12 +5,25 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from dart.core.errors import UsageError
-from dart.run.control_protocol import Drain, Outcome, Pause, ReleaseActor, Request, RestartActor, Resume
+from dart.run.control_protocol import (
+    ControlOutcome,
+    Drain,
+    Pause,
+    ReleaseActor,
+    Request,
+    RestartActor,
+    Resume,
+)
 
 NAME_MOST = 64
 """Characters of an actor's name, as in the protocol."""
 
-STATUS = {Outcome.DONE: 200, Outcome.UNDER_WAY: 202, Outcome.REFUSED: 409, Outcome.SILENT: 503}
+STATUS = {
+    ControlOutcome.DONE: 200,
+    ControlOutcome.UNDER_WAY: 202,
+    ControlOutcome.REFUSED: 409,
+    ControlOutcome.SILENT: 503,
+}
 """The HTTP status of an answer."""
 
 
@@ -61,7 +74,7 @@ OF_AN_ACTOR = ("restart", "release")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequestedAction:
     """One thing that somebody wants done."""
 
     do: str
@@ -91,7 +104,7 @@ class Wanted:
         return f"/actor?{urlencode({'name': self.name})}" if self.name else "/"
 
 
-def wanted(values: Mapping[str, str]) -> Wanted:
+def wanted(values: Mapping[str, str]) -> RequestedAction:
     """From the fields of a form or an address. Raises UsageError for what nobody can want."""
     do, name = values.get("do", ""), values.get("name", "")
     if do not in ACTIONS:
@@ -100,11 +113,11 @@ def wanted(values: Mapping[str, str]) -> Wanted:
         raise UsageError(f"{do} is about the whole run and names no actor")
     if do in OF_AN_ACTOR and not 0 < len(name) <= NAME_MOST:
         raise UsageError(f"{do} needs the name of an actor")
-    return Wanted(do=do, name=name)
+    return RequestedAction(do=do, name=name)
 
 
-def offers(place: str, actor: str = "") -> tuple[Wanted, ...]:
+def offers(place: str, actor: str = "") -> tuple[RequestedAction, ...]:
     """What a page offers: the overview what is about the run, the page of an actor what is about that."""
     if actor:
-        return tuple(Wanted(do=do, name=actor) for do in OF_AN_ACTOR)
-    return tuple(Wanted(do=do, name="") for do in OF_THE_RUN) if place == "overview" else ()
+        return tuple(RequestedAction(do=do, name=actor) for do in OF_AN_ACTOR)
+    return tuple(RequestedAction(do=do, name="") for do in OF_THE_RUN) if place == "overview" else ()

@@ -38,18 +38,18 @@ from dart.core.errors import (
 from dart.core.run_directory import RunPaths
 from dart.inspect import scrape
 from dart.run.control_client import request as control
-from dart.run.control_protocol import Outcome
+from dart.run.control_protocol import ControlOutcome
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage, StoreError
 from dart.web import actions, export, trajectory_pages
 from dart.web import auth as rules
-from dart.web.actions import Wanted
+from dart.web.actions import RequestedAction
 from dart.web.auth import Access
-from dart.web.blocking import Desk
+from dart.web.blocking import BlockingPool
 from dart.web.middleware import Guard, asked_of
-from dart.web.pages import Page, Part, page_of
+from dart.web.pages import PagePart, WebPage, page_of
 from dart.web.render import STATIC, render, static
-from dart.web.run_view import Run
+from dart.web.run_view import RunView
 
 T = TypeVar("T")
 
@@ -76,16 +76,16 @@ BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Site:
-    """The handlers, and the run and desk they share."""
+    """The handlers, and the run and blocking they share."""
 
     def __init__(self, paths: RunPaths, access: Access) -> None:
         self._paths = paths
         self._access = access
-        self._desk = Desk()
+        self._blocking = BlockingPool()
         self._streams = 0
 
     def close(self) -> None:
-        self._desk.close()
+        self._blocking.close()
 
     # pages
 
@@ -98,35 +98,35 @@ class Site:
         stream = f"/stream?{urlencode({**values, 'page': name})}"
         return self._page(request, page, parts, stream=stream, offers=offers)
 
-    async def _html(self, name: str, values: Mapping[str, str], part: Part) -> str:
+    async def _html(self, name: str, values: Mapping[str, str], part: PagePart) -> str:
         """A part of a page; made once for everybody who looks at it."""
         key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
-        return await self._desk.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
+        return await self._blocking.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
 
-    def _opened(self, job: Callable[[Run], T]) -> T:
-        with Run(self._paths) as run:
+    def _opened(self, job: Callable[[RunView], T]) -> T:
+        with RunView(self._paths) as run:
             return job(run)
 
     async def _still(
-        self, request: Request, title: str, body: Callable[[Run], str], place: str = "trajectories"
+        self, request: Request, title: str, body: Callable[[RunView], str], place: str = "trajectories"
     ) -> Response:
         """A page of what does not change any more; only its head follows the run."""
         head = page_of("head", {})
         parts = {"head": await told(self._html("head", {}, head.parts[0]))}
-        html = await self._desk.run(title, lambda: self._opened(body))
+        html = await self._blocking.run(title, lambda: self._opened(body))
         return self._page(
-            request, Page(title, place, head.parts), parts, stream="/stream?page=head", body=html
+            request, WebPage(title, place, head.parts), parts, stream="/stream?page=head", body=html
         )
 
     def _page(
         self,
         request: Request,
-        page: Page,
+        page: WebPage,
         parts: Mapping[str, str],
         *,
         stream: str,
         body: str = "",
-        offers: Sequence[Wanted] = (),
+        offers: Sequence[RequestedAction] = (),
     ) -> Response:
         values = {"page": page, "parts": parts, "stream": stream, "body": body, "offers": offers}
         can_steer = self._access.token is not None
@@ -165,12 +165,12 @@ class Site:
     async def do(self, request: Request) -> Response:
         """Something done, by the request that the command line would make, and what became of it."""
         wanted = actions.wanted(await _form(request))
-        answer = await self._desk.run(wanted.title, partial(control, self._paths.root, wanted.request))
+        answer = await self._blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
         values = {
             "wanted": wanted,
             "text": answer.text,
             "outcome": answer.outcome.value.replace("_", " "),
-            "tone": "" if answer.outcome in (Outcome.DONE, Outcome.UNDER_WAY) else "bad",
+            "tone": "" if answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY) else "bad",
         }
         page = await self._still(request, wanted.title, lambda _: render("_done.html", **values), "")
         page.status_code = actions.STATUS[answer.outcome]
@@ -180,7 +180,7 @@ class Site:
 
     async def export(self, request: Request) -> Response:
         rollout_id = trajectory_pages.number(request.query_params, "id")
-        html = await self._desk.run(
+        html = await self._blocking.run(
             f"export of {rollout_id}",
             lambda: self._opened(lambda run: export.trajectory_html(run, rollout_id)),
         )
@@ -193,7 +193,7 @@ class Site:
         if not BLOB.fullmatch(sha256):
             raise UsageError("a screenshot is named by its sha256: 64 digits and letters a to f")
         blobs = BlobStore(self._paths.blobs, read_only=True)
-        content = await self._desk.run("screenshot", lambda: blobs.read(sha256))
+        content = await self._blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
 
     async def static(self, request: Request) -> Response:
@@ -215,7 +215,7 @@ class Site:
         return await self._answered("readyz", partial(scrape.readyz, self._paths))
 
     async def _answered(self, name: str, job: Callable[[], scrape.Reply]) -> Response:
-        reply = await self._desk.shared(name, FRESH_S, job)
+        reply = await self._blocking.shared(name, FRESH_S, job)
         return Response(reply.text, reply.status, media_type=reply.content_type)
 
     # following
@@ -309,8 +309,8 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
 
 
 async def changes(
-    page: Page,
-    html: Callable[[Part], Awaitable[str]],
+    page: WebPage,
+    html: Callable[[PagePart], Awaitable[str]],
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     now_s: Callable[[], float] = time.monotonic,

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dart.config.sections import Web
+from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
 
 COOKIE = "dartrl_session"
@@ -59,7 +59,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestFacts:
     """What the rules look at in a request."""
 
     method: str
@@ -74,7 +74,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a request is not answered."""
 
     status: int
@@ -114,7 +114,7 @@ def access_for(
 PAGE_IS_OPEN = "any user of this machine may look at the page; web.token_file has everybody asked for a token"
 
 
-def is_open_here(web: Web) -> bool:
+def is_open_here(web: WebSettings) -> bool:
     """Whether everybody on this machine may look at the page that a daemon serves."""
     return web.enabled and not web.token_file and is_loopback(web.host)
 
@@ -129,7 +129,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refusal(access: Access, asked: Asked, now_unix_s: float) -> Refusal | None:
+def refusal(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:
     """Why this request is not answered; None when it is."""
     return (
         _foreign_host(access, asked)
@@ -140,25 +140,25 @@ def refusal(access: Access, asked: Asked, now_unix_s: float) -> Refusal | None:
     )
 
 
-def _foreign_host(access: Access, asked: Asked) -> Refusal | None:
+def _foreign_host(access: Access, asked: RequestFacts) -> AccessRefusal | None:
     found = _HOST.fullmatch(asked.host or "")
     if found is None:
-        return Refusal(400, "a request needs one Host header, such as localhost:8700")
+        return AccessRefusal(400, "a request needs one Host header, such as localhost:8700")
     name = found["name"].lower().strip("[]")
     if name in access.names:
         return None
     try:
         address = ip_address(name)
     except ValueError:
-        return Refusal(421, "this page does not go by the name it was asked under; see --allow-host")
+        return AccessRefusal(421, "this page does not go by the name it was asked under; see --allow-host")
     # A browser that was given an address cannot have been led here by a foreign name.
     if access.loopback_only and not address.is_loopback:
-        return Refusal(421, "this page is for this machine alone")
+        return AccessRefusal(421, "this page is for this machine alone")
     return None
 
 
-def _foreign_origin(asked: Asked) -> Refusal | None:
-    foreign = Refusal(403, "another site's page asked for this; open it in a tab of its own")
+def _foreign_origin(asked: RequestFacts) -> AccessRefusal | None:
+    foreign = AccessRefusal(403, "another site's page asked for this; open it in a tab of its own")
     if asked.origin is not None and _authority(asked.origin) != (asked.host or "").lower():
         return foreign
     is_navigation = asked.fetch_mode == "navigate" and asked.method == "GET"
@@ -173,25 +173,27 @@ def _authority(origin: str) -> str:
     return authority.lower() if separator and scheme in ("http", "https") else ""
 
 
-def _method(asked: Asked) -> Refusal | None:
+def _method(asked: RequestFacts) -> AccessRefusal | None:
     if asked.method in ("GET", "HEAD"):
-        return Refusal(405, "changes are made by POST alone") if asked.path == STEER else None
+        return AccessRefusal(405, "changes are made by POST alone") if asked.path == STEER else None
     if asked.method == "POST" and asked.path in ("/login", "/logout", STEER):
         return None
-    return Refusal(405, "there is only GET and HEAD here")
+    return AccessRefusal(405, "there is only GET and HEAD here")
 
 
-def _no_token(access: Access, asked: Asked, now_unix_s: float) -> Refusal | None:
+def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:
     if asked.path in OPEN_PATHS or (access.is_open and asked.path != STEER):
         return None
     if access.token is None:
-        return Refusal(403, "this page only shows: it was started without a token (--token-file)")
+        return AccessRefusal(403, "this page only shows: it was started without a token (--token-file)")
     if is_known(access, asked, now_unix_s):
         return None
-    return Refusal(401, "a token is needed: log in, or send it as Authorization: Bearer", needs_login=True)
+    return AccessRefusal(
+        401, "a token is needed: log in, or send it as Authorization: Bearer", needs_login=True
+    )
 
 
-def is_known(access: Access, asked: Asked, now_unix_s: float) -> bool:
+def is_known(access: Access, asked: RequestFacts, now_unix_s: float) -> bool:
     """Whether the request comes with the token, or with a session that was given for it."""
     if access.token is None:
         return False
@@ -200,19 +202,21 @@ def is_known(access: Access, asked: Asked, now_unix_s: float) -> bool:
     return asked.cookie is not None and is_session(access.token, asked.cookie, now_unix_s)
 
 
-def _bearer(asked: Asked) -> str:
+def _bearer(asked: RequestFacts) -> str:
     kind, _, given = (asked.authorization or "").partition(" ")
     return given.strip() if kind.lower() == "bearer" else ""
 
 
-def _no_origin(asked: Asked) -> Refusal | None:
+def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
     """A change that a browser asks for, unless it says that our own page made it ask.
 
     A token in the header is not sent by browsers of themselves, and needs no such witness.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None
-    return Refusal(403, "a change needs the Origin that browsers send, or the token in Authorization: Bearer")
+    return AccessRefusal(
+        403, "a change needs the Origin that browsers send, or the token in Authorization: Bearer"
+    )
 
 
 def cookie_name(host: str | None) -> str:

@@ -26,7 +26,7 @@ class Busy(TemporaryError):
     """Too much is asked for at once, or it takes too long."""
 
 
-class Desk:
+class BlockingPool:
     """Runs blocking functions for the event loop it is used in."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, now_s: Callable[[], float] = time.monotonic) -> None:

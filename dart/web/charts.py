@@ -96,7 +96,7 @@ class ChartView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class AxisScale:
     """Which numbers the plot spans, and how they are written."""
 
     x_low: float
@@ -143,7 +143,7 @@ def chart(
 
 def sparkline(points: Sequence[tuple[float, float | None]], span: tuple[float, float]) -> str:
     """The path of a share between 0 and 1, in a box of 1000 by 1000; empty when there is nothing to draw."""
-    scale = Scale(x_low=span[0], x_high=span[1], y_low=0.0, y_high=1.0)
+    scale = AxisScale(x_low=span[0], x_high=span[1], y_low=0.0, y_high=1.0)
     return path((scale.x(x), None if y is None else scale.y(y)) for x, y in points)
 
 
@@ -192,10 +192,10 @@ def time_label(unix_s: float, span_s: float) -> str:
     return time.strftime(form, time.localtime(unix_s))
 
 
-def _scale(series: Sequence[Series], span: tuple[float, float], *, is_percent: bool) -> Scale:
+def _scale(series: Sequence[Series], span: tuple[float, float], *, is_percent: bool) -> AxisScale:
     values = [y for one in series for _, y in one.points if y is not None]
     top = 1.0 if is_percent else _round_up(max(values, default=1.0))
-    return Scale(x_low=span[0], x_high=span[1], y_low=0.0, y_high=top, is_percent=is_percent)
+    return AxisScale(x_low=span[0], x_high=span[1], y_low=0.0, y_high=top, is_percent=is_percent)
 
 
 def _round_up(value: float) -> float:
@@ -206,7 +206,7 @@ def _round_up(value: float) -> float:
     return math.ceil(value / step - 1e-9) * step
 
 
-def _line(one: Series, scale: Scale) -> LineView:
+def _line(one: Series, scale: AxisScale) -> LineView:
     known = [y for _, y in one.points if y is not None]
     return LineView(
         name=one.name,
@@ -218,7 +218,7 @@ def _line(one: Series, scale: Scale) -> LineView:
     )
 
 
-def _band(one: Series, scale: Scale) -> str:
+def _band(one: Series, scale: AxisScale) -> str:
     if len(one.low_high) < 2:
         return ""
     there = [(scale.x(x), scale.y(high)) for x, _, high in one.low_high]
@@ -226,7 +226,7 @@ def _band(one: Series, scale: Scale) -> str:
     return f"{_run([*there, *back])}Z"
 
 
-def _clock_ticks(scale: Scale) -> tuple[Tick, ...]:
+def _clock_ticks(scale: AxisScale) -> tuple[Tick, ...]:
     """Begin, middle and end."""
     span_s = scale.x_high - scale.x_low
     places = ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
@@ -236,7 +236,7 @@ def _clock_ticks(scale: Scale) -> tuple[Tick, ...]:
     )
 
 
-def _readout(series: Sequence[Series], scale: Scale) -> str:
+def _readout(series: Sequence[Series], scale: AxisScale) -> str:
     figures = [dict(one.points) for one in series]
     moments = sorted({x for one in figures for x in one})
     span_s = scale.x_high - scale.x_low

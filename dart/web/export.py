@@ -10,11 +10,11 @@ from dart.core.run_directory import RunPaths
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage
 from dart.web.render import render, static
-from dart.web.run_view import Run
-from dart.web.trajectory_pages import Episode
+from dart.web.run_view import RunView
+from dart.web.trajectory_pages import EpisodePage
 
 
-def trajectory_html(run: Run, rollout_id: int) -> str:
+def trajectory_html(run: RunView, rollout_id: int) -> str:
     """The viewer's page of a rollout with its pictures, style and script inside.
 
     The file may load nothing and run nothing but what it was made with: its policy names their hashes.
@@ -24,7 +24,7 @@ def trajectory_html(run: Run, rollout_id: int) -> str:
     blobs = BlobStore(run.paths.blobs, read_only=True)
     return render(
         "export.html",
-        episode=Episode(run, rollout_id),
+        episode=EpisodePage(run, rollout_id),
         run_name=run.paths.root.name,
         screenshot=partial(_as_data, blobs),
         style=style,
@@ -35,7 +35,7 @@ def trajectory_html(run: Run, rollout_id: int) -> str:
 
 def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
     """Write a rollout of the run into a file. Raises UsageError, and DiskError when it cannot be written."""
-    with Run(paths) as run:
+    with RunView(paths) as run:
         html = trajectory_html(run, rollout_id)
     try:
         file.write_text(html, encoding="utf-8")

@@ -8,7 +8,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dart.web.auth import Access, Asked, Refusal, cookie_name, refusal
+from dart.web.auth import Access, AccessRefusal, RequestFacts, cookie_name, refusal
 
 HEADERS = {
     "content-security-policy": (
@@ -47,7 +47,7 @@ class Guard:
         await answer(scope, receive, _with_headers(send))
 
 
-def asked_of(scope: Scope) -> Asked:
+def asked_of(scope: Scope) -> RequestFacts:
     """What the rules look at; a header that is given twice and should be given once is as good as none."""
     headers = Headers(scope=scope)
 
@@ -56,7 +56,7 @@ def asked_of(scope: Scope) -> Asked:
         return given[0] if len(given) == 1 else None
 
     host, origins = one("host"), headers.getlist("origin")
-    return Asked(
+    return RequestFacts(
         method=scope["method"],
         path=scope["path"],
         host=host,
@@ -68,7 +68,7 @@ def asked_of(scope: Scope) -> Asked:
     )
 
 
-def _told(refused: Refusal, asked: Asked) -> Response:
+def _told(refused: AccessRefusal, asked: RequestFacts) -> Response:
     if refused.needs_login and asked.fetch_mode == "navigate":
         return RedirectResponse("/login", status_code=303)
     headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dart.core.errors import UsageError
-from dart.core.records import STALENESS_BOUND, Event, Phase
+from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
 from dart.inspect import snapshot_reader
-from dart.inspect.event_history import Happening, is_news, told
+from dart.inspect.event_history import HistoryEntry, is_news, told
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import in_words
 from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, ONE, sizes_of
-from dart.inspect.report import Report
+from dart.inspect.report import SuccessReport
 from dart.inspect.task_reports import (
     DECISIONS_MAX,
     TaskReport,
@@ -24,14 +24,14 @@ from dart.inspect.task_reports import (
     task_reports,
 )
 from dart.inspect.utilisation import load_points
-from dart.store.browse_queries import PAGE, Wanted
-from dart.telemetry.events import KINDS, POOLS_SIZED, TOLD
+from dart.store.browse_queries import PAGE, TrajectoryFilter
+from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
 from dart.web import charts, series
 from dart.web.charts import ChartView, Dot, Series
 from dart.web.render import render
-from dart.web.run_view import Run
-from dart.web.series import Bins, Played, Slots
+from dart.web.run_view import RunView
+from dart.web.series import Bins, EpisodeCounts, Slots
 from dart.web.tree_rows import row_of, tree_rows
 
 BINS = 96
@@ -54,25 +54,25 @@ WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PagePart:
     """A piece of a page."""
 
     name: str
     every_s: float
-    render: Callable[[Run], str]
+    render: Callable[[RunView], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """A page that follows the run."""
 
     title: str
     place: str
     """The entry of the menu it belongs to."""
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
-def head(run: Run) -> str:
+def head(run: RunView) -> str:
     """The line above every page: which run, and how it is."""
     snapshot = run.snapshot
     tone, word = "idle", "ended"
@@ -81,31 +81,31 @@ def head(run: Run) -> str:
     return render("_head.html", run=run, snapshot=snapshot, tone=tone, word=word)
 
 
-HEAD = Part("head", 1.0, head)
+HEAD = PagePart("head", 1.0, head)
 
 
 # ---- overview ----
 
 
-def overview(window: str) -> Page:
+def overview(window: str) -> WebPage:
     """How the run is and was. Raises UsageError for a window that is not in `WINDOWS`."""
     if window not in WINDOWS:
         raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
-    return Page(
+    return WebPage(
         "Overview",
         "overview",
         (
             HEAD,
-            Part(
+            PagePart(
                 "now", 1.0, lambda run: render("_now.html", snapshot=run.snapshot, is_running=bool(run.pid))
             ),
-            Part("charts", 5.0, lambda run: _charts(run, window)),
-            Part("newest", 3.0, _newest),
+            PagePart("charts", 5.0, lambda run: _charts(run, window)),
+            PagePart("newest", 3.0, _newest),
         ),
     )
 
 
-def _charts(run: Run, window: str) -> str:
+def _charts(run: RunView, window: str) -> str:
     bins = _bins(run, WINDOWS[window])
     played = _played(run, bins)
     is_whole = WINDOWS[window] is None
@@ -119,7 +119,7 @@ def _charts(run: Run, window: str) -> str:
     return render("_charts.html", charts=drawn, window=window, windows=tuple(WINDOWS))
 
 
-def _bins(run: Run, window_s: float | None, most: int = BINS) -> Bins:
+def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
     """The stretch of time that is drawn: up to now, or of a run that has ended up to its last moment."""
     last = run.store.last_unix_s()
     ends = time.time() if run.pid is not None or last is None else last
@@ -135,18 +135,20 @@ def _span(bins: Bins) -> tuple[float, float]:
     return bins.begins_unix_s, bins.ends_unix_s
 
 
-def _played(run: Run, bins: Bins, task_id: str | None = None) -> dict[int, Played]:
+def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
     success_above = run.config.curation.success_above
     counted = run.store.played_over_time(*_span(bins), bins.width_s, success_above, task_id)
-    found: dict[int, Played] = {}
+    found: dict[int, EpisodeCounts] = {}
     for place, (episodes, successes, steps) in counted.items():
         index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
         known = found.get(index, series.NOTHING)
-        found[index] = Played(known.episodes + episodes, known.successes + successes, known.steps + steps)
+        found[index] = EpisodeCounts(
+            known.episodes + episodes, known.successes + successes, known.steps + steps
+        )
     return found
 
 
-def _success(played: Mapping[int, Played], bins: Bins, dots: Sequence[Dot] = ()) -> ChartView:
+def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> ChartView:
     scores = series.success_over_time(played, bins)
     line = Series(
         "success",
@@ -165,11 +167,11 @@ def _success(played: Mapping[int, Played], bins: Bins, dots: Sequence[Dot] = ())
     )
 
 
-def _measured(run: Run, bins: Bins) -> list[Dot]:
+def _measured(run: RunView, bins: Bins) -> list[Dot]:
     """The measurements on held-out seeds, at both ends."""
-    row = Report(
-        before=snapshot_reader.scores(run.store, run.config, Phase.BEFORE),
-        after=snapshot_reader.scores(run.store, run.config, Phase.AFTER),
+    row = SuccessReport(
+        before=snapshot_reader.scores(run.store, run.config, EvaluationPhase.BEFORE),
+        after=snapshot_reader.scores(run.store, run.config, EvaluationPhase.AFTER),
     ).mean
     sides = (
         (bins.begins_unix_s, row.before, row.before_interval, "before"),
@@ -182,7 +184,7 @@ def _measured(run: Run, bins: Bins) -> list[Dot]:
     ]
 
 
-def _utilisation(run: Run, bins: Bins) -> ChartView:
+def _utilisation(run: RunView, bins: Bins) -> ChartView:
     sized = run.store.find_events(kinds=(POOLS_SIZED,))
     environments = sizes_of(sized, ENVIRONMENTS, run.config.environments.count)
     engines = sizes_of(sized, ENGINES, run.config.rollout.count)
@@ -206,7 +208,7 @@ def _utilisation(run: Run, bins: Bins) -> ChartView:
     )
 
 
-def _staleness(run: Run, bins: Bins) -> ChartView:
+def _staleness(run: RunView, bins: Bins) -> ChartView:
     made = [one for one in run.store.versions_between(*_span(bins)) if "staleness_mean" in one.metrics]
 
     def line(name: str, key: str, colour: str, *, is_thin: bool = False) -> Series:
@@ -218,14 +220,14 @@ def _staleness(run: Run, bins: Bins) -> ChartView:
     return charts.chart("Staleness", lines, _span(bins), about="of trained steps, in policy versions")
 
 
-def _throughput(played: Mapping[int, Played], bins: Bins) -> ChartView:
+def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> ChartView:
     steps = series.per_minute({index: one.steps for index, one in played.items()}, bins)
     episodes = series.per_minute({index: one.episodes for index, one in played.items()}, bins)
     lines = [Series("environment steps", steps, "c1"), Series("episodes", episodes, "c2")]
     return charts.chart("Throughput", lines, _span(bins), about="stored, per minute")
 
 
-def _faults(run: Run, bins: Bins) -> ChartView:
+def _faults(run: RunView, bins: Bins) -> ChartView:
     counted = run.store.faults_over_time(*_span(bins), bins.width_s)
     colours = {"infrastructure": "c4", "system": "c2", "policy": "c3", "evaluator": "c1", "task": "c5"}
     lines = [
@@ -235,7 +237,7 @@ def _faults(run: Run, bins: Bins) -> ChartView:
     return charts.chart("Faults", lines, _span(bins), about="attempts spent without a reward, per minute")
 
 
-def _newest(run: Run) -> str:
+def _newest(run: RunView) -> str:
     return render(
         "_newest.html",
         attempts=run.store.newest_attempts(NEWEST),
@@ -244,24 +246,24 @@ def _newest(run: Run) -> str:
     )
 
 
-def _news(run: Run) -> list[Event | Happening]:
+def _news(run: RunView) -> list[Event | HistoryEntry]:
     """What was told and who died, newest first; engines that take over a version do so all the time."""
-    events = run.store.events_of(TOLD, limit=NEWS_READ)
-    news: list[Event | Happening] = [event for event in events if is_news(event.kind, event.data)]
+    events = run.store.events_of(USER_VISIBLE, limit=NEWS_READ)
+    news: list[Event | HistoryEntry] = [event for event in events if is_news(event.kind, event.data)]
     for report in all_reports(run.paths.root, time.time() - NEWS_S):
         data = {"reason": report.reason}
         name = report.offender.id
-        news.append(Happening(unix_s=report.unix_s, kind=report.context, subject=name, data=data))
+        news.append(HistoryEntry(unix_s=report.unix_s, kind=report.context, subject=name, data=data))
     return sorted(news, key=lambda one: -one.unix_s)
 
 
-def _news_of(run: Run, subject: str) -> list[Event]:
+def _news_of(run: RunView, subject: str) -> list[Event]:
     """The newest about one actor."""
-    events = run.store.events_of(TOLD, subject, NEWS_READ)
+    events = run.store.events_of(USER_VISIBLE, subject, NEWS_READ)
     return [event for event in events if is_news(event.kind, event.data)][:PAGE]
 
 
-def event_in_words(event: Event | Happening) -> str:
+def event_in_words(event: Event | HistoryEntry) -> str:
     """The data of an event on one line; what is a sentence already stays one."""
     text = event.data.get("text")
     if isinstance(text, str):
@@ -273,26 +275,26 @@ def event_in_words(event: Event | Happening) -> str:
 # ---- actors ----
 
 
-def tree() -> Page:
+def tree() -> WebPage:
     """Who supervises whom."""
 
-    def rows(run: Run) -> str:
+    def rows(run: RunView) -> str:
         found = tree_rows(run.actors, is_running=run.pid is not None)
         return render("_tree.html", rows=found, is_running=run.pid is not None)
 
-    return Page("Supervision tree", "tree", (HEAD, Part("tree", 0.5, rows)))
+    return WebPage("Supervision tree", "tree", (HEAD, PagePart("tree", 0.5, rows)))
 
 
-def actor(name: str) -> Page:
+def actor(name: str) -> WebPage:
     """One actor: its vitals, what happened to it, the end of its log."""
 
-    def vitals(run: Run) -> str:
+    def vitals(run: RunView) -> str:
         row = row_of(run.actor(name), is_running=run.pid is not None)
         engine = next((one for one in run.engines if one.name == name), None)
         children = [one.name for one in run.actors if one.parent == name]
         return render("_vitals.html", row=row, actor=row.actor, engine=engine, children=children)
 
-    def happened(run: Run) -> str:
+    def happened(run: RunView) -> str:
         found = run.actor(name)
         load = run.store.newest_event_about(LOAD, name)
         fields = KINDS[LOAD].fields
@@ -305,67 +307,72 @@ def actor(name: str) -> Page:
             about=fields,
         )
 
-    def log(run: Run) -> str:
+    def log(run: RunView) -> str:
         return render("_log.html", lines=run.log(run.actor(name)), words=in_words)
 
-    parts = (HEAD, Part("vitals", 1.0, vitals), Part("happened", 3.0, happened), Part("log", 2.0, log))
-    return Page(name, "tree", parts)
+    parts = (
+        HEAD,
+        PagePart("vitals", 1.0, vitals),
+        PagePart("happened", 3.0, happened),
+        PagePart("log", 2.0, log),
+    )
+    return WebPage(name, "tree", parts)
 
 
 # ---- tasks ----
 
 
-def tasks() -> Page:
+def tasks() -> WebPage:
     """Every task in one table."""
 
-    def table(run: Run) -> str:
+    def table(run: RunView) -> str:
         bins = _bins(run, None, SPARK_BINS)
         reports = task_reports(run.store, run.config)
         sparks = {report.task_id: _spark(run, bins, report.task_id) for report in reports}
         return render("_tasks.html", reports=reports, sparks=sparks, state=state)
 
-    return Page("Tasks", "tasks", (HEAD, Part("tasks", 5.0, table)))
+    return WebPage("Tasks", "tasks", (HEAD, PagePart("tasks", 5.0, table)))
 
 
-def _spark(run: Run, bins: Bins, task_id: str) -> str:
+def _spark(run: RunView, bins: Bins, task_id: str) -> str:
     scores = series.success_over_time(_played(run, bins, task_id), bins, episodes=20)
     return charts.sparkline([(end, score.rate) for end, score in scores], _span(bins))
 
 
-def task(task_id: str) -> Page:
+def task(task_id: str) -> WebPage:
     """One task: what is known and was decided about it."""
 
-    def facts(run: Run) -> str:
+    def facts(run: RunView) -> str:
         report = _report(run, task_id)
         demonstrations = run.store.demonstrations(task_id)
         return render("_task.html", report=report, state=state(report), demonstrations=demonstrations)
 
-    def curve(run: Run) -> str:
+    def curve(run: RunView) -> str:
         bins = _bins(run, None)
         drawn = _success(_played(run, bins, task_id), bins)
         return render("_charts.html", charts=(drawn,), windows=(), window="")
 
-    def decisions(run: Run) -> str:
+    def decisions(run: RunView) -> str:
         made = run.store.decisions(task_id, limit=DECISIONS_MAX)
         return render("_decisions.html", decisions=list(reversed(made)), words=decision_in_words)
 
-    def played(run: Run) -> str:
-        found = run.store.trajectory_page(Wanted(task_id=task_id), TASK_TRAJECTORIES)
+    def played(run: RunView) -> str:
+        found = run.store.trajectory_page(TrajectoryFilter(task_id=task_id), TASK_TRAJECTORIES)
         return render(
             "_trajectories.html", rows=found, success=run.config.curation.success_above, with_task=False
         )
 
     parts = (
         HEAD,
-        Part("facts", 2.0, facts),
-        Part("charts", 5.0, curve),
-        Part("decisions", 3.0, decisions),
-        Part("played", 3.0, played),
+        PagePart("facts", 2.0, facts),
+        PagePart("charts", 5.0, curve),
+        PagePart("decisions", 3.0, decisions),
+        PagePart("played", 3.0, played),
     )
-    return Page(task_id, "tasks", parts)
+    return WebPage(task_id, "tasks", parts)
 
 
-def _report(run: Run, task_id: str) -> TaskReport:
+def _report(run: RunView, task_id: str) -> TaskReport:
     found = next((one for one in task_reports(run.store, run.config) if one.task_id == task_id), None)
     if found is None:
         raise UsageError(f"the run has no task {task_id!r}")
@@ -375,11 +382,11 @@ def _report(run: Run, task_id: str) -> TaskReport:
 # ---- which page ----
 
 
-def page_of(name: str, values: Mapping[str, str]) -> Page:
+def page_of(name: str, values: Mapping[str, str]) -> WebPage:
     """The page of an address. Raises UsageError for one that does not exist."""
     match name:
         case "head":
-            return Page("", "", (HEAD,))
+            return WebPage("", "", (HEAD,))
         case "overview":
             return overview(values.get("window", "all"))
         case "tree":

@@ -29,21 +29,21 @@ REPORTS_MOST = 20
 PNG_HEAD_BYTES = 24
 
 
-class NotReady(TemporaryError):
+class RunNotReady(TemporaryError):
     """The run has nothing to show yet."""
 
 
-class Run:
+class RunView:
     """A run as one answer needs it; what is not asked for is not read."""
 
     def __init__(self, paths: RunPaths) -> None:
         missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
         if missing:
-            raise NotReady(_not_yet(paths, missing))
+            raise RunNotReady(_not_yet(paths, missing))
         self.paths = paths
         self._resources = contextlib.ExitStack()
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> "RunView":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +68,7 @@ class Run:
         session = self.paths.root / "session.json"
         missing = next((path for path in (self.paths.board, session) if not path.exists()), None)
         if missing:
-            raise NotReady(_not_yet(self.paths, missing))
+            raise RunNotReady(_not_yet(self.paths, missing))
         record = self.paths.store, self.paths.store.stat().st_ino
         with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
             snapshot = reader.read()
@@ -85,7 +85,7 @@ class Run:
         """What an earlier part left says nothing of a run that is starting again. Raises NotReady."""
         if self.pid is not None and is_of_earlier_part(self.paths):
             who = f" as process {self.pid}" if self.pid else ""
-            raise NotReady(f"the run in {self.paths.root} is starting{who}; none of its actors is up yet")
+            raise RunNotReady(f"the run in {self.paths.root} is starting{who}; none of its actors is up yet")
 
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
@@ -112,7 +112,7 @@ class Run:
 
         What an engine without a policy puts for tokens says nothing.
         """
-        if self.config.rollout.engine in ("modelled", "oracle"):
+        if self.config.rollout.engine in ("simulated", "oracle"):
             return {}
         newest = self.store.latest_version()
         folders = [self.config.training.policy, *([newest.folder(self.paths.root)] if newest else [])]

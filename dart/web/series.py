@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dart.core.statistics import Score
 from dart.inspect.pool_sizes import Sizes
-from dart.inspect.utilisation import Interval, LoadPoint, intervals
+from dart.inspect.utilisation import LoadPoint, UtilisationInterval, intervals
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 Points = tuple[tuple[float, float | None], ...]
@@ -49,7 +49,7 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class EpisodeCounts:
     """Episodes that were stored within one bin."""
 
     episodes: int
@@ -57,7 +57,7 @@ class Played:
     steps: int
 
 
-NOTHING = Played(0, 0, 0)
+NOTHING = EpisodeCounts(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _told_until(points: Iterable[LoadPoint]) -> float:
     return min((unix_s for unix_s in last.values() if unix_s > newest - ACTOR_SILENT_S), default=0.0)
 
 
-def _shares(interval: Interval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
+def _shares(interval: UtilisationInterval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
     """The bins an interval overlaps before a moment, and which share of it lies in each."""
     begins, ends = interval.begins_unix_s, interval.ends_unix_s
     if ends <= begins or ends <= bins.begins_unix_s or begins >= bins.ends_unix_s:
@@ -113,7 +113,7 @@ def _shares(interval: Interval, bins: Bins, until_s: float) -> Iterable[tuple[in
 
 
 def success_over_time(
-    played: Mapping[int, Played], bins: Bins, *, episodes: int = EPISODES_PER_POINT
+    played: Mapping[int, EpisodeCounts], bins: Bins, *, episodes: int = EPISODES_PER_POINT
 ) -> list[tuple[float, Score]]:
     """The success of the newest episodes at the end of each bin in which one ended.
 
@@ -121,7 +121,7 @@ def success_over_time(
     """
     total = sum(one.episodes for one in played.values())
     wanted = max(1, min(episodes, total // POINTS_MIN))
-    found, window = [], list[Played]()
+    found, window = [], list[EpisodeCounts]()
     for index, end in enumerate(bins.ends):
         if index not in played or not played[index].episodes:
             continue

@@ -8,9 +8,9 @@ from dart.core.errors import UsageError
 from dart.core.types import Outcome, Step, Trajectory
 from dart.inspect.task_reports import find_task
 from dart.inspect.terminal_safe import one_line
-from dart.store.browse_queries import PAGE, Fate, Wanted
+from dart.store.browse_queries import PAGE, Fate, TrajectoryFilter
 from dart.web.render import render
-from dart.web.run_view import Run
+from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
 ID_DIGITS = 18
@@ -30,7 +30,7 @@ def number(values: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def wanted(values: Mapping[str, str], config: Config) -> Wanted:
+def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
     """What a list of trajectories was asked for. Raises UsageError."""
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
@@ -39,7 +39,7 @@ def wanted(values: Mapping[str, str], config: Config) -> Wanted:
     if result not in RESULTS:
         raise UsageError(f"result is success or failure, got {result[:40]!r}")
     task = values.get("task")
-    return Wanted(
+    return TrajectoryFilter(
         task_id=find_task(task, tuple(config.tasks.train)) if task else None,
         outcome=outcome,
         is_success=RESULTS[result],
@@ -48,7 +48,7 @@ def wanted(values: Mapping[str, str], config: Config) -> Wanted:
     )
 
 
-def trajectories(run: Run, values: Mapping[str, str]) -> str:
+def trajectories(run: RunView, values: Mapping[str, str]) -> str:
     """A page of the list, with its filters."""
     tasks = tuple(run.config.tasks.train)
     rows = run.store.trajectory_page(wanted(values, run.config))
@@ -68,10 +68,10 @@ def trajectories(run: Run, values: Mapping[str, str]) -> str:
     )
 
 
-class Episode:
+class EpisodePage:
     """One rollout with what there is to see of it: a trajectory, or what was kept when it was parked."""
 
-    def __init__(self, run: Run, rollout_id: int) -> None:
+    def __init__(self, run: RunView, rollout_id: int) -> None:
         fate = run.store.fate(rollout_id)
         if fate is None:
             raise UsageError(f"the run has no rollout {rollout_id}")
@@ -113,18 +113,18 @@ def _step_line(step: StepView) -> str:
     return f"{step.number:3}  {step.answer}  ({step.overlay.caption}){sure}  version {step.version}{old}"
 
 
-def trajectory(run: Run, rollout_id: int) -> str:
+def trajectory(run: RunView, rollout_id: int) -> str:
     """One episode step by step."""
-    episode = Episode(run, rollout_id)
-    page = run.store.trajectory_page(Wanted(task_id=episode.fate.task_id), OTHERS_MOST)
+    episode = EpisodePage(run, rollout_id)
+    page = run.store.trajectory_page(TrajectoryFilter(task_id=episode.fate.task_id), OTHERS_MOST)
     others = [row for row in page if row.rollout_id != rollout_id]
     others.sort(key=lambda row: row.group_id != episode.fate.rollout.group_id)  # its own group first
     return render("trajectory.html", episode=episode, others=others, screenshot=address)
 
 
-def compare(run: Run, first_id: int, second_id: int) -> str:
+def compare(run: RunView, first_id: int, second_id: int) -> str:
     """Two episodes of one task beside one another. Raises UsageError for episodes of two tasks."""
-    pair = [Episode(run, rollout_id) for rollout_id in (first_id, second_id)]
+    pair = [EpisodePage(run, rollout_id) for rollout_id in (first_id, second_id)]
     if pair[0].fate.task_id != pair[1].fate.task_id:
         raise UsageError(
             f"rollout {first_id} is of {pair[0].fate.task_id} and {second_id} of {pair[1].fate.task_id}; "

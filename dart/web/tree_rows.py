@@ -20,7 +20,7 @@ TONES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TreeRow:
     """One actor, in the order and at the depth at which it is drawn."""
 
     actor: ActorRow
@@ -35,7 +35,7 @@ class Row:
         return self.actor.name
 
 
-def tree_rows(actors: Sequence[ActorRow], *, is_running: bool = True) -> list[Row]:
+def tree_rows(actors: Sequence[ActorRow], *, is_running: bool = True) -> list[TreeRow]:
     """Every actor below its supervisor, in start order; nobody is left out, whatever its parent says.
 
     is_running   whether anybody still keeps the board; of a run that was killed it shows the last moment
@@ -46,12 +46,12 @@ def tree_rows(actors: Sequence[ActorRow], *, is_running: bool = True) -> list[Ro
     return [row_of(actor, depth, is_running=is_running) for actor, depth in ordered]
 
 
-def row_of(actor: ActorRow, depth: int = 0, *, is_running: bool = True) -> Row:
+def row_of(actor: ActorRow, depth: int = 0, *, is_running: bool = True) -> TreeRow:
     """How one actor is shown."""
     if not is_running:
-        return Row(actor=actor, depth=depth, state="ended", tone="idle", doing="")
+        return TreeRow(actor=actor, depth=depth, state="ended", tone="idle", doing="")
     again = "" if actor.retry_in_s is None else f", next try in {age(actor.retry_in_s)}"
-    return Row(
+    return TreeRow(
         actor=actor,
         depth=depth,
         state=state_text(actor).plain,

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState, Vitals
 from actors.codec import message
-from actors.future import Completion
+from actors.future import Future
 from actors.process import EXIT_SHUTDOWN, is_alive
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision import reports
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.messages import ChildCounts, ChildInfo, Children, CountChildren, WhichChildren
@@ -152,10 +152,10 @@ class World(ABC):
         """Let the world go on until something holds."""
 
     @abstractmethod
-    def asked(self, content: Any, to: str = ROOT) -> Completion[Any]: ...
+    def asked(self, content: Any, to: str = ROOT) -> Future[Any]: ...
 
     @abstractmethod
-    def result(self, answer: Completion[Any]) -> Any: ...
+    def result(self, answer: Future[Any]) -> Any: ...
 
     @abstractmethod
     def tell(self, name: str, content: Any) -> None: ...
@@ -257,7 +257,7 @@ class BenchWorld(World):
 
     def __init__(self, folder: Path, seed: int | None = None) -> None:
         self.folder = folder
-        self.bench = Bench(folder, seed=seed, live_children=True)
+        self.bench = InMemorySystem(folder, seed=seed, live_children=True)
 
     def start(self, flags: SupervisorFlags, specs: tuple[ChildSpec, ...]) -> None:
         self.bench.start(Supervisor, ROOT, supervisor_args(flags, specs))
@@ -273,10 +273,10 @@ class BenchWorld(World):
                 raise AssertionError(f"not within {BENCH_PATIENCE_S} s of the manual clock: {what}\n{rows}")
             self.bench.advance(BENCH_STEP_S)
 
-    def asked(self, content: Any, to: str = ROOT) -> Completion[Any]:
+    def asked(self, content: Any, to: str = ROOT) -> Future[Any]:
         return self.bench.ask(to, content, deadline_s=BENCH_PATIENCE_S)
 
-    def result(self, answer: Completion[Any]) -> Any:
+    def result(self, answer: Future[Any]) -> Any:
         self.until(lambda: answer.is_done, "the answer is there")
         return answer.result()
 
@@ -318,10 +318,10 @@ class ProcessWorld(World):
     def until(self, holds: Callable[[], bool], what: str) -> None:
         eventually(holds, what, self.under_test.explain)
 
-    def asked(self, content: Any, to: str = ROOT) -> Completion[Any]:
+    def asked(self, content: Any, to: str = ROOT) -> Future[Any]:
         return self.under_test.probe.actor.ask(to, content, deadline_s=PATIENCE_S)
 
-    def result(self, answer: Completion[Any]) -> Any:
+    def result(self, answer: Future[Any]) -> Any:
         return self.under_test.probe.result(answer)
 
     def tell(self, name: str, content: Any) -> None:

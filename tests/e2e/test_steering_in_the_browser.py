@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dart.environments.faults import CallRefused
-from dart.environments.miniwob.cdp import Session
-from dart.run.control_protocol import Outcome, Ping
+from dart.environments.miniwob.cdp import CdpSession
+from dart.run.control_protocol import ControlOutcome, Ping
 from tests.e2e.test_web_page import opened, page
 from tests.fault.daemons import DEADLINE_S, Daemon
 
@@ -26,7 +26,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     daemon.end()
 
 
-async def holds(session: Session, condition: str) -> None:
+async def holds(session: CdpSession, condition: str) -> None:
     """Wait until that is so in the page, whichever page that is by then."""
     give_up_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < give_up_s:
@@ -38,21 +38,21 @@ async def holds(session: Session, condition: str) -> None:
     raise AssertionError(f"{condition} did not come within {DEADLINE_S:g} s; the page shows {shown}")
 
 
-async def shows(session: Session, text: str) -> None:
+async def shows(session: CdpSession, text: str) -> None:
     await holds(session, f"document.body.textContent.includes({text!r})")
 
 
-async def click(session: Session, selector: str) -> None:
+async def click(session: CdpSession, selector: str) -> None:
     """What is there is clicked; an address is followed, a form sent."""
     await holds(session, f"document.querySelector({selector!r})")
     await session.evaluate(f"document.querySelector({selector!r}).click()")
 
 
 async def test_a_run_is_steered_from_its_page_by_who_knows_the_token(
-    daemon: Daemon, page: tuple[Session, list[str]]
+    daemon: Daemon, page: tuple[CdpSession, list[str]]
 ) -> None:
     session, told = page
-    address = daemon.companion("web").text
+    address = daemon.sidecar("web").text
     token = (daemon.paths.root / "web.token").read_text().strip()
 
     await opened(session, address)
@@ -81,5 +81,5 @@ async def test_a_run_is_steered_from_its_page_by_who_knows_the_token(
     await holds(session, "document.querySelector('.ask .notice')")
     daemon.wait_until(lambda: daemon.row("env-001").incarnation > before, "another env-001")
 
-    assert daemon.ask(Ping(wait_ms=30_000)).outcome is Outcome.DONE
+    assert daemon.ask(Ping(wait_ms=30_000)).outcome is ControlOutcome.DONE
     assert told == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dart.core.run_directory import RunPaths
-from dart.environments.miniwob.cdp import Browser, Session
+from dart.environments.miniwob.cdp import Browser, CdpSession
 from dart.environments.miniwob.environment import CHROMIUM
 from dart.web.export import write_trajectory
 from tests.recorded_run import record_run
@@ -61,7 +61,7 @@ def address(recorded: RunPaths) -> Iterator[str]:
 
 
 @pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[tuple[Session, list[str]]]:
+async def page(tmp_path: Path) -> AsyncIterator[tuple[CdpSession, list[str]]]:
     """A page, and everything its console was told."""
     browser = await Browser.launch(CHROMIUM, tmp_path / "profile")
     session = await browser.open_page()
@@ -79,7 +79,7 @@ async def page(tmp_path: Path) -> AsyncIterator[tuple[Session, list[str]]]:
     await browser.close()
 
 
-async def until(session: Session, condition: str) -> None:
+async def until(session: CdpSession, condition: str) -> None:
     """Wait in the page for a condition, at most 20 s."""
     await session.evaluate(
         f"""new Promise((keep, give_up) => {{
@@ -89,17 +89,17 @@ async def until(session: Session, condition: str) -> None:
     )
 
 
-async def opened(session: Session, address: str) -> None:
+async def opened(session: CdpSession, address: str) -> None:
     await session.post("Page.navigate", {"url": address})
     await until(session, f"location.href.startsWith({address!r}) && document.readyState === 'complete'")
 
 
-async def press(session: Session, key: str) -> None:
+async def press(session: CdpSession, key: str) -> None:
     await session.post("Input.dispatchKeyEvent", {"type": "keyDown", "key": key})
 
 
 async def test_every_page_opens_and_follows_the_run_without_a_word_on_the_console(
-    address: str, page: tuple[Session, list[str]]
+    address: str, page: tuple[CdpSession, list[str]]
 ) -> None:
     session, told = page
     for place in PAGES:
@@ -111,7 +111,7 @@ async def test_every_page_opens_and_follows_the_run_without_a_word_on_the_consol
 
 
 async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
-    address: str, recorded: RunPaths, page: tuple[Session, list[str]], tmp_path: Path
+    address: str, recorded: RunPaths, page: tuple[CdpSession, list[str]], tmp_path: Path
 ) -> None:
     session, told = page
     write_trajectory(recorded, 2, tmp_path / "two.html")
@@ -127,7 +127,9 @@ async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
     assert told == []
 
 
-async def test_a_chart_says_its_figures_at_the_pointer(address: str, page: tuple[Session, list[str]]) -> None:
+async def test_a_chart_says_its_figures_at_the_pointer(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
     session, told = page
     await opened(session, address)
     box = await session.evaluate(
@@ -143,7 +145,7 @@ async def test_a_chart_says_its_figures_at_the_pointer(address: str, page: tuple
 
 
 async def test_a_click_is_no_less_one_because_the_page_changed_while_the_button_was_down(
-    address: str, page: tuple[Session, list[str]]
+    address: str, page: tuple[CdpSession, list[str]]
 ) -> None:
     session, told = page
     await opened(session, f"{address}tree")

@@ -21,7 +21,7 @@ from actors.actor import Actor, Identity, Sender, receives
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import SystemClock
 from actors.codec import message
-from actors.future import Completion
+from actors.future import Future
 from actors.mail import Mail
 from actors.process import is_alive
 from actors.system import ActorSystem, RootSpec
@@ -98,7 +98,7 @@ class Curious(Actor):
     """Asks `args["whom"]` for a slow answer at once; answers Who when it has it, Misbehave by a use."""
 
     def on_start(self) -> None:
-        self.answer: Completion[Any] = Completion()
+        self.answer: Future[Any] = Future()
         self.after(0.0, self.wonder)
 
     async def wonder(self) -> None:
@@ -336,7 +336,7 @@ class Probe:
         patience_s = PATIENCE_S * slowness() if deadline_s is None else deadline_s
         return self.result(self.actor.ask(to, content, deadline_s=patience_s))
 
-    def result(self, completion: Completion[Any]) -> Any:
+    def result(self, completion: Future[Any]) -> Any:
         began = time.monotonic()
         while not completion.is_done:
             assert time.monotonic() - began < 3 * PATIENCE_S * slowness(), "the ask never ended"

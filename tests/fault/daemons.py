@@ -1,4 +1,4 @@
-"""`dartrl up` in a process of its own, with modelled environments, engine and trainer; the rest is real."""
+"""`dartrl up` in a process of its own, with simulated environments, engine and trainer; the rest is real."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ from actors.board import Board, Vitals
 from dart.config.config import load_config
 from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Companion, read_companion
+from dart.inspect.sidecar_status import Sidecar, read_sidecar
 from dart.inspect.signals import read
 from dart.run.control_client import request
-from dart.run.control_protocol import Answer, Outcome, Ping, Request
+from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping, Request
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.patience import slowness
@@ -25,13 +25,13 @@ from tests.patience import slowness
 DEADLINE_S = 90.0
 CONFIG = """
 run.minutes = 10.0
-tasks.train = ["modelled/0", "modelled/1"]
+tasks.train = ["simulated/0", "simulated/1"]
 supervision.environment_pool.shutdown_s = 1.0
-environments = { kind = "modelled", count = 3, latency = { enabled = true, scale = 0.005 } }
-rollout = { engine = "modelled", count = 1 }
-modelled = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
+environments = { kind = "simulated", count = 3, latency = { enabled = true, scale = 0.005 } }
+rollout = { engine = "simulated", count = 1 }
+simulated = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
 curation = { rollouts_per_group = 4, step_cap = 30 }
-training = { learner = "modelled", groups_per_update = 1, updates = 100000 }
+training = { learner = "simulated", groups_per_update = 1, updates = 100000 }
 evaluation = { before = false, after = false }
 """
 
@@ -71,11 +71,11 @@ class Daemon:
 
     def is_up(self) -> bool:
         try:
-            return self.ask(Ping()).outcome is Outcome.DONE
+            return self.ask(Ping()).outcome is ControlOutcome.DONE
         except (NotRunningError, SilentError):
             return False
 
-    def ask(self, call: Request) -> Answer:
+    def ask(self, call: Request) -> ControlAnswer:
         return request(self.paths.root, call)
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
@@ -121,13 +121,13 @@ class Daemon:
                 continue
         return found
 
-    def companion(self, name: str) -> Companion:
+    def sidecar(self, name: str) -> Sidecar:
         """How a process beside the run is, once it has said so."""
-        said: list[Companion] = []
+        said: list[Sidecar] = []
 
         def has_said() -> bool:
-            companion = read_companion(self.paths, name)
-            said.extend([companion] if companion is not None else [])
+            sidecar = read_sidecar(self.paths, name)
+            said.extend([sidecar] if sidecar is not None else [])
             return bool(said)
 
         self.wait_until(has_said, f"a word of {name}")

@@ -18,7 +18,7 @@ class OneLeaseCurator(Actor):
     @receives(m.WorkRequest)
     def next_work(self, call: m.WorkRequest, sender: Sender) -> Any:
         lease, self._lease = self._lease, None
-        return lease or m.Wait(retry_after_s=0.2, reason="that was all")
+        return lease or m.NoWorkYet(retry_after_s=0.2, reason="that was all")
 
     @receives(m.RolloutStored)
     @receives(m.RolloutParked)

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from actors.board import ActorState, Board, Pulse
+from actors.board import ActorState, Board, Heartbeat
 
 READS = 60_000
 
@@ -13,7 +13,7 @@ def test_no_number_is_ever_seen_half_written(tmp_path: Path) -> None:
     """Packing zeroes a field before it fills it: a reader took a busy actor for one that never beat."""
     board = Board.create(tmp_path / "board")
     slot = board.claim("a", "root")
-    pulse = Pulse(board, slot)
+    pulse = Heartbeat(board, slot)
     pulse.busy("something")
     board.set_state(slot, ActorState.RUNNING, incarnation=7, started_unix_s=1.5)
     writer = os.fork()

@@ -1,6 +1,6 @@
 """`dartrl up` as a process: steered while a part of it hangs, drained, killed with all it has, and again.
 
-Environments, engine and trainer are modelled; the actors, the record and the files are the real ones.
+Environments, engine and trainer are simulated; the actors, the record and the files are the real ones.
 """
 
 import os
@@ -16,12 +16,12 @@ import pytest
 from dart.core.errors import NotRunningError
 from dart.core.run_directory import RunPaths
 from dart.run.control_client import request
-from dart.run.control_protocol import Outcome, Pause, Ping, RestartActor, Resume, Scale
+from dart.run.control_protocol import ControlOutcome, Pause, Ping, RestartActor, Resume, Scale
 from dart.run.control_socket import connect
 from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon, await_taken
 from tests.fault.terminals import InTheForeground
 
-ANY_TIME = ("run_stands", "companion_is_up")
+ANY_TIME = ("run_stands", "sidecar_up")
 """Events that come when they come."""
 
 
@@ -52,15 +52,15 @@ def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_its_terminal_is_
 
     hung = daemon.row("env-001")
     os.kill(hung.pid, signal.SIGSTOP)
-    assert daemon.ask(RestartActor(name="env-001", wait_ms=0)).outcome is Outcome.UNDER_WAY
-    assert daemon.ask(Ping(wait_ms=30_000)).outcome is Outcome.DONE
+    assert daemon.ask(RestartActor(name="env-001", wait_ms=0)).outcome is ControlOutcome.UNDER_WAY
+    assert daemon.ask(Ping(wait_ms=30_000)).outcome is ControlOutcome.DONE
     assert daemon.ask(Scale(environments=4, wait_ms=60_000)).text == "4 environments"
     daemon.wait_until(lambda: daemon.row("env-001").pid not in (0, hung.pid), "a new env-001")
 
     os.kill(daemon.row("root").pid, signal.SIGSTOP)
-    assert daemon.ask(RestartActor(name="store", wait_ms=100)).outcome is not Outcome.DONE
-    assert daemon.ask(Pause(wait_ms=30_000)).outcome is Outcome.DONE
-    assert daemon.ask(Resume(wait_ms=30_000)).outcome is Outcome.DONE
+    assert daemon.ask(RestartActor(name="store", wait_ms=100)).outcome is not ControlOutcome.DONE
+    assert daemon.ask(Pause(wait_ms=30_000)).outcome is ControlOutcome.DONE
+    assert daemon.ask(Resume(wait_ms=30_000)).outcome is ControlOutcome.DONE
     os.kill(daemon.row("root").pid, signal.SIGCONT)
     for frame in (b"\xc1", os.urandom(1000), b"\x81\xa2do\xa4root"):
         with connect(daemon.paths.control, DEADLINE_S) as connection:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dart.config.injected_faults import Injected
-from dart.config.sections import Desktop, Faults
+from dart.config.sections import DesktopSettings, FaultsSettings
 from dart.core.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
@@ -36,13 +36,13 @@ from dart.environments.faults import (
     FrozenFrame,
     MachineDied,
     MachineHung,
-    NotReady,
+    MachineNotReady,
     ResetFailed,
     TaskUnsupported,
     WindowManagerDied,
 )
 from dart.environments.protocol import Environment
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
@@ -56,7 +56,7 @@ APPENDS = "desktop/editor-append"
 
 @pytest.fixture
 async def desktop(tmp_path: Path) -> AsyncIterator[DesktopEnvironment]:
-    environment = DesktopEnvironment("env-000", tmp_path, Desktop())
+    environment = DesktopEnvironment("env-000", tmp_path, DesktopSettings())
     yield environment
     await environment.close()
 
@@ -188,7 +188,7 @@ async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnviron
         (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
         (Injected.FAILED_RESET, ResetFailed, "a fault was injected"),
         (Injected.NEVER_READY, MachineHung, "answered nothing during state"),
-        (Injected.READY_TOO_EARLY, NotReady, "the window manager was killed by SIGKILL"),
+        (Injected.READY_TOO_EARLY, MachineNotReady, "the window manager was killed by SIGKILL"),
         (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
         (Injected.DIRTY_RESET, DirtyStart, "the files of the last episode.txt are not those of the task"),
         (Injected.POPUP, DirtyStart, "expected windows of nobody, got: 'Software Updater'"),
@@ -201,7 +201,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 ) -> None:
     rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
-    faulty = FaultyEnvironment(desktop, FaultPlan(Faults(enabled=True, **rates), "x"), log)
+    faulty = FaultyEnvironment(desktop, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
     reset_s = 8.0 if kind is Injected.NEVER_READY else DEADLINE_S
     step_s = HANG_S if kind is Injected.HANG else DEADLINE_S
 
@@ -215,7 +215,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
     with pytest.raises(fault, match=says):
         await playing()
     assert [injection.kind for injection in read_injections(tmp_path / "faults")] == [kind]
-    desktop.wire = Wire()  # nothing is injected any more: the next reset repairs what was broken
+    desktop.wire = ScreenIO()  # nothing is injected any more: the next reset repairs what was broken
     assert await play(desktop, APPENDS) == 1.0
 
 
@@ -261,7 +261,7 @@ def test_a_desktop_dies_with_whoever_started_it_also_by_sigkill(tmp_path: Path) 
 
 
 async def test_desktops_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    desktops = [DesktopEnvironment(f"env-{n:03d}", tmp_path / str(n), Desktop()) for n in range(4)]
+    desktops = [DesktopEnvironment(f"env-{n:03d}", tmp_path / str(n), DesktopSettings()) for n in range(4)]
     try:
         scores = await asyncio.gather(*(play(one, APPENDS, seed) for seed, one in enumerate(desktops)))
         assert scores == [1.0] * 4

@@ -23,7 +23,7 @@ from dart.environments.faults import (
     PageHung,
     ResetFailed,
 )
-from dart.environments.miniwob.cdp import Session
+from dart.environments.miniwob.cdp import CdpSession
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = pytest.mark.browser
@@ -45,7 +45,7 @@ async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
     await environment.close()
 
 
-def page(environment: MiniWobEnvironment) -> Session:
+def page(environment: MiniWobEnvironment) -> CdpSession:
     assert environment._page is not None
     return environment._page
 

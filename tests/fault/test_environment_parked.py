@@ -165,10 +165,10 @@ async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_store
         parked = reader.parked_steps(lease.rollout_id)
         assert [step.token_ids[0] for step in parked] == [0, 1]
 
-        relet = store.relet_rollout(lease.rollout_id, "env-000", 2e9)
-        assert isinstance(relet, RolloutLease)
-        assert (relet.attempt, relet.parked_steps) == (1, 2)
-        with running(folder, relet, {"answers": answers, "silent_from": 99, "version": 1}):
+        reassigned = store.reassign_rollout(lease.rollout_id, "env-000", 2e9)
+        assert isinstance(reassigned, RolloutLease)
+        assert (reassigned.attempt, reassigned.parked_steps) == (1, 2)
+        with running(folder, reassigned, {"answers": answers, "silent_from": 99, "version": 1}):
             eventually(
                 lambda: reader.rollout(lease.rollout_id).state is RolloutState.STORED,
                 "it is played to its end",

@@ -130,11 +130,11 @@ def test_in_an_outage_one_child_is_tried_and_its_first_use_brings_the_others_bac
     with running(supervisor_spec("crowd", flags, tuple(children))) as system:
         killed = {name: system.kill(name) for name in names}
         eventually(lambda: "outage" in contexts(system), "an outage is reported", system.explain)
-        (scout,) = (one.offender.id for one in told(system) if one.context == "outage")
-        system.await_new(scout, killed[scout])
-        others = [name for name in names if name != scout]
+        (canary,) = (one.offender.id for one in told(system) if one.context == "outage")
+        system.await_new(canary, killed[canary])
+        others = [name for name in names if name != canary]
         assert not any(system.is_up(name) for name in others), "they wait for the one that is tried"
-        system.probe.tell(scout, Misbehave(how="use"))
+        system.probe.tell(canary, Misbehave(how="use"))
         for name in others:
             system.await_new(name, killed[name])
         assert contexts(system)[-1] == "outage_over"

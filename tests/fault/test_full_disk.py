@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.errors import DiskError
-from dart.core.records import Finish
+from dart.core.records import StoredResult
 from dart.store.blobs import BlobStore
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
@@ -44,7 +44,7 @@ def fill(store: Store) -> int:
         lease = store.lease_rollout(group_id, "env-000", 60.0)
         trajectory = trajectory_for(lease, versions=[0] * 300)
         answer = store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
-        assert answer == Finish.ACCEPTED, acknowledged
+        assert answer == StoredResult.ACCEPTED, acknowledged
     raise AssertionError("the disk did not fill up")
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Path) -> Non
             assert view.conservation().stored > 0
         (small_disk / "ballast").unlink()
         lease = store.lease_rollout(store.open_group("click-test", 8, 2, 10, 0), "env-000", 60.0)
-        assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == Finish.ACCEPTED
+        assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == StoredResult.ACCEPTED
         assert reader.conservation() == store.conservation()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from actors.actor import Actor, Sender, receives
 from actors.board import Board
-from actors.codec import Envelope, Kind, Sealed, encode, message
+from actors.codec import Envelope, MessageKind, UndecodedMessage, encode, message
 from actors.errors import Refused
 from supervision.child_spec import ChildSpec
 from tests.fault.actors_under_test import WORKER_LIMITS, Echo, Running, eventually, running, worker
@@ -154,7 +154,7 @@ def test_a_captured_stop_is_good_for_one_incarnation_and_one_time(system: Runnin
     key = (system.system.run_dir / "key").read_bytes()
     row = system.row("bob")
     envelope = Envelope(
-        kind=Kind.TELL,
+        kind=MessageKind.TELL,
         id=1,
         to="bob",
         to_incarnation=row.incarnation,
@@ -186,13 +186,13 @@ def test_an_ask_that_is_not_understood_is_refused_with_the_reason_and_harms_nobo
     with pytest.raises(
         Refused, match=r"'bob' does not understand it: unknown message type 'a.newer.Message'"
     ):
-        ask_sealed(system, Sealed("a.newer.Message", b"\x80"))
+        ask_sealed(system, UndecodedMessage("a.newer.Message", b"\x80"))
     with pytest.raises(Refused, match=r"'bob' does not understand it: .*Note.*missing required field"):
-        ask_sealed(system, Sealed(f"{__name__}.Note", b"\x80"))
+        ask_sealed(system, UndecodedMessage(f"{__name__}.Note", b"\x80"))
     assert system.probe.ask("bob", Echo()) == Echo()
 
 
-def ask_sealed(system: Running, sealed: Sealed) -> object:
+def ask_sealed(system: Running, sealed: UndecodedMessage) -> object:
     """Ask with a message as only a newer version of this code could make it."""
     return system.probe.ask("bob", sealed)
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dart.config.injected_faults import Injected
-from dart.config.sections import OSWorld, OSWorldLocal
+from dart.config.sections import OSWorldLocalSettings, OSWorldSettings
 from dart.core.actions import Hotkey, Type
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import (
@@ -24,12 +24,12 @@ from dart.environments.faults import (
     CallFailed,
     DirtyStart,
     EnvironmentFault,
-    NotReady,
+    MachineNotReady,
     WindowManagerDied,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
 from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"not installed (make desktop): {', '.join(_MISSING)}")
@@ -57,15 +57,15 @@ NOTES = {
 }
 
 
-def _server() -> OSWorldLocal:
+def _server() -> OSWorldLocalSettings:
     command, folders = os.environ.get("DARTRL_TEST_GUEST"), os.environ.get("DARTRL_TEST_GUEST_READS", "")
     if command is not None:
         readable = tuple(map(Path, filter(None, folders.split(":"))))
-        return OSWorldLocal(server=tuple(json.loads(command)), readable=readable)
+        return OSWorldLocalSettings(server=tuple(json.loads(command)), readable=readable)
     packages = [Path(path) for path in sys.path if path.endswith("-packages")]
     python_path = ":".join(map(str, [GUEST, REPOSITORY, *packages]))
     serve = f'PATH={sys.prefix}/bin:$PATH PYTHONPATH={python_path} exec python {GUEST}/serve.py "$0"'
-    return OSWorldLocal(
+    return OSWorldLocalSettings(
         server=("sh", "-c", serve, "{port}"),
         readable=(REPOSITORY / "dart", REPOSITORY / "tests", *packages),
     )
@@ -76,7 +76,7 @@ async def environment(tmp_path: Path) -> AsyncIterator[OSWorldEnvironment]:
     tasks = tmp_path / "examples" / "os"
     tasks.mkdir(parents=True)
     (tasks / "notes.json").write_text(json.dumps(NOTES))
-    settings = OSWorld(
+    settings = OSWorldSettings(
         tasks=tasks.parent,
         cache=tmp_path / "cache",
         provider="local",
@@ -118,7 +118,7 @@ async def test_what_no_picture_shows_is_found(
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
-        (Injected.READY_TOO_EARLY, NotReady, "no window manager"),
+        (Injected.READY_TOO_EARLY, MachineNotReady, "no window manager"),
         (Injected.DIRTY_RESET, DirtyStart, r"of the last episode\.txt"),
         (Injected.POPUP, DirtyStart, "Software Updater"),
     ],
@@ -126,7 +126,7 @@ async def test_what_no_picture_shows_is_found(
 async def test_a_machine_that_is_not_ready_or_not_clean_is_not_used(
     environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str
 ) -> None:
-    class DisturbedWire(Wire):
+    class DisturbedWire(ScreenIO):
         async def started(self) -> None:
             await environment.disturb(kind)
 

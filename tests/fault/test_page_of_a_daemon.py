@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dart.run.control_protocol import Outcome, Pause
+from dart.run.control_protocol import ControlOutcome, Pause
 from dart.run.sidecars import NICENESS
 from tests.fault.daemons import DEADLINE_S, Daemon
 
@@ -59,7 +59,7 @@ def asked(address: str, form: dict[str, str] | None = None, token: str = "") -> 
 
 
 def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, taken: socket.socket) -> None:
-    waiting = daemon.companion("web")
+    waiting = daemon.sidecar("web")
     assert not waiting.is_well
     assert "Address already in use" in waiting.text
     assert "Address already in use" in " ".join(status(daemon).split())
@@ -67,13 +67,13 @@ def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, t
 
     address = f"http://127.0.0.1:{taken.getsockname()[1]}/"
     taken.close()
-    daemon.wait_until(lambda: daemon.companion("web").text == address, "the page at its port")
+    daemon.wait_until(lambda: daemon.sidecar("web").text == address, "the page at its port")
     assert address in status(daemon)
     assert asked(address)[0] == 200
 
     killed = page_pid(daemon)
     os.kill(killed, signal.SIGKILL)
-    daemon.wait_until(lambda: daemon.companion("web").is_well and page_pid(daemon) != killed, "a new page")
+    daemon.wait_until(lambda: daemon.sidecar("web").is_well and page_pid(daemon) != killed, "a new page")
     daemon.plays_on()
     priority = psutil.Process(daemon.process.pid).nice()
     assert psutil.Process(page_pid(daemon)).nice() == min(19, priority + NICENESS)
@@ -82,7 +82,7 @@ def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, t
     assert asked(f"{address}do", {"do": "pause"})[0] == 401
     code, text = asked(f"{address}do", {"do": "pause"}, token)
     assert (code in (200, 202), token in text) == (True, False)
-    assert daemon.ask(Pause(wait_ms=30_000)).outcome is Outcome.DONE
+    assert daemon.ask(Pause(wait_ms=30_000)).outcome is ControlOutcome.DONE
     assert "paused by an operator" in status(daemon)
 
     os.kill(daemon.row("root").pid, signal.SIGSTOP)
@@ -96,7 +96,7 @@ def test_the_page_of_a_daemon_needs_nobody_and_nobody_needs_it(daemon: Daemon, t
 
 
 def test_a_second_signal_ends_the_tree_before_anybody_waits_for_the_page(daemon: Daemon) -> None:
-    daemon.companion("web")
+    daemon.sidecar("web")
     page, root = psutil.Process(page_pid(daemon)), psutil.Process(daemon.row("root").pid)
     for stands_still in (page, root):
         stands_still.suspend()

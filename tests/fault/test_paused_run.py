@@ -1,6 +1,6 @@
 """A whole run on a disk that is full for a while, or with a record that somebody else locks: it waits.
 
-Environments, engine and trainer are modelled; the actors, the record and the files are the real ones.
+Environments, engine and trainer are simulated; the actors, the record and the files are the real ones.
 """
 
 import json

@@ -23,19 +23,19 @@ DEADLINE_S = 90.0
 
 CONFIG = """
 [tasks]
-train = ["modelled/a", "modelled/b"]
+train = ["simulated/a", "simulated/b"]
 [environments]
 count = 2
-kind = "modelled"
+kind = "simulated"
 [rollout]
-engine = "modelled"
+engine = "simulated"
 [training]
-learner = "modelled"
+learner = "simulated"
 groups_per_update = 1
 [curation]
 rollouts_per_group = 2
 starved_after_s = 3.0
-[modelled]
+[simulation]
 steps_median = 2
 generate_base_s = 0.02
 update_base_s = 0.1

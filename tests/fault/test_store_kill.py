@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.records import Finish
+from dart.core.records import StoredResult
 from dart.core.types import RolloutState
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -121,4 +121,4 @@ store.finish_rollout(1, 1, trajectory_for(lease, versions=[0] * 500))
     with Store(record) as store:
         assert store.integrity() == ()
         assert store.totals().trajectories == 0
-        assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == Finish.ACCEPTED
+        assert store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease)) == StoredResult.ACCEPTED

@@ -15,7 +15,7 @@ from tests.fault.daemons import Daemon
 pytestmark = pytest.mark.slow
 
 MORE = """
-observe.load_every_s = 0.5
+telemetry.load_every_s = 0.5
 tracking.writers = ["tensorboard"]
 """
 

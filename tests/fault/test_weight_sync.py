@@ -17,7 +17,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.store.store import Store
-from dart.training.simulated_learner import ModelledLearner
+from dart.training.simulated_learner import SimulatedLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running
 
@@ -117,14 +117,14 @@ class Askers(Actor):
 
 
 class Scene:
-    """A pool of modelled engines, weight_sync and those who ask; versions are made by hand."""
+    """A pool of simulated engines, weight_sync and those who ask; versions are made by hand."""
 
     def __init__(self, processes: Running, folder: Path) -> None:
         self.processes = processes
         self.folder = folder
 
     def checkpoint(self, version: int) -> Path:
-        learner = ModelledLearner(Config().modelled)
+        learner = SimulatedLearner(Config().simulation)
         learner.version = version
         return learner.save(self.folder / "checkpoints")
 
@@ -191,8 +191,8 @@ class Scene:
 def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) -> Iterator[Scene]:
     config = Config.model_validate(
         {
-            "rollout": {"engine": "modelled", "count": len(WORKERS), "max_batch": 4} | rollout,
-            "modelled": {"generate_base_s": generate_base_s, "generate_each_s": 0.002, "load_s": LOAD_S},
+            "rollout": {"engine": "simulated", "count": len(WORKERS), "max_batch": 4} | rollout,
+            "simulated": {"generate_base_s": generate_base_s, "generate_each_s": 0.002, "load_s": LOAD_S},
         }
     )
     with Store(tmp_path / "record.db") as store:
@@ -267,7 +267,7 @@ def test_a_worker_that_comes_back_with_an_old_version_answers_nobody_until_it_is
         answer = scene.processes.system.ask(
             "rollout-1", m.Generate(request=REQUEST), deadline_s=ASK_DEADLINE_S
         )
-        assert isinstance(answer, m.Wait)
+        assert isinstance(answer, m.NoWorkYet)
         scene.processes.kill("weight_sync", signal.SIGCONT)
         scene.await_all_at(1)
         scene.assert_nothing_lost()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from actors.actor import LIVENESS_CHECK_S, Actor, Sender, Stop, receives
 from actors.codec import message
 from actors.errors import AskError, MailboxFull
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args
 
@@ -54,7 +54,7 @@ events = st.one_of(
 )
 
 
-def happens(bench: Bench, event: tuple[object, ...], asked: list[Completion[object]]) -> None:
+def happens(bench: InMemorySystem, event: tuple[object, ...], asked: list[Future[object]]) -> None:
     match event:
         case ("ask", str(name), float(after_s), list(via)):
             asked.append(bench.ask(name, Question(after_s=after_s, via=tuple(via)), deadline_s=DEADLINE_S))
@@ -80,10 +80,13 @@ def test_every_ask_ends_by_its_deadline_whatever_becomes_of_the_asked(
         ChildSpec(id=name, actor=f"{__name__}:Oracle", hang_deadline_s=1.0, shutdown_s=1.0) for name in NAMES
     )
     flags = SupervisorFlags(ordered=False, max_restarts=1000)
-    with tempfile.TemporaryDirectory() as folder, Bench(Path(folder), seed=seed, live_children=True) as bench:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        InMemorySystem(Path(folder), seed=seed, live_children=True) as bench,
+    ):
         bench.start(Supervisor, "sup", supervisor_args(flags, children))
         bench.advance(0.5)
-        asked: list[Completion[object]] = []
+        asked: list[Future[object]] = []
         for event in story:
             happens(bench, event, asked)
         bench.advance(DEADLINE_S + 2 * LIVENESS_CHECK_S)

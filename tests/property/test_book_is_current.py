@@ -13,15 +13,15 @@ from dart.core.records import Batch, GroupRecord, Snapshot
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh
-from dart.curation.curator import Curator, Settings
-from dart.curation.decisions import LeaseAgain, LeaseBatch, LeaseNew, NoBatch, NoWork
-from dart.curation.experience_pool import Pool
+from dart.curation.curator import Curator, CuratorSettings
+from dart.curation.decisions import GiveBatch, NewLease, NoBatch, NoWork, ReassignLease
+from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import version_floor
 from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
-from dart.curation.service import Desk, open_desk
+from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
+from dart.curation.task_quarantine import QuarantineLimits
 from dart.curation.task_selection import turn
 from dart.testing.memory_record import MemoryRecord, at_once
 
@@ -29,10 +29,10 @@ ENVIRONMENTS = [f"env-{number:03d}" for number in range(8)]
 MOMENTS = 250
 
 
-def rules(chance: Random) -> Settings:
+def rules(chance: Random) -> CuratorSettings:
     """Everything that can be on, on or off."""
     group = GroupPlan(rollouts=chance.randint(2, 4), step_cap=10)
-    return Settings(
+    return CuratorSettings(
         tasks=tuple(f"task-{number}" for number in range(chance.randint(1, 5))),
         seeds=range(20),
         quota=DynamicQuota(group=group, minimum=2, threshold=0.6),
@@ -43,14 +43,16 @@ def rules(chance: Random) -> Settings:
         over_provision=chance.choice([0.0, 1.5]),
         scheduling=chance.choice([Scheduling.ROLLOUT, Scheduling.ROLLOUT, Scheduling.BATCH]),
         step_cap=StepCap(largest=10, slack=1, probe_share=0.3) if chance.random() < 0.7 else None,
-        pool=Pool(
+        pool=PoolRule(
             max_uses=3,
             matches_seeds=chance.random() < 0.5,
             guided_attempts=chance.choice([0, 2]),
         )
         if chance.random() < 0.7
         else None,
-        quarantine=Limits(fruitless_groups=3, failed_attempts=3, lost_environments=2, rest_s=30.0)
+        quarantine=QuarantineLimits(
+            groups_without_success=3, failed_attempts=3, lost_environments=2, rest_s=30.0
+        )
         if chance.random() < 0.5
         else None,
         order_seed=chance.randrange(100),
@@ -67,7 +69,9 @@ class Run:
         for task_id in self.settings.tasks:
             self.record.add_demonstration(task_id, 1, num_steps=4)
         self.now_unix_s = 0.0
-        self.desk: Desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s))
+        self.service: CurationService = at_once(
+            open_service(self.settings, self.record, lambda: self.now_unix_s)
+        )
         self.serving = 0
         self.played: dict[str, RolloutLease] = {}
         self.leases = self.batches = 0
@@ -75,7 +79,7 @@ class Run:
     def moment(self) -> None:
         self.now_unix_s += self.chance.choice([0.0, 0.5, 3.0])
         self.serving = self.chance.choice([self.serving, self.record.version or 0])
-        self.desk.serving(self.serving)
+        self.service.serving(self.serving)
         self.chance.choice([self.play, self.play, self.play, self.train, self.guided, self.look_after])()
 
     def play(self) -> None:
@@ -84,7 +88,7 @@ class Run:
         if lease is not None and self.chance.random() < 0.9:
             self.end(lease)
             return
-        answer = at_once(self.desk.work(environment))  # it died with its lease, if it had one
+        answer = at_once(self.service.work(environment))  # it died with its lease, if it had one
         if isinstance(answer, RolloutLease):
             self.leases += 1
             self.played[environment] = answer
@@ -92,40 +96,40 @@ class Run:
     def end(self, lease: RolloutLease) -> None:
         how, key = self.chance.random(), (lease.rollout_id, lease.fence)
         if how < 0.1:
-            at_once(self.desk.failed(*key, self.chance.choice(list(FaultKind)), "made up"))
+            at_once(self.service.failed(*key, self.chance.choice(list(FaultKind)), "made up"))
         elif how < 0.2:
             self.record.park(*key, 2, self.serving, max_resumes=2, max_attempts=2)
-            at_once(self.desk.look(lease.rollout_id))
+            at_once(self.service.look(lease.rollout_id))
         else:
             reward = float(self.chance.random() < 0.5)
             self.record.finish(*key, reward, self.chance.randint(1, 10), self.serving)
-            at_once(self.desk.look(lease.rollout_id))
+            at_once(self.service.look(lease.rollout_id))
 
     def train(self) -> None:
-        batch = at_once(self.desk.batch())
+        batch = at_once(self.service.batch())
         if isinstance(batch, Batch) and self.chance.random() < 0.8:
             self.batches += 1
             self.record.commit_update(batch.batch_id, batch.fence, (self.record.version or 0) + 1)
             if self.chance.random() < 0.8:
-                at_once(self.desk.committed(self.record.version or 0))
+                at_once(self.service.committed(self.record.version or 0))
 
     def guided(self) -> None:
         """Somebody plays under the actions of a demonstration, and does it or does not."""
-        guide = self.desk.curator.next_guide(())
+        guide = self.service.curator.next_guide(())
         if guide is not None:
             succeeded = self.chance.random() < 0.5
             self.record.record_guided(guide.pool_id, guide.rolls + 1, succeeded=succeeded)
-            at_once(self.desk.pool_changed(guide.task_id))
+            at_once(self.service.pool_changed(guide.task_id))
 
     def look_after(self) -> None:
-        at_once(self.desk.take_back_overdue())
+        at_once(self.service.take_back_overdue())
         if self.chance.random() < 0.2:
-            self.desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s))
-            self.desk.serving(self.serving)
+            self.service = at_once(open_service(self.settings, self.record, lambda: self.now_unix_s))
+            self.service.serving(self.serving)
 
     def check(self) -> None:
         snapshot = at_once(self.record.snapshot())
-        book = self.desk.curator
+        book = self.service.curator
         if snapshot.version != book.trainer_version:
             return  # the trainer committed and could not say so
         fresh = Curator(self.settings, snapshot, self.serving)
@@ -160,16 +164,16 @@ def oldest_first(snapshot: Snapshot) -> list[GroupRecord]:
     return sorted(waiting, key=lambda group: (version_floor(group), group.group_id))
 
 
-def check_work(decision: object, snapshot: Snapshot, settings: Settings) -> None:
+def check_work(decision: object, snapshot: Snapshot, settings: CuratorSettings) -> None:
     """What awaits somebody before what is new, oldest group first; then the task whose turn it is."""
     in_order = oldest_first(snapshot)
     awaiting = [found for group in in_order if (found := groups.awaiting(group)) is not None]
     unissued = [group for group in in_order if groups.unissued(group)]
     if awaiting:
-        assert isinstance(decision, LeaseAgain)
+        assert isinstance(decision, ReassignLease)
         assert decision.rollout_id == awaiting[0].rollout_id
     elif unissued:
-        assert isinstance(decision, LeaseNew)
+        assert isinstance(decision, NewLease)
         assert decision.group_id == unissued[0].group_id
     elif settings.quarantine is None and not isinstance(decision, NoWork):
         opened = {task.task_id: task.groups_opened for task in snapshot.tasks}
@@ -177,7 +181,7 @@ def check_work(decision: object, snapshot: Snapshot, settings: Settings) -> None
         assert getattr(decision, "task_id", None) == min(settings.tasks, key=lambda name: turns[name])
 
 
-def plain_batch(rules: Settings, snapshot: Snapshot) -> LeaseBatch | NoBatch:
+def plain_batch(rules: CuratorSettings, snapshot: Snapshot) -> GiveBatch | NoBatch:
     """Earliest deadline first, from all rows."""
     in_order = oldest_first(snapshot)
     ready = [group for group in in_order if groups.is_complete(group) and not groups.why_untrainable(group)]
@@ -194,7 +198,7 @@ def plain_batch(rules: Settings, snapshot: Snapshot) -> LeaseBatch | NoBatch:
         return NoBatch(retry_after_s=rules.retry_after_s, reason=text)
     left = [group for group in in_order if group not in ready[:wanted]]
     if in_time(left, version + 1) or not in_time(in_order, version):
-        return LeaseBatch(group_ids=tuple(group.group_id for group in ready[:wanted]))
+        return GiveBatch(group_ids=tuple(group.group_id for group in ready[:wanted]))
     slow = next(group for group in left if not groups.is_complete(group))
     text = f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
     return NoBatch(retry_after_s=rules.retry_after_s, reason=text)

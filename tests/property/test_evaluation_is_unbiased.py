@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.evaluation_bias import measure
-from dart.core.records import Phase
+from dart.core.records import EvaluationPhase
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
 from dart.curation.run_phases import EvaluationEpisode
 
@@ -71,7 +71,7 @@ class Simulation:
         for held in self.leases.held_by(name):
             self.leases.end(held)
         missing = [one for one in planned(self.episodes) if one not in self.recorded]
-        lease = self.leases.lease(Phase.BEFORE, missing, name, self.incarnations[name], now_s)
+        lease = self.leases.lease(EvaluationPhase.BEFORE, missing, name, self.incarnations[name], now_s)
         if lease is None:
             return now_s + ASKS_AGAIN_S, ""
         players = self.living.setdefault(lease.episode, set())

@@ -1,4 +1,4 @@
-"""The record and the desk under any order of events, with a crash between any two steps: the invariants hold.
+"""The invariants hold for the record and the service under any order of events and crashes between them.
 
 one-fate, fenced, fresh (by admission: nothing is ever dropped as stale), exactly-once training, no-idle; a
 parked episode spends no attempt, no demonstration is used more often than allowed, and in the end nothing is
@@ -18,17 +18,17 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dart.core.records import Batch, Commit, DecisionKind, Finish, Park, Release, Snapshot
+from dart.core.records import Batch, Commit, DecisionKind, Park, Release, Snapshot, StoredResult
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import groups_admissible, most_groups
-from dart.curation.curator import Settings
+from dart.curation.curator import CuratorSettings
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.experience_pool import Pool
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
-from dart.curation.service import Desk, Record, open_desk
+from dart.curation.service import CurationService, Record, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
+from dart.curation.task_quarantine import QuarantineLimits
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord
@@ -106,7 +106,7 @@ class Watched:
 
 
 class Training(RuleBasedStateMachine):
-    """Environments, engines and a trainer around one desk and one record, each of which may die."""
+    """Environments, engines and a trainer around one service and one record, each of which may die."""
 
     @initialize(
         bound=st.integers(0, 2),
@@ -114,7 +114,7 @@ class Training(RuleBasedStateMachine):
         rollouts=st.integers(2, 3),
         dynamic=st.booleans(),
         over_provision=st.sampled_from([0.0, 1.0, 1.5]),
-        fruitless_groups=st.sampled_from([0, 3]),
+        groups_without_success=st.sampled_from([0, 3]),
     )
     def start(
         self,
@@ -123,19 +123,22 @@ class Training(RuleBasedStateMachine):
         rollouts: int,
         dynamic: bool,
         over_provision: float,
-        fruitless_groups: int,
+        groups_without_success: int,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.path = shutil.copy(new_record(), self.folder / "store.db")
         plan = GroupPlan(rollouts=rollouts, step_cap=5)
-        self.settings = Settings(
+        self.settings = CuratorSettings(
             tasks=TASKS,
             seeds=range(50),
             quota=DynamicQuota(group=plan, minimum=2, threshold=0.6) if dynamic else FixedQuota(plan),
             step_cap=StepCap(largest=5, slack=1, probe_share=0.3) if dynamic else None,
-            pool=Pool(max_uses=MAX_USES) if dynamic else None,
-            quarantine=Limits(
-                fruitless_groups=fruitless_groups, failed_attempts=4, lost_environments=3, rest_s=4.0
+            pool=PoolRule(max_uses=MAX_USES) if dynamic else None,
+            quarantine=QuarantineLimits(
+                groups_without_success=groups_without_success,
+                failed_attempts=4,
+                lost_environments=3,
+                rest_s=4.0,
             ),
             groups_per_update=groups_per_update,
             over_provision=over_provision,
@@ -156,15 +159,15 @@ class Training(RuleBasedStateMachine):
         self.unheard: set[int] = set()
         """Rollouts that were parked while the curator believes them to be played: nobody could tell it."""
         self.trained: dict[int, int] = {}
-        self.open_desk()
+        self.open_service()
 
     def open_store(self) -> Store:
         return Store(self.path, clock=lambda: self.now_unix_s)
 
-    def open_desk(self) -> None:
+    def open_service(self) -> None:
         record = cast(Record, Watched(LocalRecord(self.store), self))
-        self.desk = at_once(open_desk(self.settings, record, lambda: self.now_unix_s))
-        self.desk.serving(min(self.engines))
+        self.service = at_once(open_service(self.settings, record, lambda: self.now_unix_s))
+        self.service.serving(min(self.engines))
 
     # crashes
 
@@ -201,17 +204,17 @@ class Training(RuleBasedStateMachine):
             case Park.REFUSED:
                 self.spent[arguments[0]] += 1
                 self.unheard.add(arguments[0])
-            case Finish.ACCEPTED if name == "forget_parked":
+            case StoredResult.ACCEPTED if name == "forget_parked":
                 self.spent[arguments[0]] += 1
             case Commit.COMMITTED:
                 self.was_trained(arguments[2])
             case RolloutLease():
                 assert answer.attempt == 1 + self.spent[answer.rollout_id], "parking spends no attempt"
 
-    def desk_does(self, what: Callable[[Desk], Coroutine[Any, Any, T]]) -> T | None:
+    def desk_does(self, what: Callable[[CurationService], Coroutine[Any, Any, T]]) -> T | None:
         """None when it crashed on the way; then it begins anew from the record."""
         try:
-            return at_once(what(self.desk))
+            return at_once(what(self.service))
         except Crash:
             self.the_store_dies()
             return None
@@ -227,7 +230,7 @@ class Training(RuleBasedStateMachine):
     @rule()
     def the_curator_dies(self) -> None:
         self.crash_in = None
-        self.open_desk()
+        self.open_service()
 
     @rule()
     def the_store_dies(self) -> None:
@@ -245,7 +248,7 @@ class Training(RuleBasedStateMachine):
         """An idle environment, or one whose answer got lost or which was restarted."""
         if environment in self.played:
             self.ghosts.append(self.played.pop(environment))
-        answer = self.desk_does(lambda desk: desk.work(environment))
+        answer = self.desk_does(lambda service: service.work(environment))
         if isinstance(answer, NoWork):
             self.check_no_work_was_left()
         elif answer is not None:
@@ -278,12 +281,12 @@ class Training(RuleBasedStateMachine):
         )
         unbatched = sum(group.batch_id is None for group in live)
         is_full = unbatched >= most_groups(now.over_provision, now.groups_per_update)
-        resting = {
+        quarantined = {
             task.task_id
             for task in snapshot.tasks
             if (rest := task.decided.get(DecisionKind.QUARANTINE)) is not None and rest.after
         }
-        assert admissible <= 0 or is_full or resting == set(TASKS)
+        assert admissible <= 0 or is_full or quarantined == set(TASKS)
 
     @precondition(lambda self: self.played)
     @rule(data=st.data(), engine=st.integers(0, ENGINES - 1))
@@ -300,7 +303,7 @@ class Training(RuleBasedStateMachine):
         episode = self.played.pop(self.one_of_the_played(data))
         self.store_episode(episode, reward)
         if reports:
-            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
+            self.desk_does(lambda service: service.look(episode.lease.rollout_id))
 
     def holds(self, episode: Episode) -> bool:
         kept = self.store.rollout(episode.lease.rollout_id)
@@ -313,11 +316,15 @@ class Training(RuleBasedStateMachine):
         answer = self.call("finish_rollout", lease.rollout_id, lease.fence, trajectory)
         if answer is None:  # a crash: it is told again, as an environment does that got no answer
             answer = self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
-            assert answer in ({Finish.ACCEPTED, Finish.DUPLICATE} if held else {Finish.FENCED})
+            assert answer in (
+                {StoredResult.ACCEPTED, StoredResult.DUPLICATE} if held else {StoredResult.FENCED}
+            )
             return
-        assert (answer == Finish.ACCEPTED) == held
-        if answer == Finish.ACCEPTED:
-            assert self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory) == Finish.DUPLICATE
+        assert (answer == StoredResult.ACCEPTED) == held
+        if answer == StoredResult.ACCEPTED:
+            assert (
+                self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory) == StoredResult.DUPLICATE
+            )
         else:
             assert self.store.rollout(lease.rollout_id) == before
 
@@ -328,7 +335,7 @@ class Training(RuleBasedStateMachine):
         episode = self.played.pop(self.one_of_the_played(data))
         self.park(episode)
         if reports:
-            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
+            self.desk_does(lambda service: service.look(episode.lease.rollout_id))
 
     def park(self, episode: Episode) -> None:
         lease, held = episode.lease, self.holds(episode)
@@ -360,13 +367,13 @@ class Training(RuleBasedStateMachine):
         episode = self.played.pop(environment, None)
         if episode is not None:
             self.store_episode(episode, reward)
-            self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
+            self.desk_does(lambda service: service.look(episode.lease.rollout_id))
 
     @precondition(lambda self: self.played)
     @rule(data=st.data(), kind=st.sampled_from(FaultKind))
     def fails(self, data: st.DataObject, kind: FaultKind) -> None:
         lease = self.played.pop(self.one_of_the_played(data)).lease
-        self.desk_does(lambda desk: desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
+        self.desk_does(lambda service: service.failed(lease.rollout_id, lease.fence, kind, "made up"))
 
     @precondition(lambda self: self.played)
     @rule(data=st.data())
@@ -382,12 +389,12 @@ class Training(RuleBasedStateMachine):
             self.park(episode)
         else:
             self.store_episode(episode, reward)
-        self.desk_does(lambda desk: desk.look(episode.lease.rollout_id))
+        self.desk_does(lambda service: service.look(episode.lease.rollout_id))
 
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S]))
     def time_passes(self, seconds: float) -> None:
         self.now_unix_s += seconds
-        if self.desk_does(Desk.take_back_overdue) is None:
+        if self.desk_does(CurationService.take_back_overdue) is None:
             return
         live = self.store.snapshot().groups
         assert not [
@@ -411,7 +418,7 @@ class Training(RuleBasedStateMachine):
     @rule(commits=st.booleans(), reports=st.booleans())
     def trains(self, commits: bool, reports: bool) -> None:
         """May die after it leased the batch, or after the commit and before it could say so."""
-        batch = self.desk_does(Desk.batch)
+        batch = self.desk_does(CurationService.batch)
         if batch is None or isinstance(batch, NoBatch):
             return
         made = self.version + 1
@@ -422,7 +429,7 @@ class Training(RuleBasedStateMachine):
         answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
         assert answer in (Commit.COMMITTED, None)
         if reports and answer is not None:
-            self.desk_does(lambda desk: desk.committed(made))
+            self.desk_does(lambda service: service.committed(made))
 
     def check_trainable(self, batch: Batch) -> None:
         for group in self.store.groups_to_trajectories(batch.group_ids):
@@ -480,7 +487,7 @@ class Training(RuleBasedStateMachine):
     def engines_load_the_newest_version(self, engines: set[int]) -> None:
         for engine in engines:
             self.engines[engine] = self.version
-        self.desk.serving(min(self.engines))
+        self.service.serving(min(self.engines))
 
     # what must hold
 
@@ -511,9 +518,9 @@ class Training(RuleBasedStateMachine):
         goal = self.version + 2
         for turn in range(300):
             self.engines = [self.version] * ENGINES
-            self.desk.serving(self.version)
+            self.service.serving(self.version)
             self.now_unix_s += 1.0
-            at_once(self.desk.take_back_overdue())
+            at_once(self.service.take_back_overdue())
             for number, environment in enumerate(ENVIRONMENTS):
                 self.asks_for_work(environment, 0, True)
                 self.plays_to_its_end(environment, float((turn + number) % 2))
@@ -521,7 +528,7 @@ class Training(RuleBasedStateMachine):
             if self.version >= goal:
                 self.every_rollout_has_one_fate()
                 return
-        raise AssertionError(f"stuck at version {self.version}: {at_once(self.desk.batch())}")
+        raise AssertionError(f"stuck at version {self.version}: {at_once(self.service.batch())}")
 
 
 TestTraining = Training.TestCase

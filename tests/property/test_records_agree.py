@@ -48,7 +48,7 @@ class Both:
         self.demonstrations = 0
 
     def asked(self, name: str, *arguments: Any) -> tuple[Any, Any]:
-        """One method of the desk's record."""
+        """One method of the service's record."""
         of = [getattr(record, name) for record in (self.local, self.memory)]
         return answer_of(lambda: at_once(of[0](*arguments))), answer_of(lambda: at_once(of[1](*arguments)))
 
@@ -60,8 +60,8 @@ class Both:
                 return self.asked("open_group", TASKS[a % 2], b, 2 + a % 2, 5 + c, 0, bool(c % 2))
             case "lease":
                 return self.asked("lease_rollout", group_id, f"env-{b:03d}", float(c))
-            case "relet":
-                return self.asked("relet_rollout", rollout_id, f"env-{b:03d}", float(c))
+            case "reassigned":
+                return self.asked("reassign_rollout", rollout_id, f"env-{b:03d}", float(c))
             case "release":
                 kind = list(FaultKind)[c % 4]
                 return self.asked("release_rollout", rollout_id, fence, kind, "made up", MAX_ATTEMPTS)
@@ -71,8 +71,8 @@ class Both:
                 return self.asked("drop_group", group_id, "no_spread")
             case "batch":
                 return self.asked("lease_batch", tuple(range(group_id, group_id + 1 + b % 2)), float(c))
-            case "relet batch":
-                return self.asked("relet_batch", b % 2 + 1, float(c))
+            case "reassigned batch":
+                return self.asked("reassign_batch", b % 2 + 1, float(c))
             case "give back":
                 return self.asked("give_back_batch", b % 2 + 1, fence, "stale", "made up")
             case "decide":
@@ -186,12 +186,12 @@ class Both:
         return None, None
 
 
-OFTEN = ("open", "lease", "lease", "finish", "finish", "relet", "release", "park")
+OFTEN = ("open", "lease", "lease", "finish", "finish", "reassigned", "release", "park")
 SELDOM = (
     "inject",
     "drop",
     "batch",
-    "relet batch",
+    "reassigned batch",
     "give back",
     "decide",
     "forget",
@@ -208,11 +208,11 @@ WHOLE_LIFE: list[Operation] = [
     ("lease", 0, 0, 0),
     ("lease", 0, 1, 0),
     ("park", 0, 0, 2),
-    ("relet", 0, 2, 1),
+    ("reassigned", 0, 2, 1),
     ("finish", 0, 1, 1),
     ("finish", 1, 0, 0),
     ("batch", 0, 0, 5),
-    ("relet batch", 0, 0, 9),
+    ("reassigned batch", 0, 0, 9),
     ("commit", 0, 0, 0),
     ("commit", 0, 1, 0),
     ("commit", 0, 1, 0),
@@ -222,7 +222,7 @@ BATCH_GIVEN_BACK: list[Operation] = [
     ("give back", 0, 0, 0),
     ("give back", 0, 1, 0),
     ("give back", 0, 1, 0),
-    ("relet batch", 0, 0, 9),
+    ("reassigned batch", 0, 0, 9),
     ("batch", 0, 0, 5),
     ("give back", 0, 1, 0),
 ]

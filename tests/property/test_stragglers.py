@@ -12,10 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dart.core.types import RolloutLease
-from dart.curation.curator import Settings
+from dart.curation.curator import CuratorSettings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.curation.service import Desk, open_desk
+from dart.curation.service import CurationService, open_service
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord
 from dart.testing.memory_record import at_once
@@ -31,22 +31,22 @@ SLOW_TICKS = 25
 class Simulation:
     """Environments that need time, a trainer that needs one tick, an engine that lags behind it."""
 
-    def __init__(self, store: Store, desk: Desk, chance: Random) -> None:
-        self.store, self.desk, self.chance = store, desk, chance
+    def __init__(self, store: Store, service: CurationService, chance: Random) -> None:
+        self.store, self.service, self.chance = store, service, chance
         self.played: dict[str, tuple[RolloutLease, int, int]] = {}
         self.version, self.committed_at = 0, {0: -ENGINE_LAG_TICKS}
         self.waits = 0
 
     def tick(self, now: int) -> None:
         serving = max(v for v, since in self.committed_at.items() if since + ENGINE_LAG_TICKS <= now)
-        self.desk.serving(serving)
+        self.service.serving(serving)
         for number in range(ENVIRONMENTS):
             self.play(f"env-{number:03d}", now, serving)
         self.train(now)
 
     def play(self, environment: str, now: int, serving: int) -> None:
         if environment not in self.played:
-            answer = at_once(self.desk.work(environment))
+            answer = at_once(self.service.work(environment))
             if isinstance(answer, NoWork):
                 return
             ticks = SLOW_TICKS if self.chance.random() < 0.1 else self.chance.randint(1, 2)
@@ -57,21 +57,21 @@ class Simulation:
             reward = float(self.chance.random() < 0.5)
             trajectory = trajectory_for(lease, reward, [version, serving], environment)
             self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory)
-            at_once(self.desk.look(lease.rollout_id))
+            at_once(self.service.look(lease.rollout_id))
 
     def train(self, now: int) -> None:
-        batch = at_once(self.desk.batch())
+        batch = at_once(self.service.batch())
         if isinstance(batch, NoBatch):
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
         self.store.commit_update(batch.batch_id, batch.fence, self.version, f"checkpoints/{self.version}", {})
         self.committed_at[self.version] = now
-        at_once(self.desk.committed(self.version))
+        at_once(self.service.committed(self.version))
 
 
 def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Simulation:
-    rules = Settings(
+    rules = CuratorSettings(
         tasks=("click-test", "login-user"),
         seeds=range(50),
         quota=FixedQuota(GroupPlan(rollouts=2, step_cap=5)),
@@ -82,7 +82,7 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
     )
     with Store(folder / "store.db") as store:
         store.add_version("checkpoints/0")
-        simulation = Simulation(store, at_once(open_desk(rules, LocalRecord(store))), Random(seed))
+        simulation = Simulation(store, at_once(open_service(rules, LocalRecord(store))), Random(seed))
         for now in range(TICKS):
             simulation.tick(now)
         assert "stale" not in store.totals().drops

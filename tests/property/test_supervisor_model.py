@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from actors.actor import Actor, ChildReady, Stop
-from actors.future import Completion
+from actors.future import Future
 from actors.process import EXIT_SHUTDOWN
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision import management
 from supervision.actions import Child as CoreChild
 from supervision.child_spec import (
@@ -437,9 +437,9 @@ class SupervisorLikeTheModel(RuleBasedStateMachine):
         Puppet.plans = {id_: list(plan) for id_, plan in plans.items()}
         Puppet.deaf, Puppet.log_ = set(), []
         self.folder = tempfile.TemporaryDirectory()
-        self.bench = Bench(Path(self.folder.name), seed=seed, live_children=True)
+        self.bench = InMemorySystem(Path(self.folder.name), seed=seed, live_children=True)
         self.model = Model(flags, specs, plans)
-        self.answers: list[tuple[Completion[Any], str]] = []
+        self.answers: list[tuple[Future[Any], str]] = []
         self.bench.start(Supervisor, "root", supervisor_args(flags, specs))
         self.core = self.bench.actor("root")._core
         self.advance(0.0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dart.inference.sync_plan import LONGEST_RETRY_S, Load, Serve, Sync
+from dart.inference.sync_plan import LONGEST_RETRY_S, LoadDecision, ServeDecision, SyncPlan
 
 WORKERS = [f"rollout-{number}" for number in range(5)]
 
@@ -19,14 +19,14 @@ class Pool(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sync = Sync(all_at_once=self.all_at_once, share=self.share)
+        self.sync = SyncPlan(all_at_once=self.all_at_once, share=self.share)
         self.now_s = 0.0
         self.newest = -1
         self.serves: dict[str, int] = {}
         """By worker that runs."""
-        self.told: dict[str, Load] = {}
+        self.told: dict[str, LoadDecision] = {}
         """What a worker is loading."""
-        self.lost: list[Load] = []
+        self.lost: list[LoadDecision] = []
         """Of workers that died in the middle of them."""
         self.holding: set[str] = set()
         self.publish()
@@ -114,7 +114,7 @@ class Pool(RuleBasedStateMachine):
         if actions and not self.share:
             assert not self.told, "a sync began before the last one ended"
         for action in actions:
-            if isinstance(action, Serve):
+            if isinstance(action, ServeDecision):
                 self.holding.discard(action.worker)
                 continue
             assert action.worker in self.serves, "told to load, but it does not run"
@@ -182,13 +182,13 @@ TestAllAtOnce = CoupledPool.TestCase
 TestAllAtOnce.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def versions_required(sync: Sync, starts: list[int], failing: set[int]) -> Iterator[int]:
+def versions_required(sync: SyncPlan, starts: list[int], failing: set[int]) -> Iterator[int]:
     """What is required after every event of one roll through the pool; who fails, fails for good."""
     for number, version in enumerate(starts):
         sync.up(f"w{number}", version)
     for _ in starts:
         for action in sync.next_actions(0.0):
-            assert isinstance(action, Load)
+            assert isinstance(action, LoadDecision)
             if int(action.worker[1:]) in failing:
                 sync.failed(action, 0.0)
             else:
@@ -199,13 +199,13 @@ def versions_required(sync: Sync, starts: list[int], failing: set[int]) -> Itera
 @given(st.integers(1, 8), st.data())
 def test_a_version_is_required_only_once_everybody_who_can_serves_it(count: int, data: st.DataObject) -> None:
     failing = set(data.draw(st.lists(st.integers(0, count - 1), unique=True)))
-    required = list(versions_required(Sync(version=1), [0] * count, failing))
+    required = list(versions_required(SyncPlan(version=1), [0] * count, failing))
     assert required[:-1] == [0] * (count - 1)
     assert required[-1] == (0 if len(failing) == count else 1)
 
 
 def test_of_many_workers_a_share_loads_at_a_time() -> None:
-    sync = Sync(share=0.125)
+    sync = SyncPlan(share=0.125)
     for number in range(32):
         sync.up(f"w{number}", 0)
     sync.published(1)
@@ -219,11 +219,11 @@ def test_of_many_workers_a_share_loads_at_a_time() -> None:
 
 def test_the_late_failure_of_a_load_is_not_taken_for_that_of_the_worker_that_replaced_it() -> None:
     """It would rest, and a second worker would be out beside the one that is loading."""
-    sync = Sync(version=0)
+    sync = SyncPlan(version=0)
     sync.up("a", 0)
     sync.published(1)
     (of_the_dead,) = sync.next_actions(0.0)
-    assert isinstance(of_the_dead, Load)
+    assert isinstance(of_the_dead, LoadDecision)
     sync.down("a")
     sync.up("a", 0)
     assert [action.worker for action in sync.next_actions(0.1)] == ["a"]
@@ -234,11 +234,11 @@ def test_the_late_failure_of_a_load_is_not_taken_for_that_of_the_worker_that_rep
 
 
 def test_the_late_failure_of_a_load_says_nothing_of_a_worker_that_serves_the_newest_version() -> None:
-    sync = Sync(version=0)
+    sync = SyncPlan(version=0)
     sync.up("a", 0)
     sync.published(1)
     (load,) = sync.next_actions(0.0)
-    assert isinstance(load, Load)
+    assert isinstance(load, LoadDecision)
     sync.down("a")
     sync.up("a", 1)
     sync.failed(load, 0.1)

@@ -25,13 +25,13 @@ from dart.config.config import Config, load_config
 from dart.core.types import GenerateRequest, Group, Outcome, Trajectory
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.context import ContextLimits
-from dart.policy.load import Holding, load
+from dart.policy.load import ModelPlacement, load
 from dart.policy.lora import ADAPTER_FILE
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import load_checkpoint
-from dart.training.distributed_learner import RankDied, RankedLearner
+from dart.training.distributed_learner import DistributedLearner, RankDied
 from dart.training.learner import Learner, UpdateReport
 from dart.training.learner_factory import learner_config
 from tests.sampled import recorded
@@ -47,7 +47,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning"),
 ]
 
-READING = Reading(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
+READING = PromptSpec(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
 
 NEEDS_PEFT = pytest.mark.skipif(
     importlib.util.find_spec("peft") is None, reason="an adapter needs peft: pip install 'dartrl[lora]'"
@@ -144,7 +144,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def plain(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(load(folder, holding=Holding(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
+    return dict(load(folder, holding=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
 
 
 def assert_close(one: Path, other: Path, config: Config) -> None:
@@ -184,7 +184,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
 ) -> None:
     config, log = configured(2, *kind), tmp_path / "ranks.log"
     one = alone(configured(1, *kind))
-    ranked = stack.enter_context(closing(RankedLearner(config, None, log)))
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, log)))
     wanted, made = one.update([group], blobs.root), ranked.update([group], blobs.root)
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
@@ -200,7 +200,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
         ranked.update([group], blobs.root)
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
-    again = stack.enter_context(closing(RankedLearner(config, folder, log)))
+    again = stack.enter_context(closing(DistributedLearner(config, folder, log)))
     assert again.version == 1
     bad = with_foreign_step(group)
     with pytest.raises(ForeignPrompt) as refused:
@@ -232,7 +232,7 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     one.update([group], blobs.root)
     folder = one.save(tmp_path / "alone")
     config = configured(2, *kind)
-    ranked = stack.enter_context(closing(RankedLearner(config, folder, tmp_path / "ranks.log")))
+    ranked = stack.enter_context(closing(DistributedLearner(config, folder, tmp_path / "ranks.log")))
     assert ranked.version == 1
     assert_same(ranked.update([group], blobs.root), one.update([group], blobs.root))
     assert_close(ranked.save(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)

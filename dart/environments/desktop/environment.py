@@ -17,7 +17,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.config.injected_faults import Injected
-from dart.config.sections import Desktop
+from dart.config.sections import DesktopSettings
 from dart.core.actions import Action, Wait, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
@@ -32,14 +32,14 @@ from dart.environments.faults import (
     DirtyStart,
     FrozenFrame,
     InfrastructureFault,
-    NotReady,
+    MachineNotReady,
     TaskUnsupported,
     WindowManagerDied,
 )
 from dart.environments.input_audit import Receipts, differences
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 WAIT_S = 1.0
@@ -58,8 +58,8 @@ class _Episode:
 class DesktopEnvironment:
     """An `dart.environments.protocol.Environment` of one sandbox at a time."""
 
-    def __init__(self, name: str, scratch: Path, settings: Desktop) -> None:
-        self.wire = Wire()
+    def __init__(self, name: str, scratch: Path, settings: DesktopSettings) -> None:
+        self.wire = ScreenIO()
         self._name = name
         self._scratch = scratch / "desktop"
         self._settings = settings
@@ -220,7 +220,7 @@ class DesktopEnvironment:
         """That it is ready, and has nothing but what the task put there and windows of these classes."""
         found = await machine.call("state", deadline_s=left_s())
         if found["window_manager"]:
-            raise NotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
+            raise MachineNotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
         _refuse_dead(found)
         strange = _strange(found, instance, classes)
         if strange:

@@ -157,7 +157,7 @@ class Keyboard:
         return code
 
 
-class Desktop:
+class GuestDesktop:
     """One X server with a window manager and applications."""
 
     def __init__(self) -> None:
@@ -538,7 +538,7 @@ def _camera() -> Any:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer calls until there are no more."""
-    desktop = Desktop()
+    desktop = GuestDesktop()
     calls = {
         name: getattr(desktop, name)
         for name in (

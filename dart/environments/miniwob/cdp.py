@@ -80,7 +80,7 @@ class _Pending:
     session_id: str | None
 
 
-class Session:
+class CdpSession:
     """The connection to one page. Once ``fault`` is set the page is gone for good."""
 
     def __init__(self, browser: "Browser", session_id: str, context_id: str) -> None:
@@ -141,7 +141,7 @@ class Browser:
         self._killed = False
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, CdpSession] = {}
 
     @classmethod
     async def launch(cls, executable: str, profile_dir: Path) -> "Browser":
@@ -168,7 +168,7 @@ class Browser:
         assert pid is not None
         return pid
 
-    def post(self, method: str, params: Params | None = None, *, session: Session | None = None) -> Answer:
+    def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Answer:
         """Send a call without waiting for it; the future is its answer."""
         answer: Answer = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
@@ -180,29 +180,29 @@ class Browser:
         self._pending[call_id] = _Pending(answer, method, session_id)
         return answer
 
-    def notify(self, method: str, params: Params | None = None, *, session: Session | None = None) -> None:
+    def notify(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> None:
         """Send a call whose answer nobody needs."""
         if self.fault is None:
             self._send(method, params, session.session_id if session else None)
 
-    async def open_page(self) -> Session:
+    async def open_page(self) -> CdpSession:
         """An empty page in a browser context of its own (cookies and storage apart)."""
         context_id = (await self.post("Target.createBrowserContext"))["browserContextId"]
         target = await self.post(
             "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
         )
         attached = await self.post("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
-        session = Session(self, attached["sessionId"], context_id)
+        session = CdpSession(self, attached["sessionId"], context_id)
         self._sessions[session.session_id] = session
         await asyncio.gather(session.post("Page.enable"), session.post("Runtime.enable"))
         return session
 
-    def drop_page(self, session: Session) -> None:
+    def drop_page(self, session: CdpSession) -> None:
         """Close the page's context. Works on a hung page too; does not wait."""
         self.notify("Target.disposeBrowserContext", {"browserContextId": session.context_id})
         self.lose(session, "closed by us")
 
-    def lose(self, session: Session, event: str) -> None:
+    def lose(self, session: CdpSession, event: str) -> None:
         """The page is gone: fail what waits for it, because the browser never answers those."""
         if self._sessions.pop(session.session_id, None) is None:
             return

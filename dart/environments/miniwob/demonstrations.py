@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from dart.core.actions import format_action
 from dart.core.seeds import training_seed
-from dart.environments.miniwob.oracle_runner import Play, PlayedStep, play_all
+from dart.environments.miniwob.oracle_runner import OracleEpisode, OracleStep, play_all
 from dart.environments.miniwob.oracles import ORACLES
 
 SPARE = 1.1
@@ -37,7 +37,7 @@ def save_screenshot(folder: Path, png: bytes) -> str:
     return digest
 
 
-def episode_record(play: Play, screenshots: Path) -> dict[str, Any]:
+def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
     """One line of the file, its screenshots written before."""
     return {
         "task_id": play.task_id,
@@ -48,7 +48,7 @@ def episode_record(play: Play, screenshots: Path) -> dict[str, Any]:
     }
 
 
-def _step_record(step: PlayedStep, screenshots: Path) -> dict[str, Any]:
+def _step_record(step: OracleStep, screenshots: Path) -> dict[str, Any]:
     return {
         "screenshot_sha256": save_screenshot(screenshots, step.observation.screenshot),
         "action": format_action(step.move.action),

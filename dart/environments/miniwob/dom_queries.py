@@ -20,7 +20,7 @@ class Move:
     target: Box | None = None
 
 
-class Page(Protocol):
+class QueriedPage(Protocol):
     """The page an oracle plays on."""
 
     async def inspect(self, expression: str) -> Any: ...
@@ -53,7 +53,7 @@ FIND_TARGET = """
 """The pixel nearest the centre of an element's largest box that really hits it, and that box."""
 
 
-async def find(page: Page, selector: str, text: str | None = None) -> Move | None:
+async def find(page: QueriedPage, selector: str, text: str | None = None) -> Move | None:
     """A click on the first visible element that matches ``selector`` and says ``text``, if there is one."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
     found = await page.inspect(f"{FIND_TARGET}({arguments})")
@@ -63,7 +63,7 @@ async def find(page: Page, selector: str, text: str | None = None) -> Move | Non
     return Move(Click(*found["point"]), (x0, y0, x1, y1))
 
 
-async def click(page: Page, selector: str, text: str | None = None) -> Move:
+async def click(page: QueriedPage, selector: str, text: str | None = None) -> Move:
     """As `find`; raises `OracleLost` when nothing matches."""
     move = await find(page, selector, text)
     if move is None:

@@ -40,7 +40,7 @@ from dart.environments.faults import (
     ResetFailed,
 )
 from dart.environments.input_audit import Receipts, differences, receipts_of
-from dart.environments.miniwob.cdp import Answer, Browser, Session
+from dart.environments.miniwob.cdp import Answer, Browser, CdpSession
 from dart.environments.miniwob.pages import (
     HEIGHT,
     HIDE_MARK,
@@ -56,7 +56,7 @@ from dart.environments.miniwob.pages import (
 )
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 __all__ = ["CHROMIUM", "MiniWobEnvironment", "miniwob_html_dir", "task_ids"]
@@ -106,11 +106,11 @@ class MiniWobEnvironment:
     """
 
     def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
-        self.wire = Wire()
+        self.wire = ScreenIO()
         self._profile_dir = scratch_dir / "profile"
         self._executable = executable
         self._browser: Browser | None = None
-        self._page: Session | None = None
+        self._page: CdpSession | None = None
         self._episode: _Episode | None = None
         self._is_parked = False
         self._pages_left = 0
@@ -224,7 +224,7 @@ class MiniWobEnvironment:
         if browser is not None:
             await browser.close()
 
-    async def _act(self, page: Session, action: Action) -> None:
+    async def _act(self, page: CdpSession, action: Action) -> None:
         """Send the whole action and the screenshot after it at once, then wait until the page took it.
 
         The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each;
@@ -240,7 +240,7 @@ class MiniWobEnvironment:
         if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
             await page.evaluate(NEXT_FRAMES)
 
-    async def _confirm(self, page: Session, episode: _Episode, action: Action, dialogs: int) -> None:
+    async def _confirm(self, page: CdpSession, episode: _Episode, action: Action, dialogs: int) -> None:
         """Read how the episode stands, and whether the page got exactly the events of ``action``.
 
         Where the page cannot tell, nothing is concluded: it was left, a dialog swallowed what followed, the
@@ -260,7 +260,7 @@ class MiniWobEnvironment:
             with contextlib.suppress(CallRefused):  # the page is being left, as the next look will show
                 await page.evaluate(NEXT_FRAMES)
 
-    async def _refuse_frozen(self, page: Session, episode: _Episode) -> None:
+    async def _refuse_frozen(self, page: CdpSession, episode: _Episode) -> None:
         """Draw on the page and look whether the picture shows it."""
         plain = await self._picture(page)
         await page.evaluate(SHOW_MARK)
@@ -269,7 +269,7 @@ class MiniWobEnvironment:
         if marked == plain:
             raise FrozenFrame(episode.task_id)
 
-    async def _picture(self, page: Session) -> bytes:
+    async def _picture(self, page: CdpSession) -> bytes:
         return self.wire.seen(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
 
     def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
@@ -279,12 +279,12 @@ class MiniWobEnvironment:
         episode.frames.saw(png)
         return _observation(png, episode.instruction)
 
-    def _playing(self, operation: str) -> tuple[Session, _Episode]:
+    def _playing(self, operation: str) -> tuple[CdpSession, _Episode]:
         if self._page is None or self._episode is None:
             raise RuntimeError(f"{operation} without an episode: call reset first")
         return self._page, self._episode
 
-    async def _ready_page(self) -> Session:
+    async def _ready_page(self) -> CdpSession:
         """The page, with everything started that is not there or broken."""
         self._frame = None
         if self._browser is not None and not self._browser.alive:
@@ -300,7 +300,7 @@ class MiniWobEnvironment:
         self._is_parked = False
         return self._page
 
-    async def _clear_away(self, page: Session) -> None:
+    async def _clear_away(self, page: CdpSession) -> None:
         self._pages_left += 1
         if self._pages_left >= PAGES_LEFT:
             self._pages_left = 0
@@ -349,7 +349,7 @@ class MiniWobEnvironment:
             self._browser.drop_page(page)
 
 
-async def _prepare(page: Session) -> None:
+async def _prepare(page: CdpSession) -> None:
     """Frame and start script for every document this page will load."""
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     await asyncio.gather(
@@ -360,7 +360,7 @@ async def _prepare(page: Session) -> None:
     )
 
 
-async def _freeze(page: Session) -> None:
+async def _freeze(page: CdpSession) -> None:
     """The clock first: it is set to the last moment the page saw. Only a background page can be frozen."""
     await page.evaluate(STOP_CLOCK)
     await asyncio.gather(
@@ -369,7 +369,7 @@ async def _freeze(page: Session) -> None:
     )
 
 
-async def _thaw(page: Session) -> None:
+async def _thaw(page: CdpSession) -> None:
     """Back into the foreground too: in the background a page draws no frames."""
     await asyncio.gather(
         page.post("Page.setWebLifecycleState", {"state": "active"}),
@@ -378,7 +378,7 @@ async def _thaw(page: Session) -> None:
     await page.evaluate(START_CLOCK)
 
 
-async def _read_state(page: Session) -> tuple[bool, Any, Receipts | None]:
+async def _read_state(page: CdpSession) -> tuple[bool, Any, Receipts | None]:
     """Whether the episode is over, the raw reward, and the input events counted so far, if they can be."""
     try:
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)

@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.environments.miniwob.dom_queries import Move, OracleLost, Page
+from dart.environments.miniwob.dom_queries import Move, OracleLost, QueriedPage
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.protocol import Observation
 
 DEADLINE_S = 10.0
 """For every call to the environment while an oracle plays."""
 
-Oracle = Callable[[Page, str], AsyncIterator[Move]]
+Oracle = Callable[[QueriedPage, str], AsyncIterator[Move]]
 """Moves for a page and its instruction; resumed when the move was made."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedStep:
+class OracleStep:
     """What was on the screen, and the oracle's move."""
 
     observation: Observation
@@ -26,42 +26,42 @@ class PlayedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class OracleEpisode:
     """An episode an oracle played."""
 
     task_id: str
     seed: int
     instruction: str
-    steps: tuple[PlayedStep, ...]
+    steps: tuple[OracleStep, ...]
     reward: float
     lost: str = ""
     """What the oracle did not find, if it gave up."""
 
 
-async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, seed: int) -> Play:
+async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, seed: int) -> OracleEpisode:
     """Let ``oracle`` play one episode of ``task_id`` from ``seed``."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     instruction = observation.instruction
-    steps: list[PlayedStep] = []
+    steps: list[OracleStep] = []
     lost = ""
     try:
         async for move in oracle(environment, instruction):
-            steps.append(PlayedStep(observation, move))
+            steps.append(OracleStep(observation, move))
             if (await environment.step(move.action, deadline_s=DEADLINE_S)).terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
     except OracleLost as error:
         lost = str(error)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)
-    return Play(task_id, seed, instruction, tuple(steps), reward, lost)
+    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward, lost)
 
 
 async def play_all(
     oracles: Mapping[str, Oracle], episodes: Sequence[tuple[str, int]], environments: int
-) -> AsyncIterator[Play]:
+) -> AsyncIterator[OracleEpisode]:
     """Play every (task id, seed), several environments at a time; in the order they end."""
     waiting = iter(episodes)
-    played: asyncio.Queue[Play] = asyncio.Queue(maxsize=environments)
+    played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
 
     async def worker(scratch_dir: Path) -> None:
         environment = MiniWobEnvironment(scratch_dir)

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from dart.core.actions import Click, Drag, Hotkey, Scroll, Type
 from dart.core.seeds import training_seed
-from dart.environments.miniwob.dom_queries import Move, Page, click, find, quoted, said
-from dart.environments.miniwob.oracle_runner import Oracle, Play, play_all
+from dart.environments.miniwob.dom_queries import Move, QueriedPage, click, find, quoted, said
+from dart.environments.miniwob.oracle_runner import Oracle, OracleEpisode, play_all
 
 ORACLES: dict[str, Oracle] = {}
 """By task id."""
@@ -32,65 +32,65 @@ def solves(*pages: str) -> Callable[[Oracle], Oracle]:
 
 
 @solves("click-test")
-async def submit(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def submit(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#subbtn")
 
 
 @solves("click-test-2", "click-test-transfer")
-async def button_one(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def button_one(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "button", "ONE")
 
 
 @solves("click-button")
-async def named_button(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def named_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "button", quoted(instruction)[0])
 
 
 @solves("click-button-sequence")
-async def one_then_two(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def one_then_two(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     for name in ("ONE", "TWO"):
         yield await click(page, "button", name)
 
 
 @solves("unicode-test")
-async def unicode_button(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def unicode_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#area button, #area span, #area input", quoted(instruction)[0])
 
 
 @solves("click-link")
-async def link(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def link(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, ".alink", quoted(instruction)[0])
 
 
 @solves("click-color")
-async def colored_box(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def colored_box(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     color = said(r"the (\w+) colored", instruction)
     yield await click(page, f"[data-color={color}]")
 
 
 @solves("click-widget")
-async def widget(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def widget(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, f'[data-type="{quoted(instruction)[0]}"]')
 
 
 @solves("focus-text")
-async def text_field(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#area input")
 
 
 @solves("focus-text-2")
-async def numbered_text_field(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def numbered_text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     number = said(r"the (\d)", instruction)
     yield await click(page, f"#tt{number}")
 
 
 @solves("click-dialog")
-async def close_dialog(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def close_dialog(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, ".ui-dialog-titlebar button")
 
 
 @solves("click-dialog-2")
-async def dialog_button(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def dialog_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     name = quoted(instruction)[0]
     if name == "x":
         yield await click(page, ".ui-dialog-titlebar button")
@@ -99,12 +99,12 @@ async def dialog_button(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("click-tab")
-async def tab(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def tab(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#area ul a", said(r"(Tab #\d)", instruction))
 
 
 @solves("click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard", "click-tab-2")
-async def link_behind_tab(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def link_behind_tab(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     wanted = quoted(instruction)[0]
     for number in range(2, 8):
         target = await find(page, "#area .alink", wanted)
@@ -115,13 +115,13 @@ async def link_behind_tab(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("grid-coordinate")
-async def grid_point(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def grid_point(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     point = said(r"(\(.*\))", instruction)
     yield await click(page, f'[id="{point}"]')
 
 
 @solves("identify-shape")
-async def shape_name(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def shape_name(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     tag, text = await page.inspect(
         "(e => [e.tagName, e.textContent])(document.querySelector('#area_svg > *'))"
     )
@@ -130,13 +130,13 @@ async def shape_name(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("click-option")
-async def option(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def option(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#boxes label", said(r"Select (.*) and click", instruction))
     yield await click(page, "#subbtn")
 
 
 @solves("click-checkboxes", "click-checkboxes-transfer")
-async def checkboxes(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def checkboxes(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     wanted = said(r"Select (.*) and click", instruction)
     for name in [] if wanted == "nothing" else wanted.split(", "):
         yield await click(page, "#boxes label", name)
@@ -144,14 +144,14 @@ async def checkboxes(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("enter-text", "enter-text-dynamic")
-async def enter_text(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def enter_text(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#tt")
     yield Move(Type(quoted(instruction)[0]))
     yield await click(page, "#subbtn")
 
 
 @solves("enter-text-2")
-async def enter_text_in_case(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def enter_text_in_case(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     text = quoted(instruction)[0]
     yield await click(page, "#tt")
     yield Move(Type(text.upper() if "upper" in instruction else text.lower()))
@@ -159,7 +159,7 @@ async def enter_text_in_case(page: Page, instruction: str) -> AsyncIterator[Move
 
 
 @solves("text-transform")
-async def captcha(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def captcha(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     letters = await page.inspect("document.querySelector('#captcha').innerText")
     yield await click(page, "#tt")
     yield Move(Type("".join(letters.split())))
@@ -167,7 +167,7 @@ async def captcha(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("enter-password")
-async def password_twice(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def password_twice(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     for field in ("#password", "#verify"):
         yield await click(page, field)
         yield Move(Type(quoted(instruction)[0]))
@@ -175,7 +175,7 @@ async def password_twice(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("login-user")
-async def login(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def login(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     for field, text in zip(("#username", "#password"), quoted(instruction), strict=True):
         yield await click(page, field)
         yield Move(Type(text))
@@ -183,7 +183,7 @@ async def login(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("simple-arithmetic")
-async def arithmetic(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def arithmetic(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     problem = await page.inspect("document.querySelector('#math-problem').innerText")
     left, sign, right = re.findall(r"-?\d+|[-+x]", problem)[:3]
     a, b = int(left), int(right)
@@ -193,7 +193,7 @@ async def arithmetic(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("use-spinner")
-async def spinner(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def spinner(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     number = int(said(r"Select (-?\d+)", instruction))
     for _ in range(abs(number)):
         yield await click(page, ".ui-spinner-up" if number > 0 else ".ui-spinner-down")
@@ -201,14 +201,14 @@ async def spinner(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("choose-list")
-async def choose_from_list(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def choose_from_list(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#options")
     yield Move(Type(said(r"Select (.*) from", instruction) + "\n"))
     yield await click(page, "#area button")
 
 
 @solves("copy-paste")
-async def copy_paste(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def copy_paste(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#to-copy")
     yield Move(Hotkey(("ctrl", "a")))
     yield Move(Hotkey(("ctrl", "c")))
@@ -218,7 +218,7 @@ async def copy_paste(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("drag-box")
-async def drag_small_into_large(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def drag_small_into_large(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     small, large = await click(page, "#draggableSmall"), await click(page, "#draggableLarge")
     assert isinstance(small.action, Click)
     assert isinstance(large.action, Click)
@@ -227,7 +227,7 @@ async def drag_small_into_large(page: Page, instruction: str) -> AsyncIterator[M
 
 
 @solves("scroll-text-2")
-async def scroll_to_end(page: Page, instruction: str) -> AsyncIterator[Move]:
+async def scroll_to_end(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     direction = "up" if "top" in instruction else "down"
     area = await click(page, "#text-area")
     assert isinstance(area.action, Click)
@@ -240,7 +240,7 @@ async def scroll_to_end(page: Page, instruction: str) -> AsyncIterator[Move]:
 
 
 async def _table(tasks: Sequence[str], seeds: int, environments: int) -> bool:
-    plays: dict[str, list[Play]] = {task: [] for task in tasks}
+    plays: dict[str, list[OracleEpisode]] = {task: [] for task in tasks}
     async for one in play_all(
         ORACLES, [(t, training_seed(i)) for t in tasks for i in range(seeds)], environments
     ):

@@ -8,8 +8,8 @@ killed environment left is found and removed before the next one starts.
 import contextlib
 from pathlib import Path
 
-from dart.config.machine_address import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, Address
-from dart.config.sections import OSWorldDocker
+from dart.config.machine_address import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, MachineAddress
+from dart.config.sections import OSWorldDockerSettings
 from dart.environments.faults import CallFailed, InfrastructureFault
 from dart.environments.osworld.providers import Lent, run
 
@@ -21,7 +21,7 @@ REMOVE_DEADLINE_S = 30.0
 class DockerProvider:
     """Starts a container for each episode and removes it afterwards."""
 
-    def __init__(self, name: str, settings: OSWorldDocker, *, has_kvm: bool | None = None) -> None:
+    def __init__(self, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None) -> None:
         self._name = name
         self._settings = settings
         self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
@@ -30,7 +30,7 @@ class DockerProvider:
         await self._remove_all(deadline_s)
         container = (await self._docker(*self.run_arguments(), deadline_s=deadline_s)).strip()
         ports = await self._ports(container, deadline_s)
-        address = Address(
+        address = MachineAddress(
             host="127.0.0.1",
             server=ports[SERVER_PORT],
             chromium=ports[CHROMIUM_PORT],

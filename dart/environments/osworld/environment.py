@@ -17,8 +17,8 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.injected_faults import Injected
-from dart.config.machine_address import Address
-from dart.config.sections import OSWorld
+from dart.config.machine_address import MachineAddress
+from dart.config.sections import OSWorldSettings
 from dart.core.actions import Action, Wait, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
@@ -31,7 +31,7 @@ from dart.environments.faults import (
     InfrastructureFault,
     MachineDied,
     MachineHung,
-    NotReady,
+    MachineNotReady,
     TaskUnsupported,
 )
 from dart.environments.osworld.guest import Guest
@@ -41,10 +41,10 @@ from dart.environments.osworld.paths import inside
 from dart.environments.osworld.providers import Lent, Provider
 from dart.environments.osworld.readiness import Look, break_guest, look
 from dart.environments.osworld.setup_steps import Setting, take_steps
-from dart.environments.osworld.tasks import OSWorldTask, Step, load_task
+from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
 from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import Wire
+from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size
 
 ANSWERS_WITHIN_S = 10.0
@@ -92,17 +92,17 @@ class OSWorldEnvironment:
     def __init__(
         self,
         name: str,
-        settings: OSWorld,
+        settings: OSWorldSettings,
         provider: Provider,
         cache: Path,
         scratch: Path,
-        guest_of: Callable[[str, Address], Guest] = Guest,
+        guest_of: Callable[[str, MachineAddress], Guest] = Guest,
     ) -> None:
         """
         cache     files that tasks would fetch, a folder for each task; shared with other environments
         scratch   a folder of its own, emptied before each episode
         """
-        self.wire = Wire()
+        self.wire = ScreenIO()
         self._name = name
         self._settings = settings
         self._provider = provider
@@ -240,7 +240,7 @@ class OSWorldEnvironment:
         return is_new and None not in (before, self._strange) and not seen.differences(before or seen)
 
     @contextlib.asynccontextmanager
-    async def _window_after(self, step: Step, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
+    async def _window_after(self, step: SetupStep, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
         """Around a step: a program that it starts has opened a window before the next step is taken.
 
         Steps that type and click come right after the start; what comes too early goes to another window, and
@@ -273,8 +273,8 @@ class OSWorldEnvironment:
                 missing = (await look(guest, deadline_s=within_s)).missing(before)
                 if not missing:
                     return
-                raise NotReady(guest.name, missing, deadline_s)
-            except (MachineDied, MachineHung, CallFailed, CorruptFrame, NotReady):
+                raise MachineNotReady(guest.name, missing, deadline_s)
+            except (MachineDied, MachineHung, CallFailed, CorruptFrame, MachineNotReady):
                 if not tries or left_s() <= 2 * ASK_EVERY_S:
                     raise
             await asyncio.sleep(ASK_EVERY_S)
@@ -379,7 +379,7 @@ class OSWorldEnvironment:
         return self._guest is not None and self._guest.is_cut
 
 
-def _opens_window(step: Step) -> bool:
+def _opens_window(step: SetupStep) -> bool:
     """Whether a window of the task has to be there after this step."""
     if step.type != "launch":
         return step.type == "open"
@@ -388,13 +388,13 @@ def _opens_window(step: Step) -> bool:
     return bool(words) and words[0].rpartition("/")[2] not in WORKS_BEHIND
 
 
-def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> OSWorldEnvironment:
+def make_osworld(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> OSWorldEnvironment:
     """The environment ``name`` with the provider the configuration asks for."""
     provider = _provider(name, scratch, run_dir, settings)
     return OSWorldEnvironment(name, settings, provider, settings.cache, scratch / "osworld")
 
 
-def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorld) -> Provider:
+def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings) -> Provider:
     """Only what is asked for is imported."""
     if settings.provider == "docker":
         from dart.environments.osworld.docker import DockerProvider

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from dart.config.machine_address import Address
+from dart.config.machine_address import MachineAddress
 from dart.environments.faults import CallFailed, MachineDied, MachineHung
 from dart.environments.osworld.bodies import IDENTITY, BodyRefused, BodyTooLarge, body_of
 from dart.environments.screenshot_checks import frame_size
@@ -63,7 +63,7 @@ class AnswerTooLarge(CallFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GuestAnswer:
     """What a guest answered to one request."""
 
     status: int
@@ -78,7 +78,7 @@ class Guest:
     """A client of one guest server. One call at a time: the server keeps one screenshot file for all."""
 
     def __init__(
-        self, name: str, address: Address, transport: httpx2.AsyncBaseTransport | None = None
+        self, name: str, address: MachineAddress, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
         self.name = name
         self.address = address
@@ -218,7 +218,7 @@ class Guest:
 
     async def _beside(
         self, port: int, method: str, path: str, deadline_s: float, **content: Any
-    ) -> Answer | None:
+    ) -> GuestAnswer | None:
         """What an application's port answers; None when nobody does there while the guest itself answers."""
         url = f"http://{self.address.host}:{port}{path}"
         try:
@@ -239,7 +239,7 @@ class Guest:
         refuses: bool = True,
         most_bytes: int | None = None,
         **content: Any,
-    ) -> Answer:
+    ) -> GuestAnswer:
         """Send once. Raises MachineHung, MachineDied, AnswerTooLarge, or CallFailed for a status but 200."""
         most_bytes = ANSWER_MOST_BYTES if most_bytes is None else most_bytes
         async with self._one_at_a_time:
@@ -249,7 +249,7 @@ class Guest:
                     async with self._client.stream(
                         method, url or f"http://{self.address}{path}", **content
                     ) as response:
-                        answer = Answer(response.status_code, await body_of(response, most_bytes))
+                        answer = GuestAnswer(response.status_code, await body_of(response, most_bytes))
             except TimeoutError:
                 raise MachineHung(self.name, path, deadline_s) from None
             except httpx2.ConnectError as error:
@@ -269,14 +269,14 @@ class Guest:
         if self._cut:
             raise MachineDied(self.name, path, "the connection to it was cut on purpose")
 
-    def _checked(self, answer: Answer, call: str) -> Answer:
+    def _checked(self, answer: GuestAnswer, call: str) -> GuestAnswer:
         if answer.status != 200:
             text = " ".join(answer.text.split())[:SAID_LETTERS]
             raise CallFailed(self.name, call, f"status {answer.status}: {text}")
         return answer
 
     @contextlib.contextmanager
-    def _json(self, answer: Answer, call: str) -> Iterator[Any]:
+    def _json(self, answer: GuestAnswer, call: str) -> Iterator[Any]:
         """The value an answer says. What is not as it should be, in it or in what is taken of it, is a
         CallFailed."""
         try:
@@ -285,7 +285,7 @@ class Guest:
             why = f"its answer is not as the protocol says ({type(error).__name__}: {error}): "
             raise CallFailed(self.name, call, f"{why}{answer.content[:80]!r}") from error
 
-    def _parsed(self, answer: Answer, call: str) -> Any:
+    def _parsed(self, answer: GuestAnswer, call: str) -> Any:
         """Raises AnswerTooLarge, ValueError or RecursionError."""
         if sum(map(answer.content.count, (b"[", b"{", b","))) > ANSWER_MOST_PARTS:
             raise AnswerTooLarge(self.name, call, f"its answer has more than {ANSWER_MOST_PARTS} parts")

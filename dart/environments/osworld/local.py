@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dart.config.machine_address import Address
-from dart.config.sections import OSWorld
+from dart.config.machine_address import MachineAddress
+from dart.config.sections import OSWorldSettings
 from dart.environments.desktop.openbox import openbox_rc
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox import passwd_text, sandbox_command
@@ -37,7 +37,7 @@ KILL_DEADLINE_S = 5.0
 class LocalProvider:
     """Starts a sandbox for each episode and kills it afterwards."""
 
-    def __init__(self, name: str, settings: OSWorld, scratch: Path) -> None:
+    def __init__(self, name: str, settings: OSWorldSettings, scratch: Path) -> None:
         self._name = name
         self._settings = settings
         self._scratch = scratch / "local"
@@ -54,7 +54,9 @@ class LocalProvider:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(port), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        return Lent(name=f"the sandbox of {self._name}", address=Address(host="127.0.0.1", server=port))
+        return Lent(
+            name=f"the sandbox of {self._name}", address=MachineAddress(host="127.0.0.1", server=port)
+        )
 
     async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
         raise CallFailed(lent.name, "a revert", "sandboxes have no snapshots: set renew to 'recreate'")

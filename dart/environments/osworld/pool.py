@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from dart.config.machine_address import VLC_PORT, Address
-from dart.config.sections import OSWorldPool
+from dart.config.machine_address import VLC_PORT, MachineAddress
+from dart.config.sections import OSWorldPoolSettings
 from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
 from dart.environments.osworld.providers import Lent
 
@@ -40,7 +40,7 @@ class PoolProvider:
     def __init__(
         self,
         name: str,
-        settings: OSWorldPool,
+        settings: OSWorldPoolSettings,
         ledger: Path,
         *,
         environ: Mapping[str, str] = os.environ,
@@ -90,7 +90,7 @@ class PoolProvider:
         try:
             data = response.json()["data"]
             emulator = str(data["emulator_id"])
-            address = Address(
+            address = MachineAddress(
                 host=urlsplit(self._settings.server).hostname or "",
                 server=int(data["server_port"]),
                 chromium=int(data["chromium_port"]),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dart.config.machine_address import Address, parse_address
+from dart.config.machine_address import MachineAddress, parse_address
 from dart.environments.faults import CallFailed, MachineHung
 
 MOST_SAID = 300
@@ -18,7 +18,7 @@ class Lent:
 
     name: str
     """For messages."""
-    address: Address
+    address: MachineAddress
 
 
 class Provider(Protocol):

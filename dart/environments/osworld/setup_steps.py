@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import CallFailed, NotReady, TaskUnsupported
+from dart.environments.faults import CallFailed, MachineNotReady, TaskUnsupported
 from dart.environments.osworld.addresses_of_pages import as_query, same_page
 from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.tasks import Step
+from dart.environments.osworld.tasks import SetupStep
 
 UNTIL_EVERY_S = 0.3
 
@@ -113,17 +113,17 @@ def _step(*types: str) -> Callable[[StepOf], StepOf]:
     return register
 
 
-Around = Callable[[Step, Setting, LeftS], contextlib.AbstractAsyncContextManager[None]]
+Around = Callable[[SetupStep, Setting, LeftS], contextlib.AbstractAsyncContextManager[None]]
 
 
 @contextlib.asynccontextmanager
-async def nothing(step: Step, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
+async def nothing(step: SetupStep, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
     """Around a step that needs nothing around it."""
     yield
 
 
 async def take_steps(
-    steps: tuple[Step, ...], setting: Setting, left_s: LeftS, *, around: Around = nothing
+    steps: tuple[SetupStep, ...], setting: Setting, left_s: LeftS, *, around: Around = nothing
 ) -> None:
     """Take them in order. Raises TaskUnsupported before the first one when one of them is not known."""
     for step in steps:
@@ -273,7 +273,9 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
         if found is not None:
             return pages_of(found)
         if left_s() <= UNTIL_EVERY_S:
-            raise NotReady(setting.guest.name, "nobody serves its browser's debugging port", deadline_s)
+            raise MachineNotReady(
+                setting.guest.name, "nobody serves its browser's debugging port", deadline_s
+            )
         await asyncio.sleep(UNTIL_EVERY_S)
 
 

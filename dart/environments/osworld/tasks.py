@@ -23,7 +23,7 @@ INFEASIBLE = "infeasible"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SetupStep:
     """Something done to the machine before or after the episode."""
 
     type: str
@@ -47,8 +47,8 @@ class OSWorldTask:
     task_id: str
     instruction: str
     snapshot: str
-    setup: tuple[Step, ...]
-    before_checks: tuple[Step, ...]
+    setup: tuple[SetupStep, ...]
+    before_checks: tuple[SetupStep, ...]
     """``postconfig``: done after the last action and before anything is evaluated."""
     checks: tuple[Check, ...]
     is_any_enough: bool
@@ -139,9 +139,9 @@ def _conjunction(evaluator: Mapping[str, Any]) -> str:
     return said
 
 
-def _steps(given: Any) -> Iterator[Step]:
+def _steps(given: Any) -> Iterator[SetupStep]:
     for step in given or ():
-        yield Step(str(step["type"]), dict(step.get("parameters") or {}))
+        yield SetupStep(str(step["type"]), dict(step.get("parameters") or {}))
 
 
 def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from actors.actor import Actor
 from actors.bridge import Bridge, FollowerBridge, LeaderBridge
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 
 STEP_S = 0.05
 
@@ -100,10 +100,10 @@ class Machines:
     """Machine `a` leads, the others follow. A context manager: leaving it closes them."""
 
     def __init__(self, folder: Path, followers: tuple[str, ...]) -> None:
-        self.benches: dict[str, Bench] = {}
+        self.benches: dict[str, InMemorySystem] = {}
         for host in ("a", *followers):
             (folder / host).mkdir(parents=True)
-            self.benches[host] = Bench(folder / host, live_children=True)
+            self.benches[host] = InMemorySystem(folder / host, live_children=True)
         clock = self.benches["a"].clock
         self.cables = {host: Cable(clock.monotonic_s) for host in followers}
 
@@ -140,7 +140,7 @@ class Machines:
             for bench in self.benches.values():
                 bench.advance(STEP_S)
 
-    def ask(self, host: str, to: str, content: Any, *, deadline_s: float = 5.0) -> Completion[Any]:
+    def ask(self, host: str, to: str, content: Any, *, deadline_s: float = 5.0) -> Future[Any]:
         return self.benches[host].ask(to, content, deadline_s=deadline_s)
 
     def answer(self, host: str, to: str, content: Any) -> Any:

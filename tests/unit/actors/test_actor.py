@@ -12,10 +12,10 @@ import pytest
 
 from actors.actor import HELD_MESSAGES, LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
 from actors.board import ActorState
-from actors.codec import Envelope, Kind, message
+from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 
 
 @message
@@ -114,35 +114,35 @@ class Deaf(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         yield bench
 
 
 # ---- asks end (invariant ask-ends) ----
 
 
-def test_an_ask_brings_the_handlers_answer(bench: Bench) -> None:
+def test_an_ask_brings_the_handlers_answer(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     answer = bench.ask("counter", Add(number=2))
     bench.settle()
     assert answer.result() == Sum(number=2)
 
 
-def test_a_tell_is_handled_and_answered_by_nothing(bench: Bench) -> None:
+def test_a_tell_is_handled_and_answered_by_nothing(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     assert bench.tell("counter", Add(number=2))
     bench.settle()
     assert counter.sum == 2
 
 
-def test_an_ask_for_a_name_nobody_bears_ends_at_once(bench: Bench) -> None:
+def test_an_ask_for_a_name_nobody_bears_ends_at_once(bench: InMemorySystem) -> None:
     answer = bench.ask("ghost", Add(number=2))
     with pytest.raises(ActorDied, match="'ghost'"):
         answer.result()
 
 
-def test_an_ask_ends_promptly_when_the_asked_actor_dies(bench: Bench) -> None:
+def test_an_ask_ends_promptly_when_the_asked_actor_dies(bench: InMemorySystem) -> None:
     bench.start(Deaf, "deaf")
     answer = bench.ask("deaf", Add(number=2), deadline_s=3600.0)
     bench.settle()
@@ -152,7 +152,7 @@ def test_an_ask_ends_promptly_when_the_asked_actor_dies(bench: Bench) -> None:
         answer.result()
 
 
-def test_an_ask_ends_promptly_when_the_asked_actor_was_restarted_meanwhile(bench: Bench) -> None:
+def test_an_ask_ends_promptly_when_the_asked_actor_was_restarted_meanwhile(bench: InMemorySystem) -> None:
     bench.start(Deaf, "deaf")
     answer = bench.ask("deaf", Add(number=2), deadline_s=3600.0)
     bench.settle()
@@ -163,7 +163,7 @@ def test_an_ask_ends_promptly_when_the_asked_actor_was_restarted_meanwhile(bench
         answer.result()
 
 
-def test_an_ask_that_is_not_answered_in_time_says_what_the_actor_was_doing(bench: Bench) -> None:
+def test_an_ask_that_is_not_answered_in_time_says_what_the_actor_was_doing(bench: InMemorySystem) -> None:
     deaf = bench.start(Deaf, "deaf")
     answer = bench.ask("deaf", Add(number=2), deadline_s=3.0)
     bench.settle()
@@ -177,7 +177,7 @@ def test_an_ask_that_is_not_answered_in_time_says_what_the_actor_was_doing(bench
         answer.result()
 
 
-def test_an_ask_of_an_idle_actor_says_that_it_is_idle(bench: Bench) -> None:
+def test_an_ask_of_an_idle_actor_says_that_it_is_idle(bench: InMemorySystem) -> None:
     bench.start(Deaf, "deaf")
     answer = bench.ask("deaf", Add(number=2), deadline_s=1.0)
     bench.advance(1.1)
@@ -185,7 +185,7 @@ def test_an_ask_of_an_idle_actor_says_that_it_is_idle(bench: Bench) -> None:
         answer.result()
 
 
-def test_an_answer_that_comes_too_late_is_dropped(bench: Bench) -> None:
+def test_an_answer_that_comes_too_late_is_dropped(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     answer = bench.ask("counter", AddLater(number=1, after_s=2.0), deadline_s=1.0)
     later = bench.ask("counter", AddLater(number=1, after_s=3.0), deadline_s=9.0)
@@ -196,7 +196,7 @@ def test_an_answer_that_comes_too_late_is_dropped(bench: Bench) -> None:
     assert counter.sum == 2
 
 
-def test_a_message_nobody_handles_is_refused_with_the_reason(bench: Bench) -> None:
+def test_a_message_nobody_handles_is_refused_with_the_reason(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     answer = bench.ask("counter", Unknown())
     bench.settle()
@@ -205,11 +205,11 @@ def test_a_message_nobody_handles_is_refused_with_the_reason(bench: Bench) -> No
     assert bench.board.get(counter.identity.slot, "refused") == 1
 
 
-def test_a_message_for_an_incarnation_that_is_gone_is_refused(bench: Bench) -> None:
+def test_a_message_for_an_incarnation_that_is_gone_is_refused(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     asker = bench.start(Counter, "other")
     forged = Envelope(
-        kind=Kind.TELL,
+        kind=MessageKind.TELL,
         id=1,
         to="counter",
         to_incarnation=counter.identity.incarnation,
@@ -225,7 +225,7 @@ def test_a_message_for_an_incarnation_that_is_gone_is_refused(bench: Bench) -> N
     assert bench.board.get(counter.identity.slot, "refused") == 1
 
 
-def test_an_ask_past_its_deadline_is_not_worked_on(bench: Bench) -> None:
+def test_an_ask_past_its_deadline_is_not_worked_on(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     answer = bench.ask("counter", Add(number=5), deadline_s=1.0)
     bench.clock.advance(1.5)
@@ -235,7 +235,7 @@ def test_an_ask_past_its_deadline_is_not_worked_on(bench: Bench) -> None:
         answer.result()
 
 
-def test_an_ask_ends_when_the_mailbox_is_full(bench: Bench) -> None:
+def test_an_ask_ends_when_the_mailbox_is_full(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     answers = [bench.ask("counter", Add(number=1)) for _ in range(1500)]
     with pytest.raises(MailboxFull, match="'counter'"):
@@ -244,11 +244,11 @@ def test_an_ask_ends_when_the_mailbox_is_full(bench: Bench) -> None:
     assert answers[0].result() == Sum(number=1)
 
 
-def test_a_tell_that_cannot_be_sent_says_so_and_crashes_nobody(bench: Bench) -> None:
+def test_a_tell_that_cannot_be_sent_says_so_and_crashes_nobody(bench: InMemorySystem) -> None:
     assert not bench.tell("ghost", Add(number=1))
 
 
-def test_no_ask_is_ever_left_open(bench: Bench) -> None:
+def test_no_ask_is_ever_left_open(bench: InMemorySystem) -> None:
     """Whatever becomes of the asked actors: after the longest deadline every ask has ended."""
     bench.start(Counter, "counter")
     bench.start(Deaf, "deaf")
@@ -264,10 +264,10 @@ def test_no_ask_is_ever_left_open(bench: Bench) -> None:
     assert [ask for ask in asks if not ask.is_done] == []
 
 
-def test_what_waits_for_a_start_is_bounded_and_the_rest_is_told_so(bench: Bench) -> None:
+def test_what_waits_for_a_start_is_bounded_and_the_rest_is_told_so(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     slow = bench.start(SlowStarter, "slow")
-    asks: list[Completion[Sum]] = []
+    asks: list[Future[Sum]] = []
     for _ in range(HELD_MESSAGES // 100 + 1):
         asks += [bench.ask("slow", Add(number=1)) for _ in range(100)]
         bench.settle()
@@ -282,7 +282,7 @@ def test_what_waits_for_a_start_is_bounded_and_the_rest_is_told_so(bench: Bench)
 # ---- async handlers ----
 
 
-def test_an_actor_takes_other_mail_while_a_handler_waits(bench: Bench) -> None:
+def test_an_actor_takes_other_mail_while_a_handler_waits(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     slow = bench.ask("counter", AddLater(number=10, after_s=2.0))
     quick = bench.ask("counter", Add(number=1))
@@ -293,7 +293,7 @@ def test_an_actor_takes_other_mail_while_a_handler_waits(bench: Bench) -> None:
     assert slow.result() == Sum(number=11)
 
 
-def test_a_handler_can_ask_on_the_way_to_its_answer(bench: Bench) -> None:
+def test_a_handler_can_ask_on_the_way_to_its_answer(bench: InMemorySystem) -> None:
     for name in ("a", "b"):
         bench.start(Counter, name)
     answer = bench.ask("a", AskFor(whom="b", number=4))
@@ -301,7 +301,7 @@ def test_a_handler_can_ask_on_the_way_to_its_answer(bench: Bench) -> None:
     assert answer.result() == Sum(number=4)
 
 
-def test_two_actors_that_ask_each_other_do_not_lock_up(bench: Bench) -> None:
+def test_two_actors_that_ask_each_other_do_not_lock_up(bench: InMemorySystem) -> None:
     for name in ("a", "b"):
         bench.start(Counter, name)
     answers = [bench.ask("a", AskFor(whom="b", number=1)), bench.ask("b", AskFor(whom="a", number=1))]
@@ -309,14 +309,14 @@ def test_two_actors_that_ask_each_other_do_not_lock_up(bench: Bench) -> None:
     assert [answer.result() for answer in answers] == [Sum(number=1), Sum(number=1)]
 
 
-def test_an_actor_can_ask_itself(bench: Bench) -> None:
+def test_an_actor_can_ask_itself(bench: InMemorySystem) -> None:
     bench.start(Counter, "a")
     answer = bench.ask("a", AskFor(whom="a", number=3))
     bench.settle()
     assert answer.result() == Sum(number=3)
 
 
-def test_an_error_nobody_catches_crashes_the_actor(bench: Bench) -> None:
+def test_an_error_nobody_catches_crashes_the_actor(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     bench.tell("counter", Fail(is_async=False))
     with pytest.raises(KeyError, match="broken"):
@@ -324,7 +324,7 @@ def test_an_error_nobody_catches_crashes_the_actor(bench: Bench) -> None:
     assert not bench.tell("counter", Add(number=1)), "it is gone"
 
 
-def test_an_error_after_an_await_crashes_the_actor_too(bench: Bench) -> None:
+def test_an_error_after_an_await_crashes_the_actor_too(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     bench.tell("counter", Fail(is_async=True))
     bench.settle()
@@ -332,7 +332,7 @@ def test_an_error_after_an_await_crashes_the_actor_too(bench: Bench) -> None:
         bench.advance(1.0)
 
 
-def test_an_error_in_an_asked_actor_is_no_answer_but_its_death(bench: Bench) -> None:
+def test_an_error_in_an_asked_actor_is_no_answer_but_its_death(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     answer = bench.ask("counter", Fail(is_async=False))
     with pytest.raises(KeyError):
@@ -354,7 +354,9 @@ class SlowStarter(Counter):
         super().on_start()
 
 
-def test_nothing_is_served_before_an_async_start_is_through_and_nothing_is_lost(bench: Bench) -> None:
+def test_nothing_is_served_before_an_async_start_is_through_and_nothing_is_lost(
+    bench: InMemorySystem,
+) -> None:
     bench.start(Counter, "counter")
     slow = bench.start(SlowStarter, "slow")
     answers = [bench.ask("slow", Add(number=number)) for number in (1, 2)]
@@ -367,7 +369,7 @@ def test_nothing_is_served_before_an_async_start_is_through_and_nothing_is_lost(
     assert bench.board.get(slow.identity.slot, "messages") == 3, "an answer and two asks, each counted once"
 
 
-def test_an_ask_whose_deadline_passed_during_the_start_is_not_worked_on(bench: Bench) -> None:
+def test_an_ask_whose_deadline_passed_during_the_start_is_not_worked_on(bench: InMemorySystem) -> None:
     bench.start(Counter, "counter")
     slow = bench.start(SlowStarter, "slow")
     answer = bench.ask("slow", Add(number=1), deadline_s=1.0)
@@ -377,7 +379,7 @@ def test_an_ask_whose_deadline_passed_during_the_start_is_not_worked_on(bench: B
         answer.result()
 
 
-def test_told_to_stop_it_lets_go_of_what_it_holds_and_ends_normally(bench: Bench) -> None:
+def test_told_to_stop_it_lets_go_of_what_it_holds_and_ends_normally(bench: InMemorySystem) -> None:
     let_go: list[str] = []
 
     class Holder(Counter):
@@ -396,14 +398,14 @@ def test_told_to_stop_it_lets_go_of_what_it_holds_and_ends_normally(bench: Bench
     assert let_go == ["all"], "a second Stop changes nothing"
 
 
-def test_an_actor_can_end_by_itself(bench: Bench) -> None:
+def test_an_actor_can_end_by_itself(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.stop()
     bench.settle()
     assert bench.runtimes["counter"].exit_code == 0
 
 
-def test_a_handler_is_inherited_and_can_be_overridden(bench: Bench) -> None:
+def test_a_handler_is_inherited_and_can_be_overridden(bench: InMemorySystem) -> None:
     class Doubling(Counter):
         @receives(Add)
         def add_twice(self, call: Add, sender: Sender) -> Sum:
@@ -420,7 +422,7 @@ def test_a_handler_is_inherited_and_can_be_overridden(bench: Bench) -> None:
 # ---- time ----
 
 
-def test_timers_run_in_the_order_of_their_moments_and_not_before(bench: Bench) -> None:
+def test_timers_run_in_the_order_of_their_moments_and_not_before(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     rang: list[tuple[str, float]] = []
     for name, after_s in (("late", 3.0), ("soon", 1.0), ("also soon", 1.0), ("never yet", 9.0)):
@@ -429,7 +431,7 @@ def test_timers_run_in_the_order_of_their_moments_and_not_before(bench: Bench) -
     assert rang == [("soon", 1.0), ("also soon", 1.0), ("late", 3.0)]
 
 
-def test_every_is_timed_from_the_end_of_the_last(bench: Bench) -> None:
+def test_every_is_timed_from_the_end_of_the_last(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     started: list[float] = []
 
@@ -442,7 +444,7 @@ def test_every_is_timed_from_the_end_of_the_last(bench: Bench) -> None:
     assert started == [1.0, 4.0, 7.0]
 
 
-def test_a_flood_of_mail_does_not_keep_timers_waiting(bench: Bench) -> None:
+def test_a_flood_of_mail_does_not_keep_timers_waiting(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     rang: list[int] = []
     counter.after(0.0, lambda: rang.append(counter.sum))
@@ -457,7 +459,7 @@ def test_a_flood_of_mail_does_not_keep_timers_waiting(bench: Bench) -> None:
 # ---- work in a thread ----
 
 
-def test_the_mailbox_is_answered_while_work_is_done_in_a_thread(bench: Bench) -> None:
+def test_the_mailbox_is_answered_while_work_is_done_in_a_thread(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     working = bench.ask("counter", Work(name="update", deadline_s=60.0))
     quick = bench.ask("counter", Add(number=1))
@@ -469,7 +471,7 @@ def test_the_mailbox_is_answered_while_work_is_done_in_a_thread(bench: Bench) ->
     assert working.result() == Sum(number=1)
 
 
-def test_the_board_shows_the_oldest_work_and_none_once_it_is_done(bench: Bench) -> None:
+def test_the_board_shows_the_oldest_work_and_none_once_it_is_done(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     slot = counter.identity.slot
     first, second = threading.Event(), threading.Event()
@@ -486,7 +488,7 @@ def test_the_board_shows_the_oldest_work_and_none_once_it_is_done(bench: Bench) 
     assert bench.board.vitals(slot).work_s is None
 
 
-def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: Bench) -> None:
+def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     bench.tell("counter", Work(name="update", deadline_s=30.0))
     bench.advance(29.0)
@@ -495,7 +497,7 @@ def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: Benc
     counter.gate.set()
 
 
-def test_work_done_in_time_is_forgotten_by_its_deadline(bench: Bench) -> None:
+def test_work_done_in_time_is_forgotten_by_its_deadline(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.gate.set()
     answer = bench.ask("counter", Work(name="update", deadline_s=1.0))
@@ -504,7 +506,7 @@ def test_work_done_in_time_is_forgotten_by_its_deadline(bench: Bench) -> None:
     assert answer.result() == Sum(number=0)
 
 
-def test_an_error_in_work_is_raised_where_it_is_awaited(bench: Bench) -> None:
+def test_an_error_in_work_is_raised_where_it_is_awaited(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     caught: list[str] = []
 
@@ -522,7 +524,7 @@ def test_an_error_in_work_is_raised_where_it_is_awaited(bench: Bench) -> None:
     assert caught == ["no disk"]
 
 
-def test_a_coroutine_on_the_actors_loop_is_awaited_like_any_other(bench: Bench) -> None:
+def test_a_coroutine_on_the_actors_loop_is_awaited_like_any_other(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     results: list[object] = []
 
@@ -547,7 +549,7 @@ def test_a_coroutine_on_the_actors_loop_is_awaited_like_any_other(bench: Bench) 
 # ---- vitals ----
 
 
-def test_vitals_tell_what_an_actor_is_handling_while_it_hangs(bench: Bench) -> None:
+def test_vitals_tell_what_an_actor_is_handling_while_it_hangs(bench: InMemorySystem) -> None:
     seen: list[tuple[str, bool]] = []
 
     class Looks(Actor):
@@ -563,7 +565,7 @@ def test_vitals_tell_what_an_actor_is_handling_while_it_hangs(bench: Bench) -> N
     assert bench.board.vitals(looks.identity.slot).busy_s is None
 
 
-def test_an_actor_publishes_its_gauges_and_its_readiness(bench: Bench) -> None:
+def test_an_actor_publishes_its_gauges_and_its_readiness(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.set_gauges(version=7, in_flight=3)
     counter.set_ready(False)
@@ -572,10 +574,10 @@ def test_an_actor_publishes_its_gauges_and_its_readiness(bench: Bench) -> None:
     assert vitals.state is ActorState.RUNNING
 
 
-def test_the_answer_to_one_who_died_meanwhile_goes_nowhere_and_harms_nobody(bench: Bench) -> None:
+def test_the_answer_to_one_who_died_meanwhile_goes_nowhere_and_harms_nobody(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     other = bench.start(Counter, "other")
-    lost: Completion[Sum] = other.ask("counter", AddLater(number=1, after_s=1.0))
+    lost: Future[Sum] = other.ask("counter", AddLater(number=1, after_s=1.0))
     bench.settle()
     bench.end("other")
     bench.advance(2.0)
@@ -596,7 +598,7 @@ async def breaks_in_loop() -> None:
 
 @pytest.mark.parametrize("is_dropped_before", [True, False])
 def test_work_that_fails_and_is_awaited_by_nobody_crashes_the_actor(
-    bench: Bench, is_dropped_before: bool
+    bench: InMemorySystem, is_dropped_before: bool
 ) -> None:
     counter = bench.start(Counter, "counter")
     held = [counter.in_thread(breaks, name="save", deadline_s=60.0)]
@@ -611,14 +613,14 @@ def test_work_that_fails_and_is_awaited_by_nobody_crashes_the_actor(
     assert bench.row("counter").last_error == "ValueError: no disk"
 
 
-def test_a_coroutine_on_the_loop_that_fails_unawaited_crashes_the_actor(bench: Bench) -> None:
+def test_a_coroutine_on_the_loop_that_fails_unawaited_crashes_the_actor(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.in_loop(breaks_in_loop())
     with pytest.raises(ValueError, match="no page"):
         bench.finish_work("counter", lambda: not bench.is_alive("counter"))
 
 
-def test_work_that_fails_before_it_is_awaited_is_the_awaiters_to_handle(bench: Bench) -> None:
+def test_work_that_fails_before_it_is_awaited_is_the_awaiters_to_handle(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     caught: list[str] = []
 
@@ -639,7 +641,7 @@ def test_work_that_fails_before_it_is_awaited_is_the_awaiters_to_handle(bench: B
     assert bench.is_alive("counter")
 
 
-def test_a_cancelled_coroutine_that_nobody_awaits_was_meant_to_end(bench: Bench) -> None:
+def test_a_cancelled_coroutine_that_nobody_awaits_was_meant_to_end(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     ended = threading.Event()
 
@@ -657,7 +659,7 @@ def test_a_cancelled_coroutine_that_nobody_awaits_was_meant_to_end(bench: Bench)
     assert bench.is_alive("counter")
 
 
-def test_an_ask_that_fails_and_that_nobody_looks_at_harms_nobody(bench: Bench) -> None:
+def test_an_ask_that_fails_and_that_nobody_looks_at_harms_nobody(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.ask("ghost", Add(number=1))
     counter.ask("counter", Unknown())
@@ -687,7 +689,9 @@ class LeavingLater(Leaving):
 
 
 @pytest.mark.parametrize("actor", [Leaving, LeavingLater])
-def test_a_handler_that_stops_its_actor_is_answered_first(bench: Bench, actor: type[Counter]) -> None:
+def test_a_handler_that_stops_its_actor_is_answered_first(
+    bench: InMemorySystem, actor: type[Counter]
+) -> None:
     bench.start(actor, "counter")
     answer = bench.ask("counter", Add(number=2))
     bench.advance(2.0)
@@ -695,7 +699,7 @@ def test_a_handler_that_stops_its_actor_is_answered_first(bench: Bench, actor: t
     assert bench.runtimes["counter"].exit_code == 0
 
 
-def test_after_the_handler_that_stops_its_actor_no_mail_is_taken(bench: Bench) -> None:
+def test_after_the_handler_that_stops_its_actor_no_mail_is_taken(bench: InMemorySystem) -> None:
     bench.start(Leaving, "counter")
     first, second = bench.ask("counter", Add(number=1)), bench.ask("counter", Add(number=1))
     bench.advance(1.0)
@@ -710,7 +714,7 @@ class LeavingAtOnce(Counter):
         self.stop()
 
 
-def test_an_actor_that_stops_in_on_start_is_never_ready(bench: Bench) -> None:
+def test_an_actor_that_stops_in_on_start_is_never_ready(bench: InMemorySystem) -> None:
     bench.board.claim("counter", "asker")
     with contextlib.suppress(AssertionError):  # the bench has no actor to give back
         bench.start(LeavingAtOnce, "counter", parent="asker")
@@ -736,7 +740,7 @@ class Pondering(Actor):
         return Sum(number=42)
 
 
-def test_an_ask_without_a_deadline_has_that_of_its_message(bench: Bench) -> None:
+def test_an_ask_without_a_deadline_has_that_of_its_message(bench: InMemorySystem) -> None:
     bench.start(Pondering, "pondering")
     patient, hasty = bench.ask("pondering", Ponder()), bench.ask("pondering", Ponder(), deadline_s=1.0)
     bench.advance(55.0)

@@ -15,8 +15,8 @@ from actors.codec import (
     PROTOCOL_VERSION,
     SIGNATURE_BYTES,
     Envelope,
-    Kind,
-    Sealed,
+    MessageKind,
+    UndecodedMessage,
     _signature,
     decode,
     encode,
@@ -91,7 +91,7 @@ EVERYTHING = Everything(
 )
 
 
-def envelope(content: Any = Text(text="hello"), kind: Kind = Kind.ASK) -> Envelope:
+def envelope(content: Any = Text(text="hello"), kind: MessageKind = MessageKind.ASK) -> Envelope:
     return Envelope(
         kind=kind,
         id=2**40,
@@ -125,8 +125,8 @@ def header(**changes: Any) -> list[Any]:
     return list((fields | changes).values())
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_of_envelope_comes_back_as_it_was(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(MessageKind))
+def test_every_kind_of_envelope_comes_back_as_it_was(kind: MessageKind) -> None:
     assert decode(encode(envelope(kind=kind), KEY), KEY) == envelope(kind=kind)
 
 
@@ -141,7 +141,7 @@ def test_a_message_with_every_type_we_use_comes_back_equal_and_typed() -> None:
 
 
 def test_an_answer_may_be_nothing() -> None:
-    assert decode(encode(envelope(None, Kind.REPLY), KEY), KEY).message is None
+    assert decode(encode(envelope(None, MessageKind.REPLY), KEY), KEY).message is None
 
 
 def test_a_class_that_is_no_message_is_refused_where_it_is_sent() -> None:
@@ -233,7 +233,7 @@ NOT_UNDERSTOOD: dict[str, bytes] = {
 @pytest.mark.parametrize("body", NOT_UNDERSTOOD.values(), ids=NOT_UNDERSTOOD.keys())
 def test_a_message_that_is_not_understood_stays_sealed_and_its_sender_is_known(body: bytes) -> None:
     back = decode(signed(body), KEY)
-    assert isinstance(back.message, Sealed)
+    assert isinstance(back.message, UndecodedMessage)
     assert back.message.why
     assert back.sender == "b"
 
@@ -248,7 +248,7 @@ def test_why_a_message_is_not_understood_names_the_field() -> None:
 def test_mail_for_another_stays_sealed_and_can_be_sent_on_unchanged() -> None:
     frame = encode(envelope(EVERYTHING), KEY)
     back = decode(frame, KEY, is_mine="bridge".__eq__)
-    assert isinstance(back.message, Sealed)
+    assert isinstance(back.message, UndecodedMessage)
     assert back.message.why == ""
     assert encode(back, KEY) == frame
     assert decode(frame, KEY, is_mine="curator".__eq__).message == EVERYTHING

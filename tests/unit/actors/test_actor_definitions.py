@@ -10,7 +10,7 @@ import pytest
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
 from actors.errors import ActorError
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from actors.thespian_host import actor_class
 
 
@@ -29,8 +29,8 @@ class Painter(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         yield bench
 
 
@@ -134,7 +134,9 @@ def test_a_hook_is_there_to_be_overridden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["turn", "used", "board", "clock", "identity"])
-def test_an_actor_that_sets_a_name_of_the_base_class_is_told_at_that_line(bench: Bench, name: str) -> None:
+def test_an_actor_that_sets_a_name_of_the_base_class_is_told_at_that_line(
+    bench: InMemorySystem, name: str
+) -> None:
     painter = bench.start(Painter, "painter")
     message = refusal(lambda: setattr(painter, name, 7), ActorError)
     assert message == (
@@ -142,7 +144,7 @@ def test_an_actor_that_sets_a_name_of_the_base_class_is_told_at_that_line(bench:
     )
 
 
-def test_an_actor_may_have_another_logger_and_nothing_else_for_a_log(bench: Bench) -> None:
+def test_an_actor_may_have_another_logger_and_nothing_else_for_a_log(bench: InMemorySystem) -> None:
     painter = bench.start(Painter, "painter")
     painter.log = painter.log.bind(room=3)
     assert "Painter sets self.log" in refusal(lambda: setattr(painter, "log", []), ActorError)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actors.actor import LONGEST_S, MAX_OPEN_HANDLERS, REASON_CHARACTERS, Actor, Sender, Stop, receives
-from actors.codec import Envelope, Kind, Sealed, message
+from actors.codec import Envelope, MessageKind, UndecodedMessage, message
 from actors.errors import ActorError, AskTimeout, Refused
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 
 
 @message
@@ -51,7 +51,7 @@ class Giver(Actor):
     """Answers with what it is asked for, and keeps who waits waiting."""
 
     def on_start(self) -> None:
-        self.gate: Completion[None] = Completion()
+        self.gate: Future[None] = Future()
 
     @receives(Give)
     def give(self, call: Give, sender: Sender) -> Any:
@@ -68,8 +68,8 @@ class Giver(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         yield bench
 
 
@@ -90,7 +90,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     ],
 )
 def test_an_answer_that_mail_does_not_carry_is_a_refusal_and_the_actor_lives(
-    bench: Bench, what: str, says: str
+    bench: InMemorySystem, what: str, says: str
 ) -> None:
     giver = bench.start(Giver, "giver")
     answer = bench.ask("giver", Give(what=what))
@@ -105,13 +105,13 @@ def test_an_answer_that_mail_does_not_carry_is_a_refusal_and_the_actor_lives(
 
 
 @pytest.mark.parametrize("content", [None, GoOn()])
-def test_a_refusal_without_a_readable_reason_is_a_refusal(bench: Bench, content: Any) -> None:
+def test_a_refusal_without_a_readable_reason_is_a_refusal(bench: InMemorySystem, content: Any) -> None:
     giver = bench.start(Giver, "giver")
     asker = bench.start(Giver, "other")
     answer = asker.ask("giver", Wait())
     (id_,) = asker._Actor__asks  # type: ignore[attr-defined]
     forged = Envelope(
-        kind=Kind.REFUSAL,
+        kind=MessageKind.REFUSAL,
         id=id_,
         to="other",
         to_incarnation=asker.identity.incarnation,
@@ -126,9 +126,9 @@ def test_a_refusal_without_a_readable_reason_is_a_refusal(bench: Bench, content:
         answer.result()
 
 
-def test_a_reason_that_quotes_too_much_is_cut_and_arrives(bench: Bench) -> None:
+def test_a_reason_that_quotes_too_much_is_cut_and_arrives(bench: InMemorySystem) -> None:
     bench.start(Giver, "giver")
-    answer = bench.ask("giver", Sealed("x" * 60_000, b"\xc0"))
+    answer = bench.ask("giver", UndecodedMessage("x" * 60_000, b"\xc0"))
     bench.settle()
     with pytest.raises(Refused, match="unknown message type 'xxx") as refused:
         answer.result()
@@ -138,7 +138,7 @@ def test_a_reason_that_quotes_too_much_is_cut_and_arrives(bench: Bench) -> None:
 # ---- too much, too late ----
 
 
-def fill(bench: Bench) -> list[Completion[Any]]:
+def fill(bench: InMemorySystem) -> list[Future[Any]]:
     asks = []
     for _ in range(MAX_OPEN_HANDLERS // 100):
         asks += [bench.ask("giver", Wait()) for _ in range(100)]
@@ -146,7 +146,7 @@ def fill(bench: Bench) -> list[Completion[Any]]:
     return asks
 
 
-def test_an_actor_with_too_much_under_way_refuses_more_until_it_has_room(bench: Bench) -> None:
+def test_an_actor_with_too_much_under_way_refuses_more_until_it_has_room(bench: InMemorySystem) -> None:
     giver = bench.start(Giver, "giver")
     asks = fill(bench)
     refused = bench.ask("giver", Wait())
@@ -163,7 +163,7 @@ def test_an_actor_with_too_much_under_way_refuses_more_until_it_has_room(bench: 
     assert again.result() == Text(text="went on")
 
 
-def test_an_actor_with_too_much_under_way_says_so_once_a_turn_in_its_log(bench: Bench) -> None:
+def test_an_actor_with_too_much_under_way_says_so_once_a_turn_in_its_log(bench: InMemorySystem) -> None:
     giver = bench.start(Giver, "giver")
     fill(bench)
     lines: list[str] = []
@@ -179,7 +179,9 @@ def test_an_actor_with_too_much_under_way_says_so_once_a_turn_in_its_log(bench: 
     assert lines == ["message_turned_away"]
 
 
-def test_an_actor_with_too_much_under_way_gets_answers_links_and_can_be_stopped(bench: Bench) -> None:
+def test_an_actor_with_too_much_under_way_gets_answers_links_and_can_be_stopped(
+    bench: InMemorySystem,
+) -> None:
     giver = bench.start(Giver, "giver")
     other = bench.start(Giver, "other")
     fill(bench)
@@ -193,7 +195,7 @@ def test_an_actor_with_too_much_under_way_gets_answers_links_and_can_be_stopped(
     assert not bench.is_alive("giver")
 
 
-def test_an_ask_that_came_too_late_is_refused_and_counted(bench: Bench) -> None:
+def test_an_ask_that_came_too_late_is_refused_and_counted(bench: InMemorySystem) -> None:
     giver = bench.start(Giver, "giver")
     other = bench.start(Giver, "other")
     answer = other.ask("giver", GoOn(), deadline_s=1.0)
@@ -211,7 +213,7 @@ def test_an_ask_that_came_too_late_is_refused_and_counted(bench: Bench) -> None:
 @pytest.mark.parametrize("seconds", [-0.001, float("inf"), float("-inf"), float("nan"), 2 * LONGEST_S])
 @pytest.mark.parametrize("call", ["ask", "sleep", "after", "every", "in_thread"])
 def test_a_deadline_that_is_none_is_an_error_where_it_is_given(
-    bench: Bench, call: str, seconds: float
+    bench: InMemorySystem, call: str, seconds: float
 ) -> None:
     giver = bench.start(Giver, "giver")
     calls: dict[str, Any] = {
@@ -227,7 +229,7 @@ def test_a_deadline_that_is_none_is_an_error_where_it_is_given(
         calls[call]()
 
 
-def test_the_longest_deadline_is_one_and_so_is_none_at_all(bench: Bench) -> None:
+def test_the_longest_deadline_is_one_and_so_is_none_at_all(bench: InMemorySystem) -> None:
     giver = bench.start(Giver, "giver")
     longest = giver.ask("giver", GoOn(), deadline_s=LONGEST_S)
     shortest = giver.ask("giver", Wait(), deadline_s=0.0)
@@ -240,7 +242,7 @@ def test_the_longest_deadline_is_one_and_so_is_none_at_all(bench: Bench) -> None
 # ---- long handlers ----
 
 
-def test_a_long_handler_that_gets_on_restarts_the_clock_held_against_it(bench: Bench) -> None:
+def test_a_long_handler_that_gets_on_restarts_the_clock_held_against_it(bench: InMemorySystem) -> None:
     giver = bench.start(Giver, "giver")
     slot = giver.identity.slot
     bench.board.set(slot, handler="Give", busy_since_ns=bench.board.now_ns())

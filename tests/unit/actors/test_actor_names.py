@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from actors.actor import LIVENESS_CHECK_S, Actor, Sender, receives
-from actors.codec import Envelope, Kind, message
+from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorDied
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 
 
 @message
@@ -49,14 +49,14 @@ class Worker(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         bench.start(Worker, "spare")
         bench.start(Worker, "env")
         yield bench
 
 
-def swap(bench: Bench) -> None:
+def swap(bench: InMemorySystem) -> None:
     """The spare takes over the name, as a supervisor does it."""
     old, spare = bench.board.find("env"), bench.board.find("spare")
     assert old is not None
@@ -65,7 +65,7 @@ def swap(bench: Bench) -> None:
     bench.board.set(old, name="env~retired")
 
 
-def test_a_spare_that_took_over_a_name_gets_its_mail_and_the_retired_one_none(bench: Bench) -> None:
+def test_a_spare_that_took_over_a_name_gets_its_mail_and_the_retired_one_none(bench: InMemorySystem) -> None:
     old, spare = bench.actor("env"), bench.actor("spare")
     swap(bench)
     bench.tell("env", Hello())
@@ -73,7 +73,7 @@ def test_a_spare_that_took_over_a_name_gets_its_mail_and_the_retired_one_none(be
     assert (old.senders, spare.senders) == ([], ["asker"])
 
 
-def test_an_actor_that_was_renamed_while_it_was_asked_may_still_answer(bench: Bench) -> None:
+def test_an_actor_that_was_renamed_while_it_was_asked_may_still_answer(bench: InMemorySystem) -> None:
     answer = bench.ask("env", Hello(after_s=2.0))
     bench.advance(1.0)
     swap(bench)
@@ -81,7 +81,7 @@ def test_an_actor_that_was_renamed_while_it_was_asked_may_still_answer(bench: Be
     assert answer.result() == IAm(incarnation=1)
 
 
-def test_a_renamed_actor_that_ends_before_it_answers_ends_the_ask(bench: Bench) -> None:
+def test_a_renamed_actor_that_ends_before_it_answers_ends_the_ask(bench: InMemorySystem) -> None:
     answer = bench.ask("env", Hello(after_s=60.0), deadline_s=3600.0)
     bench.settle()
     swap(bench)
@@ -93,7 +93,7 @@ def test_a_renamed_actor_that_ends_before_it_answers_ends_the_ask(bench: Bench) 
         answer.result()
 
 
-def test_a_spare_is_answered_under_the_name_it_took_over(bench: Bench) -> None:
+def test_a_spare_is_answered_under_the_name_it_took_over(bench: InMemorySystem) -> None:
     other = bench.start(Worker, "other")
     swap(bench)
     answer = bench.ask("env", AskThem(whom="other"))
@@ -102,7 +102,7 @@ def test_a_spare_is_answered_under_the_name_it_took_over(bench: Bench) -> None:
     assert other.senders == ["env"]
 
 
-def foreign(bench: Bench, kind: Kind) -> Envelope:
+def foreign(bench: InMemorySystem, kind: MessageKind) -> Envelope:
     """What a row whose route leads to the worker `env` lets arrive there."""
     asker = bench.board.find("asker")
     return Envelope(
@@ -117,29 +117,29 @@ def foreign(bench: Bench, kind: Kind) -> Envelope:
     )
 
 
-def test_mail_for_another_name_is_refused_and_counted(bench: Bench) -> None:
+def test_mail_for_another_name_is_refused_and_counted(bench: InMemorySystem) -> None:
     env = bench.actor("env")
     refusals: list[str] = []
     env._Actor__answer = lambda envelope, kind, content: refusals.append(content.text)
-    env._Actor__take(foreign(bench, Kind.ASK))
+    env._Actor__take(foreign(bench, MessageKind.ASK))
     bench.turn("env")
     assert refusals == ["'env' is not 'faraway'"]
     assert bench.row("env").refused == 1
 
 
-def test_a_bridge_takes_mail_for_other_names_and_forwards_it_with_its_sender(bench: Bench) -> None:
+def test_a_bridge_takes_mail_for_other_names_and_forwards_it_with_its_sender(bench: InMemorySystem) -> None:
     class Bridge(Worker):
         def on_foreign(self, envelope: Envelope) -> None:
             there = Envelope(**{**{f: getattr(envelope, f) for f in envelope.__slots__}, "to": "env"})
             assert self.forward(there) == 1
 
     bridge = bench.start(Bridge, "bridge")
-    for kind in (Kind.TELL, Kind.ASK):
+    for kind in (MessageKind.TELL, MessageKind.ASK):
         bridge._Actor__take(foreign(bench, kind))
     bench.settle()
     assert bench.actor("env").senders == ["asker", "asker"]
 
 
-def test_forwarding_to_nobody_says_so(bench: Bench) -> None:
+def test_forwarding_to_nobody_says_so(bench: InMemorySystem) -> None:
     with pytest.raises(ActorDied, match="'faraway'"):
-        bench.actor("env").forward(foreign(bench, Kind.TELL))
+        bench.actor("env").forward(foreign(bench, MessageKind.TELL))

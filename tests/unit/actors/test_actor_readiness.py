@@ -11,7 +11,7 @@ from actors.board import Vitals
 from actors.codec import message
 from actors.errors import ActorError
 from actors.process import EXIT_IGNORED
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 
 
 @message
@@ -70,16 +70,18 @@ class Needless(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         yield bench
 
 
-def row(bench: Bench, actor: Actor) -> Vitals:
+def row(bench: InMemorySystem, actor: Actor) -> Vitals:
     return bench.board.vitals(actor.identity.slot)
 
 
-def test_without_probes_an_actor_is_ready_when_it_is_started_and_its_parent_hears_of_it(bench: Bench) -> None:
+def test_without_probes_an_actor_is_ready_when_it_is_started_and_its_parent_hears_of_it(
+    bench: InMemorySystem,
+) -> None:
     parent = bench.start(Parent, "parent")
     child = bench.start(Engine, "child", parent="parent")
     bench.settle()
@@ -88,7 +90,7 @@ def test_without_probes_an_actor_is_ready_when_it_is_started_and_its_parent_hear
     assert child.probes == 0
 
 
-def test_with_probes_it_is_started_at_once_and_ready_after_the_first_yes(bench: Bench) -> None:
+def test_with_probes_it_is_started_at_once_and_ready_after_the_first_yes(bench: InMemorySystem) -> None:
     parent = bench.start(Parent, "parent")
     child = bench.start(Engine, "child", parent="parent", probe_every_s=1.0)
     answer = bench.ask("child", Ping())
@@ -101,7 +103,7 @@ def test_with_probes_it_is_started_at_once_and_ready_after_the_first_yes(bench: 
     assert parent.ready_children == [("child", 1)]
 
 
-def test_a_probe_that_says_no_takes_it_out_of_rotation_until_the_next_yes(bench: Bench) -> None:
+def test_a_probe_that_says_no_takes_it_out_of_rotation_until_the_next_yes(bench: InMemorySystem) -> None:
     parent = bench.start(Parent, "parent")
     child = bench.start(Engine, "child", parent="parent", probe_every_s=1.0)
     readiness = []
@@ -113,7 +115,7 @@ def test_a_probe_that_says_no_takes_it_out_of_rotation_until_the_next_yes(bench:
     assert parent.ready_children == [("child", 1)], "its parent is told the first time alone"
 
 
-def test_a_probe_that_outlasts_the_time_between_two_is_a_no_and_only_one_runs(bench: Bench) -> None:
+def test_a_probe_that_outlasts_the_time_between_two_is_a_no_and_only_one_runs(bench: InMemorySystem) -> None:
     quick = bench.start(SlowProbe, "quick", {"probe_s": 0.5}, probe_every_s=1.0)
     slow = bench.start(SlowProbe, "slow", {"probe_s": 2.5}, probe_every_s=1.0)
     bench.advance(2.4)
@@ -125,7 +127,7 @@ def test_a_probe_that_outlasts_the_time_between_two_is_a_no_and_only_one_runs(be
     assert (row(bench, slow).ready, slow.probes) == (False, 2)
 
 
-def test_a_stopping_actor_is_not_made_ready_by_a_probe(bench: Bench) -> None:
+def test_a_stopping_actor_is_not_made_ready_by_a_probe(bench: InMemorySystem) -> None:
     class SlowToGo(SlowProbe):
         async def on_stop(self) -> None:
             await self.sleep(60.0)
@@ -138,20 +140,22 @@ def test_a_stopping_actor_is_not_made_ready_by_a_probe(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 2.0])
-def test_an_actor_that_is_ignored_ends_without_having_been_there(bench: Bench, after_s: float) -> None:
+def test_an_actor_that_is_ignored_ends_without_having_been_there(
+    bench: InMemorySystem, after_s: float
+) -> None:
     needless = bench.start(Needless, "needless", {"finds_out_after_s": after_s})
     bench.advance(after_s)
     assert bench.runtimes["needless"].exit_code == EXIT_IGNORED
     assert not row(bench, needless).ready
 
 
-def test_a_started_actor_cannot_be_ignored(bench: Bench) -> None:
+def test_a_started_actor_cannot_be_ignored(bench: InMemorySystem) -> None:
     engine = bench.start(Engine, "engine")
     with pytest.raises(ActorError, match="'engine' is started and cannot be ignored; call stop"):
         engine.ignore()
 
 
-def test_the_board_counts_uses_and_what_could_not_be_sent_of_this_incarnation(bench: Bench) -> None:
+def test_the_board_counts_uses_and_what_could_not_be_sent_of_this_incarnation(bench: InMemorySystem) -> None:
     engine = bench.start(Engine, "engine")
     bench.ask("engine", Ping())
     bench.settle()
@@ -164,7 +168,7 @@ def test_the_board_counts_uses_and_what_could_not_be_sent_of_this_incarnation(be
     assert (row(bench, again).uses, row(bench, again).unsent, row(bench, again).messages) == (0, 0, 0)
 
 
-def test_progress_is_a_finished_message_and_not_a_turn(bench: Bench) -> None:
+def test_progress_is_a_finished_message_and_not_a_turn(bench: InMemorySystem) -> None:
     engine = bench.start(Engine, "engine")
     bench.advance(1.0)
     bench.turn("engine")
@@ -174,7 +178,7 @@ def test_progress_is_a_finished_message_and_not_a_turn(bench: Bench) -> None:
     assert row(bench, engine).progress_age_s is not None
 
 
-def test_what_an_actor_died_of_stands_on_the_board(bench: Bench) -> None:
+def test_what_an_actor_died_of_stands_on_the_board(bench: InMemorySystem) -> None:
     class Broken(Engine):
         @receives(Ping)
         def ping(self, call: Ping, sender: Sender) -> Ping:

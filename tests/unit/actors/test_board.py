@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import SLOT_BYTES, SLOTS, ActorState, Board, Pulse, rows_of
+from actors.board import SLOT_BYTES, SLOTS, ActorState, Board, Heartbeat, rows_of
 from actors.errors import ActorError
 
 
@@ -206,7 +206,7 @@ def test_a_pulse_writes_what_everybody_reads(tmp_path: Path) -> None:
     board = Board.create(tmp_path / "pulse")
     board.claim("before", "root")
     slot = board.claim("ann", "root")
-    pulse = Pulse(board, slot)
+    pulse = Heartbeat(board, slot)
     pulse.beat()
     pulse.busy("a handler with a name of more than sixty-four letters, cut where its place ends")
     vitals = board.vitals(slot)

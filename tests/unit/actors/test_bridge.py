@@ -11,7 +11,7 @@ import pytest
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import ActorState
 from actors.bridge import Export, Exported, LeaderBridge, LinkDown, Links, LinkUp, WhichLinks
-from actors.codec import MAX_MESSAGE_BYTES, Kind, message
+from actors.codec import MAX_MESSAGE_BYTES, MessageKind, message
 from actors.errors import ActorDied, LinkNotAllowed, MailboxFull, MalformedMessage, Refused
 from actors.link import Beat, Carry, Row, Rows
 from actors.monitors import Down, Exit
@@ -396,7 +396,7 @@ def test_bytes_that_are_no_frame_are_counted_and_harm_nothing(three: Machines) -
 
 def carry_from_b(three: Machines, **changed: Any) -> None:
     body: dict[str, Any] = {
-        "kind": int(Kind.ASK),
+        "kind": int(MessageKind.ASK),
         "id": 7,
         "to": "here@a",
         "to_incarnation": three.benches["a"].row("here").incarnation,
@@ -447,8 +447,8 @@ def test_a_full_mailbox_over_there_refuses_the_ask_and_the_bridge_lives_on(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"kind": int(Kind.REFUSAL), "message": None, "payload": b"\xc0"},
-        {"kind": int(Kind.REFUSAL), "message": "actors.actor.Stop", "payload": b"\x80"},
+        {"kind": int(MessageKind.REFUSAL), "message": None, "payload": b"\xc0"},
+        {"kind": int(MessageKind.REFUSAL), "message": "actors.actor.Stop", "payload": b"\x80"},
         {"payload": b""},
         {"payload": b"\xc0\xc0"},
         {"payload": b"\xc1"},

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from actors.errors import ActorError
-from actors.future import Completion, Lock, drive
+from actors.future import Future, Lock, drive
 
 
 def drop(_: object) -> None:
@@ -14,7 +14,7 @@ def drop(_: object) -> None:
 
 
 def test_a_coroutine_goes_on_when_what_it_awaits_is_done() -> None:
-    answer: Completion[int] = Completion()
+    answer: Future[int] = Future()
     results: list[int] = []
 
     async def asks() -> int:
@@ -37,7 +37,7 @@ def test_a_coroutine_that_never_waits_is_done_at_once() -> None:
 
 
 def test_the_error_of_what_was_awaited_can_be_caught_where_it_was_awaited() -> None:
-    answer: Completion[int] = Completion()
+    answer: Future[int] = Future()
     results: list[str] = []
 
     async def asks() -> str:
@@ -53,7 +53,7 @@ def test_the_error_of_what_was_awaited_can_be_caught_where_it_was_awaited() -> N
 
 
 def test_an_error_nobody_catches_reaches_whoever_resumed_the_coroutine() -> None:
-    answer: Completion[int] = Completion()
+    answer: Future[int] = Future()
 
     async def asks() -> int:
         return await answer
@@ -64,7 +64,7 @@ def test_an_error_nobody_catches_reaches_whoever_resumed_the_coroutine() -> None
 
 
 def test_only_the_first_result_counts() -> None:
-    completion: Completion[int] = Completion()
+    completion: Future[int] = Future()
     completion.succeed(1)
     completion.succeed(2)
     completion.fail(KeyError("late"))
@@ -72,7 +72,7 @@ def test_only_the_first_result_counts() -> None:
 
 
 def test_everyone_who_awaits_one_completion_goes_on() -> None:
-    answer: Completion[int] = Completion()
+    answer: Future[int] = Future()
     results: list[int] = []
 
     async def asks(more: int) -> int:
@@ -86,7 +86,7 @@ def test_everyone_who_awaits_one_completion_goes_on() -> None:
 
 def test_a_coroutine_is_never_run_inside_the_one_that_completed_what_it_awaited() -> None:
     """Its uncaught error would surface in the other, whose `except` might swallow it."""
-    answer: Completion[int] = Completion()
+    answer: Future[int] = Future()
     caught_by_the_wrong_one: list[BaseException] = []
 
     async def fails_later() -> None:
@@ -129,10 +129,10 @@ class Workshop:
         self.lock = Lock()
         self.inside: list[str] = []
         self.order: list[str] = []
-        self.gates: dict[str, Completion[None]] = {}
+        self.gates: dict[str, Future[None]] = {}
 
     def enter(self, name: str) -> None:
-        self.gates[name] = Completion()
+        self.gates[name] = Future()
         drive(self._work(name), drop)
 
     def leave(self, name: str) -> None:
@@ -170,7 +170,7 @@ def test_who_comes_while_the_lock_is_handed_over_still_waits_its_turn() -> None:
 
 def test_a_lock_is_given_on_when_its_holder_fails() -> None:
     lock = Lock()
-    gate: Completion[None] = Completion()
+    gate: Future[None] = Future()
     done: list[str] = []
 
     async def fails_inside() -> None:
@@ -192,7 +192,7 @@ def test_a_lock_is_given_on_when_its_holder_fails() -> None:
 
 def test_a_thousand_waiters_that_do_not_wait_inside_are_no_stack_of_a_thousand() -> None:
     lock = Lock()
-    gate: Completion[None] = Completion()
+    gate: Future[None] = Future()
     done: list[int] = []
 
     async def first() -> None:

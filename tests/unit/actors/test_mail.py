@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from actors import codec
 from actors.board import ActorState, Board
-from actors.codec import MAX_MESSAGE_BYTES, Envelope, Kind, Sealed, encode, message
+from actors.codec import MAX_MESSAGE_BYTES, Envelope, MessageKind, UndecodedMessage, encode, message
 from actors.errors import ActorDied, ActorError, MailboxFull, MessageTooLarge
 from actors.mail import Address, Mail
 from actors.transport import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
@@ -101,7 +101,7 @@ def note(
     to: str, number: int = 0, *, sender: str = "ann", to_incarnation: int = 0, text: str = ""
 ) -> Envelope:
     return Envelope(
-        kind=Kind.TELL,
+        kind=MessageKind.TELL,
         id=number,
         to=to,
         to_incarnation=to_incarnation,
@@ -324,7 +324,7 @@ def test_every_sender_incarnation_has_its_own_numbers(post: Post) -> None:
 
 def test_what_is_sent_carries_a_growing_number_and_the_receivers_incarnation(post: Post) -> None:
     ann, bob = post.actor("ann"), post.actor("bob", incarnation=4)
-    for kind in (Kind.TELL, Kind.ASK, Kind.REPLY):
+    for kind in (MessageKind.TELL, MessageKind.ASK, MessageKind.REPLY):
         ann.send(replace(note("bob"), kind=kind))
     came = post.take(bob, 3)
     assert [envelope.to_incarnation for envelope in came] == [4, 4, 4]
@@ -340,7 +340,7 @@ def test_an_authentic_message_of_an_unknown_type_arrives_sealed_with_the_reason(
     ann.send(note("bob", 1))
     monkeypatch.undo()
     [envelope] = post.take(bob, 1)
-    assert isinstance(envelope.message, Sealed)
+    assert isinstance(envelope.message, UndecodedMessage)
     assert "a.newer.Message" in envelope.message.why
     assert envelope.sender == "ann"
 
@@ -429,7 +429,7 @@ def test_mail_for_a_row_with_a_route_goes_to_the_bridge_as_it_is(post: Post) -> 
     assert ann.send(note("far", 1)) == Address(far, 9)
     [envelope] = post.take(bridge, 1)
     assert (envelope.to, envelope.to_incarnation, envelope.sender) == ("far", 9, "ann")
-    assert isinstance(envelope.message, Sealed), "a bridge opens nobody's mail"
+    assert isinstance(envelope.message, UndecodedMessage), "a bridge opens nobody's mail"
 
 
 def test_a_sealed_message_is_sent_on_and_opened_by_its_receiver(post: Post) -> None:
@@ -438,7 +438,7 @@ def test_a_sealed_message_is_sent_on_and_opened_by_its_receiver(post: Post) -> N
     sealed = codec.decode(
         encode(replace(note("far", 1), to_incarnation=9, sequence=1), KEY), KEY, "bridge".__eq__
     )
-    assert isinstance(sealed.message, Sealed)
+    assert isinstance(sealed.message, UndecodedMessage)
     bridge.send(sealed)
     [envelope] = post.take(far, 1)
     assert envelope.message == Note(number=1)

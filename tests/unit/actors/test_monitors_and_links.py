@@ -13,7 +13,7 @@ from actors.errors import ActorDied, ActorError, LinkedActorEnded
 from actors.exit_watch import LOOK_S, REASON_DEADLINE_S
 from actors.monitors import RETRY_S, Down, Exit, is_abnormal
 from actors.process import EXIT_CRASHED, EXIT_SHUTDOWN
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args
 
@@ -57,8 +57,8 @@ class Careless(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, live_children=True) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         yield bench
 
 
@@ -66,7 +66,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize(("returncode", "reason"), [(0, "normal"), (-9, "SIGKILL"), (3, "exit code 3")])
-def test_a_monitor_hears_once_who_ended_and_why(bench: Bench, returncode: int, reason: str) -> None:
+def test_a_monitor_hears_once_who_ended_and_why(bench: InMemorySystem, returncode: int, reason: str) -> None:
     watchful = bench.start(Watchful, "watchful")
     bench.start(Watchful, "other")
     ref = watchful.monitor("other")
@@ -81,7 +81,7 @@ def test_a_monitor_hears_once_who_ended_and_why(bench: Bench, returncode: int, r
     assert len(watchful.downs) == 1, "another incarnation is another monitor"
 
 
-def test_a_monitor_of_nobody_hears_noproc_at_once(bench: Bench) -> None:
+def test_a_monitor_of_nobody_hears_noproc_at_once(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     bench.start(Watchful, "dead")
     bench.kill("dead")
@@ -94,7 +94,7 @@ def test_a_monitor_of_nobody_hears_noproc_at_once(bench: Bench) -> None:
     ]
 
 
-def test_two_monitors_are_two_messages_and_a_demonitored_one_is_none(bench: Bench) -> None:
+def test_two_monitors_are_two_messages_and_a_demonitored_one_is_none(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     bench.start(Watchful, "other")
     refs = [watchful.monitor("other") for _ in range(3)]
@@ -108,7 +108,7 @@ def test_two_monitors_are_two_messages_and_a_demonitored_one_is_none(bench: Benc
     watchful.demonitor(refs[0])
 
 
-def test_a_monitor_is_one_way(bench: Bench) -> None:
+def test_a_monitor_is_one_way(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     other = bench.start(Watchful, "other")
     watchful.monitor("other")
@@ -118,7 +118,7 @@ def test_a_monitor_is_one_way(bench: Bench) -> None:
     assert other.downs == []
 
 
-def test_news_waits_like_mail_until_the_actor_is_started(bench: Bench) -> None:
+def test_news_waits_like_mail_until_the_actor_is_started(bench: InMemorySystem) -> None:
     class Slow(Watchful):
         async def on_start(self) -> None:  # type: ignore[override]  # a base may be quicker
             self.monitor("ghost")
@@ -133,12 +133,12 @@ def test_news_waits_like_mail_until_the_actor_is_started(bench: Bench) -> None:
     assert [down.reason for down in slow.downs] == ["noproc", "SIGKILL"]
 
 
-def test_who_has_no_handler_for_down_cannot_monitor(bench: Bench) -> None:
+def test_who_has_no_handler_for_down_cannot_monitor(bench: InMemorySystem) -> None:
     with pytest.raises(ActorError, match=r"Careless monitors 'watchful' and has no handler .*Down"):
         bench.start(Careless, "careless").monitor("watchful")
 
 
-def test_the_reason_is_waited_for_while_the_supervisor_finds_it_out(bench: Bench) -> None:
+def test_the_reason_is_waited_for_while_the_supervisor_finds_it_out(bench: InMemorySystem) -> None:
     """The kernel is quicker than the supervisor that collects the exit code."""
     watchful = bench.start(Watchful, "watchful")
     slot = bench.start(Watchful, "other").identity.slot
@@ -153,7 +153,7 @@ def test_the_reason_is_waited_for_while_the_supervisor_finds_it_out(bench: Bench
     assert watchful.downs == [Down(ref=ref, name="other", incarnation=1, reason="out of memory")]
 
 
-def test_a_supervisor_that_never_says_why_is_not_waited_for_for_ever(bench: Bench) -> None:
+def test_a_supervisor_that_never_says_why_is_not_waited_for_for_ever(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     slot = bench.start(Watchful, "other").identity.slot
     watchful.monitor("other")
@@ -164,7 +164,7 @@ def test_a_supervisor_that_never_says_why_is_not_waited_for_for_ever(bench: Benc
     assert [down.reason for down in watchful.downs] == ["unknown: its supervisor has not said why"]
 
 
-def test_an_actor_that_is_being_started_can_be_monitored(bench: Bench) -> None:
+def test_an_actor_that_is_being_started_can_be_monitored(bench: InMemorySystem) -> None:
     """Its supervisor has written its incarnation and forks; there is no process yet."""
     watchful = bench.start(Watchful, "watchful")
     slot = bench.board.claim("other", "sup")
@@ -177,7 +177,7 @@ def test_an_actor_that_is_being_started_can_be_monitored(bench: Bench) -> None:
     assert [down.reason for down in watchful.downs] == ["could not be forked"]
 
 
-def test_an_actor_of_another_host_is_watched_on_the_board(bench: Bench) -> None:
+def test_an_actor_of_another_host_is_watched_on_the_board(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     slot = bench.board.claim("faraway", "bridge")
     bench.board.set_state(slot, ActorState.RUNNING, incarnation=7, pid=1, route=1)
@@ -190,7 +190,7 @@ def test_an_actor_of_another_host_is_watched_on_the_board(bench: Bench) -> None:
     assert [down.reason for down in watchful.downs] == ["host lost"]
 
 
-def test_a_pid_that_was_given_out_again_is_not_taken_for_the_actor(bench: Bench) -> None:
+def test_a_pid_that_was_given_out_again_is_not_taken_for_the_actor(bench: InMemorySystem) -> None:
     watchful = bench.start(Watchful, "watchful")
     slot = bench.start(Watchful, "other").identity.slot
     bench.board.set(slot, pid_start_ticks=12345)
@@ -203,7 +203,7 @@ def test_a_pid_that_was_given_out_again_is_not_taken_for_the_actor(bench: Bench)
 # ---- under a real supervisor ----
 
 
-def supervised(bench: Bench, restart: Restart = Restart.PERMANENT) -> Watchful:
+def supervised(bench: InMemorySystem, restart: Restart = Restart.PERMANENT) -> Watchful:
     spec = ChildSpec(id="child", actor=f"{__name__}:Watchful", restart=restart)
     bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (spec,)))
     bench.advance(0.5)
@@ -226,7 +226,7 @@ def supervised(bench: Bench, restart: Restart = Restart.PERMANENT) -> Watchful:
     ],
 )
 def test_the_reason_is_the_supervisors_whether_it_starts_the_child_again_or_not(
-    bench: Bench, restart: Restart, end: Callable[[Bench], object], reason: str
+    bench: InMemorySystem, restart: Restart, end: Callable[[InMemorySystem], object], reason: str
 ) -> None:
     watchful = supervised(bench, restart)
     end(bench)
@@ -234,14 +234,14 @@ def test_the_reason_is_the_supervisors_whether_it_starts_the_child_again_or_not(
     assert [down.reason for down in watchful.downs] == [reason]
 
 
-def test_a_child_that_its_supervisor_stopped_ended_with_shutdown(bench: Bench) -> None:
+def test_a_child_that_its_supervisor_stopped_ended_with_shutdown(bench: InMemorySystem) -> None:
     watchful = supervised(bench)
     bench.actor("sup").stop()
     bench.advance(1.0)
     assert [down.reason for down in watchful.downs] == ["shutdown"]
 
 
-def test_a_child_that_went_with_its_supervisor_is_heard_of_too(bench: Bench) -> None:
+def test_a_child_that_went_with_its_supervisor_is_heard_of_too(bench: InMemorySystem) -> None:
     watchful = supervised(bench)
     bench.kill("sup")
     bench.advance(REASON_DEADLINE_S + 1.0)
@@ -252,7 +252,7 @@ def test_a_child_that_went_with_its_supervisor_is_heard_of_too(bench: Bench) -> 
 
 
 @pytest.mark.parametrize(("victim", "survivor"), [("a", "b"), ("b", "a")])
-def test_a_link_holds_both_ways(bench: Bench, victim: str, survivor: str) -> None:
+def test_a_link_holds_both_ways(bench: InMemorySystem, victim: str, survivor: str) -> None:
     bench.start(Watchful, "b")
     bench.start(Watchful, "a").link("b")
     bench.settle()
@@ -262,7 +262,7 @@ def test_a_link_holds_both_ways(bench: Bench, victim: str, survivor: str) -> Non
     assert not bench.is_alive(survivor)
 
 
-def test_a_normal_end_is_not_passed_on(bench: Bench) -> None:
+def test_a_normal_end_is_not_passed_on(bench: InMemorySystem) -> None:
     bench.start(Watchful, "b")
     bench.start(Watchful, "a").link("b")
     bench.settle()
@@ -277,14 +277,14 @@ def test_shutdown_is_normal_to_a_link_and_everything_else_is_not() -> None:
     assert all(is_abnormal(reason) for reason in ("noproc", "SIGKILL", "exit code 1", "unknown", ""))
 
 
-def test_a_link_to_nobody_is_a_link_to_somebody_who_just_died(bench: Bench) -> None:
+def test_a_link_to_nobody_is_a_link_to_somebody_who_just_died(bench: InMemorySystem) -> None:
     bench.start(Watchful, "a").link("ghost")
     with pytest.raises(LinkedActorEnded, match=r"'ghost' .* ended: noproc"):
         bench.settle()
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_either_side_can_unlink(bench: Bench, who: str) -> None:
+def test_either_side_can_unlink(bench: InMemorySystem, who: str) -> None:
     actors = {name: bench.start(Watchful, name) for name in "ab"}
     actors["a"].link("b")
     bench.settle()
@@ -295,7 +295,7 @@ def test_either_side_can_unlink(bench: Bench, who: str) -> None:
     assert bench.is_alive("b")
 
 
-def test_a_link_made_twice_is_one_link(bench: Bench) -> None:
+def test_a_link_made_twice_is_one_link(bench: InMemorySystem) -> None:
     trapping = bench.start(Trapping, "trapping")
     bench.start(Watchful, "b").link("trapping")
     trapping.link("b")
@@ -306,7 +306,7 @@ def test_a_link_made_twice_is_one_link(bench: Bench) -> None:
     assert len(trapping.exits) == 1
 
 
-def test_who_traps_exits_gets_them_as_messages_normal_ones_too(bench: Bench) -> None:
+def test_who_traps_exits_gets_them_as_messages_normal_ones_too(bench: InMemorySystem) -> None:
     trapping = bench.start(Trapping, "trapping")
     for name in ("b", "c"):
         bench.start(Watchful, name)
@@ -330,7 +330,7 @@ def test_a_class_that_traps_exits_without_taking_them_is_an_error_where_it_is_wr
             traps_exits = True
 
 
-def test_one_who_dies_before_its_link_is_heard_of_is_heard_of_with_it(bench: Bench) -> None:
+def test_one_who_dies_before_its_link_is_heard_of_is_heard_of_with_it(bench: InMemorySystem) -> None:
     bench.start(Watchful, "b")
     bench.start(Watchful, "a").link("b")
     bench.kill("a")
@@ -341,7 +341,9 @@ def test_one_who_dies_before_its_link_is_heard_of_is_heard_of_with_it(bench: Ben
 # ---- asks ----
 
 
-def test_an_ask_ends_when_the_process_does_though_the_board_does_not_say_so_yet(bench: Bench) -> None:
+def test_an_ask_ends_when_the_process_does_though_the_board_does_not_say_so_yet(
+    bench: InMemorySystem,
+) -> None:
     class Slow(Actor):
         @receives(Crash)
         async def crash(self, call: Crash, sender: Sender) -> None:
@@ -358,7 +360,7 @@ def test_an_ask_ends_when_the_process_does_though_the_board_does_not_say_so_yet(
         answer.result()
 
 
-def test_a_peer_that_is_asked_a_thousand_times_costs_one_descriptor(bench: Bench) -> None:
+def test_a_peer_that_is_asked_a_thousand_times_costs_one_descriptor(bench: InMemorySystem) -> None:
     bench.start(Watchful, "other")
     asker = bench.start(Watchful, "one")
     for _ in range(100):
@@ -373,7 +375,7 @@ def test_a_peer_that_is_asked_a_thousand_times_costs_one_descriptor(bench: Bench
 # ---- a mailbox that is full when one links to it ----
 
 
-def fill(bench: Bench, name: str) -> None:
+def fill(bench: InMemorySystem, name: str) -> None:
     bench.hang(name)
     while bench.tell(name, Crash()):
         pass
@@ -387,7 +389,7 @@ class Patient(Watchful):
         """Nothing."""
 
 
-def test_a_link_to_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Bench) -> None:
+def test_a_link_to_an_actor_whose_mailbox_is_full_holds_both_ways(bench: InMemorySystem) -> None:
     near = bench.start(Patient, "near")
     bench.start(Patient, "far")
     fill(bench, "far")
@@ -400,7 +402,7 @@ def test_a_link_to_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Bench) 
         bench.advance(REASON_DEADLINE_S)
 
 
-def test_an_unlink_from_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Bench) -> None:
+def test_an_unlink_from_an_actor_whose_mailbox_is_full_holds_both_ways(bench: InMemorySystem) -> None:
     near = bench.start(Patient, "near")
     bench.start(Patient, "far")
     near.link("far")
@@ -415,7 +417,7 @@ def test_an_unlink_from_an_actor_whose_mailbox_is_full_holds_both_ways(bench: Be
     assert bench.is_alive("far")
 
 
-def test_whoever_ends_with_a_full_mailbox_is_not_told_for_ever(bench: Bench) -> None:
+def test_whoever_ends_with_a_full_mailbox_is_not_told_for_ever(bench: InMemorySystem) -> None:
     near = bench.start(Patient, "near")
     bench.start(Patient, "far")
     fill(bench, "far")

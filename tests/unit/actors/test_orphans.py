@@ -11,7 +11,7 @@ import pytest
 from actors import orphans
 from actors.board import Board
 from actors.errors import SystemStartFailed
-from actors.orphans import Leftover, reap, record_processes, refuse_if_in_use
+from actors.orphans import Orphan, reap, record_processes, refuse_if_in_use
 from actors.process import start_ticks
 
 
@@ -38,14 +38,14 @@ def test_a_process_on_the_old_board_is_killed_and_reported(
     tmp_path: Path, escaped: "subprocess.Popen[bytes]"
 ) -> None:
     board = board_with(tmp_path, escaped.pid, start_ticks(escaped.pid))
-    assert reap(tmp_path / "processes.json", board) == (Leftover("env", escaped.pid),)
+    assert reap(tmp_path / "processes.json", board) == (Orphan("env", escaped.pid),)
     assert escaped.wait(10) == -9
     assert reap(tmp_path / "processes.json", board) == (), "and only once"
 
 
 def test_a_recorded_admin_is_killed_and_reported(tmp_path: Path, escaped: "subprocess.Popen[bytes]") -> None:
     record_processes(tmp_path / "processes.json", admin=escaped.pid)
-    assert reap(tmp_path / "processes.json", tmp_path / "board") == (Leftover("admin", escaped.pid),)
+    assert reap(tmp_path / "processes.json", tmp_path / "board") == (Orphan("admin", escaped.pid),)
 
 
 @pytest.mark.parametrize(("later_ticks", "route"), [(1, 0), (None, 0), (0, 1)])

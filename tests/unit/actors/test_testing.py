@@ -12,7 +12,7 @@ from actors.board import ActorState
 from actors.codec import message
 from actors.last_words import last_words
 from actors.process import EXIT_CRASHED
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 
@@ -71,17 +71,17 @@ def scribe(id_: str, **args: object) -> ChildSpec:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path, live_children=True) as bench:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         yield bench
 
 
-def start_tree(bench: Bench, *specs: ChildSpec, flags: SupervisorFlags | None = None) -> None:
+def start_tree(bench: InMemorySystem, *specs: ChildSpec, flags: SupervisorFlags | None = None) -> None:
     bench.start(Supervisor, "sup", supervisor_args(flags or SupervisorFlags(max_restarts=10), specs))
     bench.advance(0.5)
 
 
-def said(bench: Bench, name: str) -> object:
+def said(bench: InMemorySystem, name: str) -> object:
     answer = bench.ask(name, Note(text="still there"))
     bench.advance(0.1)
     return answer.result()
@@ -90,7 +90,7 @@ def said(bench: Bench, name: str) -> object:
 # ---- live children ----
 
 
-def test_a_spawned_child_is_an_actor_that_answers(bench: Bench) -> None:
+def test_a_spawned_child_is_an_actor_that_answers(bench: InMemorySystem) -> None:
     start_tree(bench, scribe("a"), scribe("b"))
     assert said(bench, "a") == said(bench, "b") == Note(text="still there")
     assert bench.row("sup").ready
@@ -109,7 +109,7 @@ def test_a_spawned_child_is_an_actor_that_answers(bench: Bench) -> None:
     ],
 )
 def test_however_a_child_ends_its_supervisor_sees_it_as_of_a_process(
-    bench: Bench, end: object, reason: str
+    bench: InMemorySystem, end: object, reason: str
 ) -> None:
     start_tree(bench, scribe("a"), scribe("b"))
     first, bystander = bench.actor("a"), bench.actor("b")
@@ -124,7 +124,7 @@ def test_however_a_child_ends_its_supervisor_sees_it_as_of_a_process(
     assert said(bench, "a") == Note(text="still there")
 
 
-def test_a_crash_leaves_last_words_and_the_error_on_the_board(bench: Bench, tmp_path: Path) -> None:
+def test_a_crash_leaves_last_words_and_the_error_on_the_board(bench: InMemorySystem, tmp_path: Path) -> None:
     start_tree(bench, scribe("a"))
     bench.tell("a", Break(how="raise"))
     bench.advance(0.5)
@@ -133,13 +133,13 @@ def test_a_crash_leaves_last_words_and_the_error_on_the_board(bench: Bench, tmp_
     assert f"exit code {EXIT_CRASHED}" in bench.row("a").last_reason
 
 
-def test_a_child_that_cannot_start_is_a_failed_start(bench: Bench) -> None:
+def test_a_child_that_cannot_start_is_a_failed_start(bench: InMemorySystem) -> None:
     start_tree(bench, scribe("a", fails_to_start=True))
     assert not bench.is_alive("sup")
     assert "ZeroDivisionError: not today" in bench.row("sup").last_reason
 
 
-def test_a_child_whose_class_does_not_exist_is_a_failed_start(bench: Bench) -> None:
+def test_a_child_whose_class_does_not_exist_is_a_failed_start(bench: InMemorySystem) -> None:
     start_tree(bench, ChildSpec(id="a", actor="no_such_module:Class"))
     assert not bench.is_alive("sup")
     assert "No module named 'no_such_module'" in bench.row("sup").last_reason
@@ -147,14 +147,14 @@ def test_a_child_whose_class_does_not_exist_is_a_failed_start(bench: Bench) -> N
     assert bench.row("sup").last_error.startswith("gave up: child 'a' failed to start")
 
 
-def test_an_idle_child_beats_and_is_never_taken_for_hung(bench: Bench) -> None:
+def test_an_idle_child_beats_and_is_never_taken_for_hung(bench: InMemorySystem) -> None:
     start_tree(bench, scribe("a"))
     bench.advance(60.0)
     assert bench.row("a").incarnation == 1
 
 
 @pytest.mark.parametrize(("handler", "why"), [("", "no beat for 2"), ("Note", "in Note for 2")])
-def test_a_hung_child_is_found_and_replaced(bench: Bench, handler: str, why: str) -> None:
+def test_a_hung_child_is_found_and_replaced(bench: InMemorySystem, handler: str, why: str) -> None:
     start_tree(bench, scribe("a"))
     bench.hang("a", handler=handler)
     bench.advance(1.5)
@@ -165,7 +165,7 @@ def test_a_hung_child_is_found_and_replaced(bench: Bench, handler: str, why: str
     assert said(bench, "a") == Note(text="still there")
 
 
-def test_a_child_that_goes_on_in_time_keeps_its_mail_and_its_life(bench: Bench) -> None:
+def test_a_child_that_goes_on_in_time_keeps_its_mail_and_its_life(bench: InMemorySystem) -> None:
     start_tree(bench, scribe("a"))
     bench.hang("a")
     answer = bench.ask("a", Note(text="waits"))
@@ -178,7 +178,7 @@ def test_a_child_that_goes_on_in_time_keeps_its_mail_and_its_life(bench: Bench) 
     assert bench.row("a").incarnation == 1
 
 
-def test_when_a_supervisor_is_killed_its_children_go_with_it_and_come_back(bench: Bench) -> None:
+def test_when_a_supervisor_is_killed_its_children_go_with_it_and_come_back(bench: InMemorySystem) -> None:
     start_tree(bench, supervisor_spec("pool", SupervisorFlags(), (scribe("inner"),)))
     inner = bench.actor("inner")
     bench.kill("pool")
@@ -188,7 +188,7 @@ def test_when_a_supervisor_is_killed_its_children_go_with_it_and_come_back(bench
     assert (bench.row("pool").incarnation, bench.row("inner").incarnation) == (2, 2)
 
 
-def test_a_tree_that_is_stopped_ends_children_first(bench: Bench) -> None:
+def test_a_tree_that_is_stopped_ends_children_first(bench: InMemorySystem) -> None:
     start_tree(bench, supervisor_spec("pool", SupervisorFlags(), (scribe("inner"),)), scribe("a"))
     bench.tell("sup", Stop())
     bench.advance(1.0)
@@ -199,7 +199,7 @@ def test_a_tree_that_is_stopped_ends_children_first(bench: Bench) -> None:
 def test_a_bench_that_is_left_leaves_no_descriptor(tmp_path: Path) -> None:
     own = psutil.Process()
     before = own.num_fds()
-    with Bench(tmp_path, live_children=True) as bench:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         start_tree(bench, scribe("a"))
         in_use = own.num_fds()
         for _ in range(5):
@@ -216,7 +216,7 @@ def test_a_bench_that_is_left_leaves_no_descriptor(tmp_path: Path) -> None:
 def story(folder: Path, seed: int | None) -> list[str]:
     """Three scribes race to tell a fourth."""
     folder.mkdir()
-    with Bench(folder, seed=seed) as bench:
+    with InMemorySystem(folder, seed=seed) as bench:
         listener = bench.start(Scribe, "listener")
         for name in "abc":
             bench.start(Scribe, name)
@@ -247,7 +247,7 @@ def test_without_a_seed_turns_are_in_the_order_of_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_tree_heals_itself_in_any_order_of_events(tmp_path: Path, seed: int) -> None:
-    with Bench(tmp_path, seed=seed, live_children=True) as bench:
+    with InMemorySystem(tmp_path, seed=seed, live_children=True) as bench:
         pool = SupervisorFlags(ordered=False, max_restarts=10)
         start_tree(bench, *(scribe(name) for name in "abc"), flags=pool)
         bench.kill("a")

@@ -145,7 +145,7 @@ def test_every_arm_of_every_cell_is_a_valid_configuration_with_the_same_samples(
     for cell in CELLS:
         configs = [decoupling.config_of(cell, arm, 3, 5) for arm in cell.arms]
         assert {(c.run.seed, c.training.updates) for c in configs} == {(3, 5)}
-        assert len({(c.tasks, c.training, c.environments, c.modelled) for c in map(frozen, configs)}) == 1
+        assert len({(c.tasks, c.training, c.environments, c.simulation) for c in map(frozen, configs)}) == 1
     staleness = {
         arm.name: decoupling.config_of(LATENCIES, arm, 0, 5).curation.staleness for arm in LATENCIES.arms
     }
@@ -156,7 +156,7 @@ class frozen:
     """What must be the same in every arm, comparable."""
 
     def __init__(self, config: Any) -> None:
-        for name in ("tasks", "training", "environments", "modelled"):
+        for name in ("tasks", "training", "environments", "simulated"):
             setattr(self, name, getattr(config, name).model_dump_json())
 
 

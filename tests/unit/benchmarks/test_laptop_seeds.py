@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks import laptop_seeds
 from dart.core.statistics import Score
-from dart.inspect.report import Report, RunReport, to_json, write_json
+from dart.inspect.report import RunReport, SuccessReport, to_json, write_json
 
 TASK = "miniwob/click-test-2"
 
 
 def report(before: int, after: int, *, is_greedy: bool = True) -> dict[str, Any]:
-    sampled = Report({TASK: Score(before, 50)}, {TASK: Score(after, 50)})
-    greedy = Report({TASK: Score(20, 25)}, {TASK: Score(21, 25)}, answers="greedy")
+    sampled = SuccessReport({TASK: Score(before, 50)}, {TASK: Score(after, 50)})
+    greedy = SuccessReport({TASK: Score(20, 25)}, {TASK: Score(21, 25)}, answers="greedy")
     return {**to_json(sampled), "greedy": to_json(greedy) if is_greedy else None}
 
 
@@ -69,7 +69,9 @@ def test_seeds_that_have_a_report_are_not_run_again(
         folder = out / f"seed-{seed}"
         folder.mkdir(parents=True)
         score = {TASK: Score(1, 2)}
-        write_json(RunReport(Report(score, score), Report({}, {})), folder / "report.json", about={})
+        write_json(
+            RunReport(SuccessReport(score, score), SuccessReport({}, {})), folder / "report.json", about={}
+        )
 
     monkeypatch.setattr(laptop_seeds, "run", run)
     monkeypatch.setattr(sys, "argv", ["laptop_seeds", "--out", str(tmp_path), "--seeds", "0", "3"])

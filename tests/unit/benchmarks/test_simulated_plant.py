@@ -14,13 +14,13 @@ EXACT = (
     "environments.latency.scale=1.0",
     "environments.reset_deadline_s=60",
     "curation.lease_s=600",
-    "modelled.steps_median=4.0",
-    "modelled.steps_sigma=0.0",
-    "modelled.generate_base_s=0.5",
-    "modelled.generate_each_s=0.25",
-    "modelled.load_s=3.0",
-    "modelled.update_base_s=1.0",
-    "modelled.update_each_s=0.0",
+    "simulation.steps_median=4.0",
+    "simulation.steps_sigma=0.0",
+    "simulation.generate_base_s=0.5",
+    "simulation.generate_each_s=0.25",
+    "simulation.load_s=3.0",
+    "simulation.update_base_s=1.0",
+    "simulation.update_each_s=0.0",
 )
 """No chance anywhere but in rewards: an episode alone takes 1 + 4 * (0.75 + 2) = 12 s."""
 
@@ -103,7 +103,7 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
         "curation.scheduling=batch",
         "curation.staleness=0",
         "rollout.sync=all_at_once",
-        "modelled.generate_each_s=0.0",
+        "simulation.generate_each_s=0.0",
     )
     plant = Plant(coupled)
     plant.run(3)
@@ -144,7 +144,7 @@ def test_the_bound_is_the_slower_of_environments_with_engines_and_trainer() -> N
     assert free.environments_and_engines_per_min == pytest.approx(60 * 4 / 12, rel=0.05)
     assert free.actions_per_min == free.environments_and_engines_per_min
     assert free.rollout_util == pytest.approx(4 * 0.75 / 12, rel=0.05)
-    held_up = ideal(config("environments.count=1", "rollout.count=1", "modelled.update_each_s=100.0"), 10)
+    held_up = ideal(config("environments.count=1", "rollout.count=1", "simulation.update_each_s=100.0"), 10)
     assert held_up.actions_per_min == held_up.trainer_per_min < 1
     assert "the trainer set it" in held_up.words
 
@@ -154,8 +154,8 @@ def test_another_size_has_real_seconds_and_a_trainer_that_grew() -> None:
     large = at_size(("batch", "all_at_once"), 180, 16, 22)
     times = 1 / stated.environments.latency.scale
     assert large.environments.latency.scale == 1.0
-    assert large.modelled.generate_base_s == pytest.approx(times * stated.modelled.generate_base_s)
-    assert large.modelled.update_each_s == pytest.approx(times * stated.modelled.update_each_s * 16 / 180)
+    assert large.simulation.generate_base_s == pytest.approx(times * stated.simulation.generate_base_s)
+    assert large.simulation.update_each_s == pytest.approx(times * stated.simulation.update_each_s * 16 / 180)
     assert (large.environments.count, large.rollout.count, large.curation.staleness) == (180, 16, 0)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from dart.core.statistics import quantile
-from dart.inspect.utilisation import Finished, LoadPoint, Window, spent, utilisation
+from dart.inspect.utilisation import FinishedEpisode, LoadPoint, TimeWindow, spent, utilisation
 
-WINDOW = Window(begins_unix_s=100.0, ends_unix_s=160.0)
+WINDOW = TimeWindow(begins_unix_s=100.0, ends_unix_s=160.0)
 
 
 def point(actor: str, unix_s: float, wall_s: float, **totals: float) -> LoadPoint:
@@ -31,7 +31,7 @@ def test_a_window_takes_its_share_of_an_interval(begins: float, ends: float, sha
 
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ValueError, match="too few updates"):
-        Window(begins_unix_s=5.0, ends_unix_s=5.0)
+        TimeWindow(begins_unix_s=5.0, ends_unix_s=5.0)
 
 
 def test_what_was_counted_before_the_window_and_after_it_is_left_out() -> None:
@@ -86,7 +86,7 @@ def test_quantiles_are_nearest_ranks(values: list[float], share: float, expected
     assert quantile(values, share) == expected
 
 
-def run() -> tuple[list[LoadPoint], list[Finished]]:
+def run() -> tuple[list[LoadPoint], list[FinishedEpisode]]:
     """A minute of two environments, one engine and a trainer."""
     points = [
         point("env-000", 100, 30, in_episode_s=0, strict_s=0, engine_wait_s=0),
@@ -100,13 +100,19 @@ def run() -> tuple[list[LoadPoint], list[Finished]]:
         point("store", 160, 90, in_episode_s=1000),  # nobody's utilisation
     ]
     finished = [
-        Finished(
+        FinishedEpisode(
             step_versions=(0, 0, 1), tokens=90, stored_unix_s=101, trained_unix_s=110, trained_version=2
         ),
-        Finished(step_versions=(1,), tokens=30, stored_unix_s=120, trained_unix_s=150, trained_version=4),
-        Finished(step_versions=(3,) * 6, tokens=180, stored_unix_s=140),
-        Finished(step_versions=(0,) * 9, tokens=9, stored_unix_s=90, trained_unix_s=95, trained_version=1),
-        Finished(step_versions=(4,) * 9, tokens=9, stored_unix_s=161, trained_unix_s=170, trained_version=5),
+        FinishedEpisode(
+            step_versions=(1,), tokens=30, stored_unix_s=120, trained_unix_s=150, trained_version=4
+        ),
+        FinishedEpisode(step_versions=(3,) * 6, tokens=180, stored_unix_s=140),
+        FinishedEpisode(
+            step_versions=(0,) * 9, tokens=9, stored_unix_s=90, trained_unix_s=95, trained_version=1
+        ),
+        FinishedEpisode(
+            step_versions=(4,) * 9, tokens=9, stored_unix_s=161, trained_unix_s=170, trained_version=5
+        ),
     ]
     return points, finished
 

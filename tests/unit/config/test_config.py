@@ -60,21 +60,18 @@ def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path:
     assert trainer.model_copy(update={"backoff": default.backoff}) == default
 
 
-def test_the_configuration_that_a_run_of_an_earlier_version_keeps_is_read_without_its_retired_keys(
-    tmp_path: Path,
-) -> None:
-    """It holds every key there was, whatever the run needed."""
-    kept = load_config(None).to_toml()
-    section = "[environments.osworld]\n"
-    assert section in kept
-    path = written(tmp_path, kept.replace(section, f'{section}missing_result = "fault"\n'))
-
-    assert load_config(path) == load_config(None)
-
-
-def test_a_retired_key_is_refused_where_somebody_sets_it_now() -> None:
-    (problem,) = problems_of(None, "environments.osworld.missing_result=zero")
-    assert "missing_result is not a key" in problem
+@pytest.mark.parametrize(
+    ("key", "new"),
+    [
+        ("modelled.success", "simulation"),
+        ("observe.load_every_s", "telemetry"),
+        ("curation.quarantine.rest_s", "curation.quarantine.duration_s"),
+        ("curation.quarantine.fruitless_groups", "curation.quarantine.groups_without_success"),
+    ],
+)
+def test_the_hint_of_a_renamed_key_is_its_new_name(key: str, new: str) -> None:
+    (problem,) = problems_of(None, f"{key}=1")
+    assert f"is not a key; did you mean {new}?" in problem
 
 
 @pytest.mark.parametrize("text", ["environments = 3", "[environments]\nosworld = 3"])
@@ -126,7 +123,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("training.threads=1.5", "must be a whole number"),
         ("training.lr='fast'", "must be a number"),
         ("run.minutes=nan", "must be a finite number"),
-        ("rollout.engine=tgi", "must be 'transformers', 'vllm', 'modelled' or 'oracle'"),
+        ("rollout.engine=tgi", "must be 'transformers', 'vllm', 'simulated' or 'oracle'"),
         ("tasks.train=[]", "must have at least 1 entries"),
         ("tasks.train=[3]", "must be a string"),
         ("training=3", "must be a section (a TOML table)"),
@@ -318,8 +315,8 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
             "must be at most rollouts_per_group (8), got 9",
         ),
         (["curation.over_provision=0.5"], "curation.over_provision", "or at least 1, got 0.5"),
-        (["tasks.train=['modelled/0']"], "tasks.train", "kind 'miniwob' do not play"),
-        (["environments.kind=modelled"], "tasks.train", "kind 'modelled' do not play"),
+        (["tasks.train=['simulated/0']"], "tasks.train", "kind 'miniwob' do not play"),
+        (["environments.kind=simulated"], "tasks.train", "kind 'simulated' do not play"),
         (
             ["environments.latency.enabled=true"],
             "environments.reset_deadline_s",

@@ -155,7 +155,7 @@ def test_a_policy_whose_configuration_is_garbage_is_called_damaged(policy: Path,
     with pytest.raises((OSError, ValueError)):
         memory.policy_size(policy)
     file = policy.parent / "run.toml"
-    file.write_text("[environments]\nkind='modelled'\n[tasks]\ntrain=['modelled/a']\n")
+    file.write_text("[environments]\nkind='simulated'\n[tasks]\ntrain=['simulated/a']\n")
     chosen = ["--set", f"training.policy={policy}", "--set", f"run.dir={policy.parent}/run"]
     ran = CliRunner().invoke(app, ["up", str(file), "--dry-run", *chosen])
     assert isinstance(ran.exception, SystemExit | None)

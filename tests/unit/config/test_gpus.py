@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dart.config.config import Config
-from dart.config.gpus import Shares, dealt, gpus_here, in_words, see_only
+from dart.config.gpus import GpuAssignment, assign_gpus, gpus_here, in_words, set_visible_devices
 
 EIGHT = tuple("01234567")
 
@@ -21,41 +21,41 @@ def config(*, count: int, ranks: int = 1, engine: str = "vllm", width: int = 1, 
 
 
 def test_each_engine_has_its_own_and_the_trainer_those_that_are_left() -> None:
-    shares = dealt(config(count=4, ranks=4), EIGHT)
-    assert shares == Shares(engines=(("0",), ("1",), ("2",), ("3",)), trainer=("4", "5", "6", "7"))
+    shares = assign_gpus(config(count=4, ranks=4), EIGHT)
+    assert shares == GpuAssignment(engines=(("0",), ("1",), ("2",), ("3",)), trainer=("4", "5", "6", "7"))
 
 
 def test_an_engine_that_is_split_has_as_many_as_parts() -> None:
-    shares = dealt(config(count=3, width=2, ranks=2), EIGHT)
-    assert shares == Shares(engines=(("0", "1"), ("2", "3"), ("4", "5")), trainer=("6", "7"))
+    shares = assign_gpus(config(count=3, width=2, ranks=2), EIGHT)
+    assert shares == GpuAssignment(engines=(("0", "1"), ("2", "3"), ("4", "5")), trainer=("6", "7"))
 
 
 def test_where_there_is_one_everybody_shares_it() -> None:
-    assert dealt(config(count=2), ("0",)) == Shares(engines=(("0",), ("0",)), trainer=("0",))
+    assert assign_gpus(config(count=2), ("0",)) == GpuAssignment(engines=(("0",), ("0",)), trainer=("0",))
 
 
 def test_those_that_are_named_are_taken() -> None:
     named = config(count=2, ranks=2, engines_on=("6", "7"), trainer_on=(0, 1))
-    assert dealt(named, EIGHT) == Shares(engines=(("6",), ("7",)), trainer=("0", "1"))
+    assert assign_gpus(named, EIGHT) == GpuAssignment(engines=(("6",), ("7",)), trainer=("0", "1"))
 
 
 def test_where_only_the_engines_are_named_the_trainer_has_the_others() -> None:
-    assert dealt(config(count=1, ranks=2, engines_on=("0",)), EIGHT).trainer == ("1", "2")
+    assert assign_gpus(config(count=1, ranks=2, engines_on=("0",)), EIGHT).trainer == ("1", "2")
 
 
-@pytest.mark.parametrize("engine", ["modelled", "oracle"])
+@pytest.mark.parametrize("engine", ["simulated", "oracle"])
 def test_an_engine_that_computes_nothing_takes_none(engine: str) -> None:
-    assert dealt(config(count=2, engine=engine), EIGHT) == Shares(engines=(), trainer=("0",))
+    assert assign_gpus(config(count=2, engine=engine), EIGHT) == GpuAssignment(engines=(), trainer=("0",))
 
 
 def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:
-    shares = dealt(config(count=2), ())
-    assert shares == Shares(engines=((), ()), trainer=())
+    shares = assign_gpus(config(count=2), ())
+    assert shares == GpuAssignment(engines=((), ()), trainer=())
     assert in_words(shares) == ""
 
 
 def test_it_is_told_in_one_line() -> None:
-    told = in_words(dealt(config(count=2, width=2), EIGHT))
+    told = in_words(assign_gpus(config(count=2, width=2), EIGHT))
     assert told == "rollout-0: 0, 1; rollout-1: 2, 3; trainer: 4"
 
 
@@ -69,7 +69,7 @@ def test_what_the_process_was_told_counts_before_what_the_machine_has(tmp_path: 
 
 def test_a_process_sees_its_own_in_the_order_of_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
-    see_only(())
+    set_visible_devices(())
     assert os.environ == {}
-    see_only(("4", "5"))
+    set_visible_devices(("4", "5"))
     assert os.environ == {"CUDA_VISIBLE_DEVICES": "4,5", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -6,18 +6,18 @@ import pytest
 
 from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
-from dart.curation.curator import Settings
+from dart.curation.curator import CuratorSettings
 from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.experience_pool import Pool
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
-from dart.curation.service import Desk, open_desk
+from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
+from dart.curation.task_quarantine import QuarantineLimits
 from dart.testing.memory_record import MemoryRecord, at_once
 
 PLAN = GroupPlan(rollouts=4, step_cap=10)
-SETTINGS = Settings(
+SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
     quota=FixedQuota(PLAN),
@@ -28,28 +28,30 @@ SETTINGS = Settings(
 )
 DYNAMIC = replace(SETTINGS, quota=DynamicQuota(group=PLAN, minimum=2, threshold=0.6))
 SHORT = replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=0.0))
-POOL = replace(SETTINGS, pool=Pool(max_uses=1))
-LIMITS = Limits(fruitless_groups=2, failed_attempts=4, lost_environments=2, rest_s=100.0)
+POOL = replace(SETTINGS, pool=PoolRule(max_uses=1))
+LIMITS = QuarantineLimits(groups_without_success=2, failed_attempts=4, lost_environments=2, duration_s=100.0)
 RESTS = replace(SETTINGS, quarantine=LIMITS, tasks=("click-test", "login-user"))
 
 
 class World:
-    """A desk over a record in memory, and the time."""
+    """A service over a record in memory, and the time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CuratorSettings) -> None:
         self.settings = settings
         self.record = MemoryRecord(success_above=settings.success_above)
         self.now_unix_s = 1000.0
         self.told: list[TaskDecision] = []
-        self.desk = self.restarted()
+        self.service = self.restarted()
 
-    def restarted(self) -> Desk:
-        self.desk = at_once(open_desk(self.settings, self.record, lambda: self.now_unix_s, self.told.append))
-        self.desk.serving(0)
-        return self.desk
+    def restarted(self) -> CurationService:
+        self.service = at_once(
+            open_service(self.settings, self.record, lambda: self.now_unix_s, self.told.append)
+        )
+        self.service.serving(0)
+        return self.service
 
     def work(self, environment: str = "env-000") -> RolloutLease | NoWork:
-        return at_once(self.desk.work(environment))
+        return at_once(self.service.work(environment))
 
     def lease(self, environment: str = "env-000") -> RolloutLease:
         answer = self.work(environment)
@@ -58,7 +60,7 @@ class World:
 
     def stores(self, lease: RolloutLease, reward: float, steps: int = 3) -> None:
         self.record.finish(lease.rollout_id, lease.fence, reward, steps, 0)
-        at_once(self.desk.look(lease.rollout_id))
+        at_once(self.service.look(lease.rollout_id))
 
     def plays(self, *rewards: float, steps: int = 3) -> RolloutLease:
         for reward in rewards:
@@ -163,7 +165,9 @@ def test_nothing_probes_before_there_is_a_cap_to_probe() -> None:
 
 
 @pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=FixedQuota(PLAN))])
-def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(switched_off: Settings) -> None:
+def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(
+    switched_off: CuratorSettings,
+) -> None:
     world = World(replace(DYNAMIC, step_cap=SHORT.step_cap))
     world.plays(1.0, 1.0, 1.0, 1.0)
     world.restarted()
@@ -196,7 +200,7 @@ def test_a_group_in_which_all_failed_is_trained_with_a_demonstration() -> None:
     world.restarted()
     lease = world.plays(0.0, 0.0, 0.0, 0.0)
     assert world.group_of(lease).injected == (pool_id,)
-    batch = at_once(world.desk.batch())
+    batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     assert batch.group_ids == (lease.group_id,)
 
@@ -229,7 +233,7 @@ def test_a_demonstration_that_somebody_dropped_meanwhile_is_not_used() -> None:
     assert world.record.drops == {"no_spread": 4}
 
 
-def guiding(pool: Pool) -> tuple[World, int]:
+def guiding(pool: PoolRule) -> tuple[World, int]:
     world = World(replace(SETTINGS, pool=pool))
     pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
     world.restarted()
@@ -237,39 +241,39 @@ def guiding(pool: Pool) -> tuple[World, int]:
 
 
 def guide_of(world: World) -> int | None:
-    found = world.desk.curator.next_guide(())
+    found = world.service.curator.next_guide(())
     return None if found is None else found.pool_id
 
 
 def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_the_policy_did_it() -> None:
-    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=3))
+    world, pool_id = guiding(PoolRule(max_uses=9, guided_attempts=3))
     assert guide_of(world) is None
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert guide_of(world) == pool_id
-    assert world.desk.curator.next_guide({pool_id}) is None  # somebody plays it
+    assert world.service.curator.next_guide({pool_id}) is None  # somebody plays it
     world.record.record_guided(pool_id, 1, succeeded=False)
-    at_once(world.desk.pool_changed("click-test"))
+    at_once(world.service.pool_changed("click-test"))
     assert guide_of(world) == pool_id
     world.record.record_guided(pool_id, 2, succeeded=True)
-    at_once(world.desk.pool_changed("click-test"))
+    at_once(world.service.pool_changed("click-test"))
     assert guide_of(world) is None
     own = pool_id + 1
     assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).injected == (own,)
 
 
 def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no_more() -> None:
-    world, pool_id = guiding(Pool(max_uses=9, guided_attempts=2))
+    world, pool_id = guiding(PoolRule(max_uses=9, guided_attempts=2))
     for attempt in (1, 2):
         world.plays(0.0, 0.0, 0.0, 0.0)
         assert guide_of(world) == pool_id
         world.record.record_guided(pool_id, attempt, succeeded=False)
-        at_once(world.desk.pool_changed("click-test"))
+        at_once(world.service.pool_changed("click-test"))
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert guide_of(world) is None
 
 
 def test_where_screens_follow_from_seeds_failing_groups_are_opened_where_a_demonstration_can_join() -> None:
-    world, pool_id = guiding(Pool(max_uses=2, matches_seeds=True))
+    world, pool_id = guiding(PoolRule(max_uses=2, matches_seeds=True))
     groups = [world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)) for _ in range(2)]
     assert [(group.seed, group.injected) for group in groups] == [(3, (pool_id,))] * 2
     seeds = {world.plays(0.0, 0.0, 0.0, 0.0).seed for _ in range(9)}  # it is used up
@@ -306,7 +310,7 @@ def test_attempts_that_fail_make_a_task_rest_and_engines_that_fail_do_not() -> N
         world = World(replace(RESTS, tasks=("click-test",)))
         for _ in range(4):
             lease = world.lease()
-            at_once(world.desk.failed(lease.rollout_id, lease.fence, kind, "made up"))
+            at_once(world.service.failed(lease.rollout_id, lease.fence, kind, "made up"))
         decision = world.decided(DecisionKind.QUARANTINE)
         assert (decision is not None) is rests, kind
         if decision is not None:
@@ -325,7 +329,7 @@ def test_where_all_tasks_rest_environments_are_told_why() -> None:
     )
 
 
-def resting() -> World:
+def quarantined() -> World:
     """One task, whose two groups had no success."""
     world = World(replace(RESTS, tasks=("click-test",)))
     world.plays(*[0.0] * 8)
@@ -333,7 +337,7 @@ def resting() -> World:
 
 
 def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried() -> None:
-    world = resting()
+    world = quarantined()
     assert world.told[-1].reason == "2 groups in a row had no success"
     world.restarted()
     assert isinstance(world.work(), NoWork)
@@ -346,17 +350,17 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
 
 
 def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
-    world = resting()
-    for rest_s in (200.0, 400.0):
+    world = quarantined()
+    for duration_s in (200.0, 400.0):
         world.restarted()
         world.now_unix_s = float(world.told[-1].after)
         world.plays(*[0.0] * 4)
         assert world.told[-1].reason == "the group tried after its rest had no success"
-        assert float(world.told[-1].after) == world.now_unix_s + rest_s
+        assert float(world.told[-1].after) == world.now_unix_s + duration_s
 
 
 def test_a_success_releases_a_task_at_once() -> None:
-    world = resting()
+    world = quarantined()
     world.now_unix_s += 100
     world.plays(1.0)
     assert (world.told[-1].after, world.told[-1].reason) == ("", "a group had a success after 100 s of rest")
@@ -372,12 +376,12 @@ def test_a_trial_that_succeeds_after_faults_is_trained_although_its_cap_changes_
     world.plays(0.0, 1.0, 0.0, 1.0)
     kinds = [decision.kind for decision in world.told]
     assert kinds == [DecisionKind.QUARANTINE, DecisionKind.STEP_CAP, DecisionKind.QUARANTINE]
-    assert isinstance(at_once(world.desk.batch()), Batch)
+    assert isinstance(at_once(world.service.batch()), Batch)
     assert world.record.drops == {"quarantined": 1}
 
 
 def test_a_demonstration_counts_as_a_success() -> None:
-    world = World(replace(RESTS, tasks=("click-test",), pool=Pool(max_uses=0)))
+    world = World(replace(RESTS, tasks=("click-test",), pool=PoolRule(max_uses=0)))
     world.record.add_demonstration("click-test", 3, num_steps=2)
     world.restarted()
     world.plays(*[0.0] * 16)
@@ -415,14 +419,14 @@ def test_batch_wise_groups_are_opened_for_one_update_at_a_time_and_dropped_ones_
     answer = world.work()
     assert isinstance(answer, NoWork)
     assert "have to be trained before new ones are opened" in answer.reason
-    batch = at_once(world.desk.batch())
+    batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     world.record.commit_update(batch.batch_id, batch.fence, 1)
-    at_once(world.desk.committed(1))
+    at_once(world.service.committed(1))
     answer = world.work()
     assert isinstance(answer, NoWork)
     assert answer.reason == "the next batch starts when every engine serves version 1"
-    world.desk.serving(1)
+    world.service.serving(1)
     assert isinstance(world.work(), RolloutLease)
 
 
@@ -435,19 +439,19 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     for number, lease in enumerate(leases):
         if number != 4:
             world.stores(lease, float(number % 2))
-    batch = at_once(world.desk.batch())
+    batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     slow = leases[4].group_id
     assert slow not in batch.group_ids
     world.record.commit_update(batch.batch_id, batch.fence, 1)
-    at_once(world.desk.committed(1))
-    world.desk.serving(1)
+    at_once(world.service.committed(1))
+    world.service.serving(1)
     world.stores(leases[4], 0.0)
-    assert at_once(world.desk.batch()) == NoBatch(
+    assert at_once(world.service.batch()) == NoBatch(
         retry_after_s=0.5, reason="1 of 2 groups are ready, 1 are live"
     )
     world.plays(0.0, 1.0, 0.0, 1.0)
-    batch = at_once(world.desk.batch())
+    batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     assert slow in batch.group_ids
 
@@ -459,6 +463,6 @@ def test_a_parked_episode_is_taken_up_before_anything_new_and_costs_no_attempt()
     world = World(SETTINGS)
     lease = world.lease("env-000")
     world.record.park(lease.rollout_id, lease.fence, 2, 0, max_resumes=3, max_attempts=3)
-    at_once(world.desk.look(lease.rollout_id))
+    at_once(world.service.look(lease.rollout_id))
     again = world.lease("env-001")
     assert (again.rollout_id, again.parked_steps, again.attempt) == (lease.rollout_id, 2, 1)

@@ -6,22 +6,22 @@ import pytest
 
 from dart.core.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
 from dart.core.types import FaultKind, RolloutState
-from dart.curation.curator import Curator, Outside, Settings
+from dart.curation.curator import Curator, CuratorSettings, Liveness
 from dart.curation.decisions import (
-    DropGroup,
-    LeaseAgain,
-    LeaseBatch,
-    LeaseNew,
+    DiscardGroup,
+    GiveBatch,
+    NewLease,
     NoBatch,
     NoWork,
-    OpenGroup,
-    TakeBack,
+    OpenNewGroup,
+    ReassignLease,
+    RevokeLease,
 )
 from dart.curation.groups import DropReason
 from dart.curation.quota import FixedQuota, GroupPlan
 
 NOW = 1000.0
-SETTINGS = Settings(
+SETTINGS = CuratorSettings(
     tasks=("click-test", "login-user"),
     seeds=range(100),
     quota=FixedQuota(GroupPlan(rollouts=2, step_cap=10)),
@@ -86,24 +86,24 @@ def curator(*live: GroupRecord, serving: int | None = 5, version: int | None = 5
 
 def test_an_idle_environment_gets_a_rollout_that_awaits_another_attempt_first() -> None:
     book = curator(group(1), group(2, rollout(20, 2)))
-    assert book.work_for("env-000", NOW) == LeaseAgain(rollout_id=20, deadline_unix_s=NOW + 60)
+    assert book.work_for("env-000", NOW) == ReassignLease(rollout_id=20, deadline_unix_s=NOW + 60)
 
 
 def test_an_idle_environment_gets_the_next_rollout_of_the_oldest_group() -> None:
     book = curator(group(1, policy_version=5), group(2, policy_version=4), playing(3, policy_version=4))
-    assert book.work_for("env-000", NOW) == LeaseNew(group_id=2, deadline_unix_s=NOW + 60)
+    assert book.work_for("env-000", NOW) == NewLease(group_id=2, deadline_unix_s=NOW + 60)
 
 
 def test_a_group_is_opened_when_all_issued_rollouts_are_being_played() -> None:
     decision = curator(playing(1)).work_for("env-000", NOW)
-    assert isinstance(decision, OpenGroup)
+    assert isinstance(decision, OpenNewGroup)
     assert decision.task_id in SETTINGS.tasks
     assert (decision.rollouts_wanted, decision.step_cap, decision.policy_version) == (2, 10, 5)
 
 
 def test_a_new_group_has_the_version_of_the_slowest_engine() -> None:
     decision = curator(serving=4, version=5).work_for("env-000", NOW)
-    assert isinstance(decision, OpenGroup)
+    assert isinstance(decision, OpenNewGroup)
     assert decision.policy_version == 4
 
 
@@ -113,7 +113,7 @@ def test_tasks_take_turns_over_what_the_record_knows() -> None:
     )
     book = Curator(SETTINGS, Snapshot(groups=(), tasks=(known,), batch=None, version=0), 0)
     decision = book.work_for("env-000", NOW)
-    assert isinstance(decision, OpenGroup)
+    assert isinstance(decision, OpenNewGroup)
     assert decision.task_id == "login-user"
 
 
@@ -122,7 +122,7 @@ def test_an_opened_group_counts_for_its_tasks_turn_once() -> None:
     for _ in range(3):
         book.group_seen(playing(1))
     decision = book.work_for("env-000", NOW)
-    assert isinstance(decision, OpenGroup)
+    assert isinstance(decision, OpenNewGroup)
     assert decision.task_id == "login-user"
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_opened_before_a_version_is_served(serving: int | None, versi
 
 
 def test_work_that_was_admitted_is_given_out_even_while_no_engine_serves() -> None:
-    assert isinstance(curator(group(1), serving=None).work_for("env-000", NOW), LeaseNew)
+    assert isinstance(curator(group(1), serving=None).work_for("env-000", NOW), NewLease)
 
 
 def test_no_group_is_opened_that_could_become_stale() -> None:
@@ -156,17 +156,17 @@ def test_only_an_environment_that_died_by_itself_speaks_against_its_task(
 ) -> None:
     """Who leased at NOW - 30 was replaced at NOW - 10."""
     book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
-    book.outside = Outside(living=LIVES, supervised_since=supervised_since)
+    book.outside = Liveness(living=LIVES, supervised_since=supervised_since)
 
     decision = book.work_for("env-008", NOW)
 
-    assert isinstance(decision, TakeBack)
+    assert isinstance(decision, RevokeLease)
     assert (decision.fault_kind, decision.environment_lost) == (fault_kind, environment_lost)
 
 
 def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
     decision = curator(playing(1)).work_for("env-008", NOW)
-    assert decision == TakeBack(
+    assert decision == RevokeLease(
         rollout_id=10,
         fence=4,
         fault_kind=FaultKind.INFRASTRUCTURE,
@@ -179,9 +179,9 @@ def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
 def test_a_living_environment_that_asks_while_it_holds_a_lease_never_got_the_answer() -> None:
     """Neither the environment nor the task is to blame; only one that is late with its lease is."""
     book = curator(group(1, rollout(10, 1, "env-008", deadline_unix_s=NOW + 30)))
-    book.outside = Outside(living={"env-008": NOW - 900})
+    book.outside = Liveness(living={"env-008": NOW - 900})
     decision = book.work_for("env-008", NOW)
-    assert isinstance(decision, TakeBack)
+    assert isinstance(decision, RevokeLease)
     assert (decision.fault_kind, decision.environment_lost) == (FaultKind.SYSTEM, False)
     (overdue,) = book.overdue(NOW + 30)
     assert (overdue.fault_kind, overdue.environment_lost) == (FaultKind.INFRASTRUCTURE, False)
@@ -205,7 +205,7 @@ def test_a_task_that_cannot_be_set_up_is_not_tried_again(kind: str, max_attempts
 
 def test_the_oldest_ready_groups_make_the_batch() -> None:
     book = curator(ready(1), ready(2, oldest=4), ready(3), group(4))
-    assert book.batch() == LeaseBatch(group_ids=(2, 1))
+    assert book.batch() == GiveBatch(group_ids=(2, 1))
 
 
 def test_too_few_ready_groups_make_no_batch() -> None:
@@ -222,12 +222,12 @@ def test_a_slow_group_is_waited_for_when_overtaking_would_make_it_stale() -> Non
 
 def test_a_slow_group_with_time_left_is_overtaken() -> None:
     book = curator(playing(1, policy_version=5), ready(2), ready(3))
-    assert book.batch() == LeaseBatch(group_ids=(2, 3))
+    assert book.batch() == GiveBatch(group_ids=(2, 3))
 
 
 def test_nothing_is_waited_for_that_waiting_cannot_save() -> None:
     book = curator(playing(1, policy_version=3), ready(2), ready(3))
-    assert book.batch() == LeaseBatch(group_ids=(2, 3))
+    assert book.batch() == GiveBatch(group_ids=(2, 3))
 
 
 def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
@@ -235,8 +235,8 @@ def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
     old = ready(2, oldest=3)
     book = curator(equal, old, ready(3, oldest=4), playing(4))
     assert book.drops() == (
-        DropGroup(group_id=1, reason=DropReason.NO_SPREAD),
-        DropGroup(group_id=2, reason=DropReason.STALE),
+        DiscardGroup(group_id=1, reason=DropReason.NO_SPREAD),
+        DiscardGroup(group_id=2, reason=DropReason.STALE),
     )
 
 
@@ -244,7 +244,7 @@ def test_a_finished_rollout_completes_its_group_in_the_book() -> None:
     book = curator(ready(1), group(2, rollout(20, 2, reward=0.0), rollout(21, 2, "env-009")))
     assert isinstance(book.batch(), NoBatch)
     book.rollout_seen(rollout(21, 2, reward=1.0))
-    assert book.batch() == LeaseBatch(group_ids=(1, 2))
+    assert book.batch() == GiveBatch(group_ids=(1, 2))
 
 
 def test_a_row_of_a_group_that_is_out_of_the_book_changes_nothing() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import Evaluation, Phase
+from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import CuratorActor
 from dart.store.actor import StoreActor
@@ -20,7 +20,7 @@ from dart.store.store import Store
 from dart.telemetry.events import EVALUATION_FAILED, STARVED
 from dart.testing.trajectories import step_at, trajectory_for
 
-TASK = "modelled/0"
+TASK = "simulated/0"
 ENV, ENGINE = "env-000", "rollout-0"
 LEASE_S, POLL_S = 60.0, 0.05
 EVALUATION_LEASE_S = 5400.0
@@ -34,12 +34,12 @@ class Beats(Actor):
 class System:
     """A curator, a store, an engine and environments that only are there."""
 
-    def __init__(self, bench: Bench, folder: Path, **sections: dict[str, Any]) -> None:
+    def __init__(self, bench: InMemorySystem, folder: Path, **sections: dict[str, Any]) -> None:
         self.bench, self.path = bench, folder / "store.db"
         curation = {"lease_s": LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
         evaluation = {"before": False, "after": False}
         config = Config.model_validate(
-            {"tasks": {"train": [TASK]}, "environments": {"kind": "modelled"}}
+            {"tasks": {"train": [TASK]}, "environments": {"kind": "simulated"}}
             | {"curation": curation, "evaluation": evaluation}
             | sections
         )
@@ -68,7 +68,7 @@ class System:
 
     @property
     def health(self) -> Any:
-        return self.bench.actor("curator")._desk.curator.tasks[TASK].health
+        return self.bench.actor("curator")._service.curator.tasks[TASK].health
 
     @property
     def blamed(self) -> tuple[int, int]:
@@ -77,15 +77,15 @@ class System:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
     with Store(tmp_path / "store.db") as store:
         store.add_version("base")
-    with Bench(tmp_path) as found:
+    with InMemorySystem(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def system(bench: Bench, tmp_path: Path) -> System:
+def system(bench: InMemorySystem, tmp_path: Path) -> System:
     return System(bench, tmp_path)
 
 
@@ -181,19 +181,19 @@ def test_whoever_has_to_wait_asks_again_after_the_configured_time(system: System
 # ---- evaluation ----
 
 
-def evaluation(phase: Phase, seed: int, version: int = 0) -> Evaluation:
+def evaluation(phase: EvaluationPhase, seed: int, version: int = 0) -> Evaluation:
     return Evaluation(phase=phase, policy_version=version, task_id=TASK, seed=seed, reward=1.0)
 
 
 @pytest.fixture
-def measured(bench: Bench, tmp_path: Path) -> System:
+def measured(bench: InMemorySystem, tmp_path: Path) -> System:
     """Training is over; two episodes are to be measured."""
     wanted = {"before": True, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
     curation = {"lease_s": EVALUATION_LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
     system = System(bench, tmp_path, evaluation=wanted, curation=curation)
     with Store(system.path) as store:
-        for episode in tuple(system.bench.actor("curator")._missing[Phase.BEFORE]):
-            store.record_evaluation(evaluation(Phase.BEFORE, episode.seed))
+        for episode in tuple(system.bench.actor("curator")._missing[EvaluationPhase.BEFORE]):
+            store.record_evaluation(evaluation(EvaluationPhase.BEFORE, episode.seed))
     system.bench.kill("curator")
     system.start_curator(training_ends_unix_s=0.0)
     return system
@@ -204,11 +204,11 @@ def ended(system: System, task: m.EvaluationTask, reward: float) -> str:
     answer = system.bench.ask("curator", m.EvaluationEnded(fence=task.fence, policy_version=0, reward=reward))
     system.bench.settle()
     verdict = answer.result()
-    assert isinstance(verdict, m.Verdict), verdict
+    assert isinstance(verdict, m.CallResult), verdict
     return verdict.value
 
 
-def rewards(system: System, phase: Phase = Phase.AFTER) -> dict[int, float]:
+def rewards(system: System, phase: EvaluationPhase = EvaluationPhase.AFTER) -> dict[int, float]:
     with system.reads() as reader:
         return {one.seed: one.reward for one in reader.evaluations(phase)}
 
@@ -225,7 +225,7 @@ def test_an_evaluation_episode_is_not_given_out_again_while_its_environment_play
     slow = measured.work()
     measured.work("env-001")
     measured.bench.advance(EVALUATION_LEASE_S - 5)
-    assert isinstance(measured.work("env-002"), m.Wait), "both are still being played"
+    assert isinstance(measured.work("env-002"), m.NoWorkYet), "both are still being played"
     assert ended(measured, slow, 0.0) == "accepted"
     assert rewards(measured) == {slow.seed: 0.0}
 
@@ -295,7 +295,7 @@ def test_an_evaluation_that_always_fails_is_left_out_and_interruptions_do_not_co
         )
         measured.bench.tell("curator", failed)
         measured.bench.settle()
-    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == left
+    assert len(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]) == left
     with measured.reads() as reader:
         last = reader.newest_event(EVALUATION_FAILED)
     assert last is not None
@@ -309,13 +309,13 @@ def test_an_episode_that_ends_every_environment_is_left_out(measured: System) ->
         measured.work()
         start_again(measured, ENV)
     measured.work()
-    assert len(measured.bench.actor("curator")._missing[Phase.AFTER]) == 1
+    assert len(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]) == 1
 
 
 def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measured: System) -> None:
     with Store(measured.path) as store:
-        for episode in tuple(measured.bench.actor("curator")._missing[Phase.AFTER]):
-            store.record_evaluation(evaluation(Phase.AFTER, episode.seed, version=0))
+        for episode in tuple(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]):
+            store.record_evaluation(evaluation(EvaluationPhase.AFTER, episode.seed, version=0))
         group_id = store.open_group(TASK, 7, 2, 10, 0)
         for reward in (1.0, 0.0):
             lease = store.lease_rollout(group_id, ENV, 1e12)
@@ -326,7 +326,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
     measured.start_curator(training_ends_unix_s=0.0)
     slot = measured.bench.board.find(ENGINE)
     assert slot is not None
-    assert measured.work() == m.Wait(
+    assert measured.work() == m.NoWorkYet(
         retry_after_s=POLL_S, reason="the newest version is not served by every rollout actor yet"
     )
     measured.bench.board.set(slot, gauge_version=1)
@@ -337,15 +337,15 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
 
 
 def held(system: System, is_held: bool | None) -> Any:
-    answer = system.bench.ask("curator", m.HoldWork(is_held=is_held))
+    answer = system.bench.ask("curator", m.PauseWork(is_held=is_held))
     system.bench.settle()
     return answer.result()
 
 
 def test_while_work_is_held_nothing_new_is_given_out_and_what_runs_is_counted(system: System) -> None:
     system.lease()
-    assert held(system, True) == m.WorkHeld(is_held=True, playing=1, is_training=False)
-    assert isinstance(system.work("env-001"), m.Wait)
+    assert held(system, True) == m.WorkPaused(is_held=True, playing=1, is_training=False)
+    assert isinstance(system.work("env-001"), m.NoWorkYet)
     assert held(system, False).is_held is False
     system.lease("env-001")
 
@@ -372,7 +372,7 @@ def test_held_work_is_held_by_the_next_curator_too_and_asking_changes_nothing(sy
     system.bench.kill("curator")
     system.start_curator()
     assert held(system, None).is_held is True
-    assert isinstance(system.work(), m.Wait)
+    assert isinstance(system.work(), m.NoWorkYet)
 
 
 def test_nobody_starves_while_work_is_held(system: System) -> None:
@@ -396,7 +396,7 @@ def test_work_is_not_held_while_the_record_takes_no_writes(system: System) -> No
 POOL = {"experience_pool": {"enabled": True, "self_rolled": True, "self_rolled_attempts": 2}}
 
 
-def with_a_failed_group(bench: Bench, folder: Path) -> System:
+def with_a_failed_group(bench: InMemorySystem, folder: Path) -> System:
     """A system whose one task has a demonstration and a group in which everything failed."""
     curation = {"lease_s": LEASE_S, "poll_s": POLL_S, "max_attempts": 3, "rollouts_per_group": 2}
     with Store(folder / "store.db") as store:
@@ -416,7 +416,7 @@ def with_a_failed_group(bench: Bench, folder: Path) -> System:
 
 
 def test_after_a_group_that_failed_one_environment_plays_under_the_demonstration(
-    bench: Bench, tmp_path: Path
+    bench: InMemorySystem, tmp_path: Path
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     task = system.work()
@@ -427,7 +427,7 @@ def test_after_a_group_that_failed_one_environment_plays_under_the_demonstration
 
 
 def test_what_the_policy_did_is_known_at_once_and_a_failure_is_tried_again(
-    bench: Bench, tmp_path: Path
+    bench: InMemorySystem, tmp_path: Path
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     for attempt, reward in ((1, 0.0), (2, 1.0)):
@@ -437,12 +437,12 @@ def test_what_the_policy_did_is_known_at_once_and_a_failure_is_tried_again(
         bench.tell("curator", m.GuidedStored(pool_id=1, task_id=TASK))
         bench.settle()
     assert isinstance(system.work(), RolloutLease)
-    held = bench.actor("curator")._desk.curator.tasks[TASK].demonstrations
+    held = bench.actor("curator")._service.curator.tasks[TASK].demonstrations
     assert [one.guide_id for one in held.values()] == [None, 1]
 
 
 def test_an_environment_that_is_gone_or_late_leaves_its_episode_to_the_next_one(
-    bench: Bench, tmp_path: Path
+    bench: InMemorySystem, tmp_path: Path
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     bench.start(Beats, "env-001")
@@ -452,7 +452,7 @@ def test_an_environment_that_is_gone_or_late_leaves_its_episode_to_the_next_one(
 
 
 def test_a_demonstration_under_which_no_episode_can_be_played_is_left_alone(
-    bench: Bench, tmp_path: Path
+    bench: InMemorySystem, tmp_path: Path
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     for _ in range(3):

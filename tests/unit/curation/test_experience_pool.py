@@ -8,10 +8,10 @@ import pytest
 
 from dart.core.records import DemonstrationSummary, GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
-from dart.curation.experience_pool import Pool
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import GroupPlan
 
-POOL = Pool(max_uses=2)
+POOL = PoolRule(max_uses=2)
 
 
 def rollout(state: str, reward: float | None = None) -> RolloutRecord:
@@ -97,7 +97,7 @@ def test_what_is_used_up_dropped_or_of_another_task_is_left(
 
 def test_without_a_limit_nothing_is_ever_used_up() -> None:
     worn = demonstration(uses=10_000)
-    assert Pool(max_uses=0).demonstration_for(group(FAILED, FAILED, FAILED), [worn]) is worn
+    assert PoolRule(max_uses=0).demonstration_for(group(FAILED, FAILED, FAILED), [worn]) is worn
 
 
 def test_chance_chooses_the_same_for_the_same_group_and_every_one_for_some_group() -> None:
@@ -106,7 +106,7 @@ def test_chance_chooses_the_same_for_the_same_group_and_every_one_for_some_group
     chosen = [POOL.demonstration_for(one, known) for one in failed]
     assert chosen == [POOL.demonstration_for(one, reversed(known)) for one in failed]
     assert set(chosen) == set(known)
-    assert chosen != [Pool(max_uses=2, order_seed=1).demonstration_for(one, known) for one in failed]
+    assert chosen != [PoolRule(max_uses=2, order_seed=1).demonstration_for(one, known) for one in failed]
 
 
 # ---- seeds ----
@@ -124,7 +124,7 @@ def test_where_the_screen_follows_from_the_seed_only_a_demonstration_of_that_see
 
 
 def seeds_for(
-    rewards: Sequence[float], *known: DemonstrationSummary, pool: Pool = MATCHING
+    rewards: Sequence[float], *known: DemonstrationSummary, pool: PoolRule = MATCHING
 ) -> list[int | None]:
     return [pool.seed_for(PLAN, Random(number), known, rewards) for number in range(200)]
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from dart.curation.indexed_heap import Priorities
+from dart.curation.indexed_heap import IndexedHeap
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_agrees_with_sorting(seed: int) -> None:
-    chance, index, plain = Random(seed), Priorities[int](), dict[int, tuple[int, int]]()
+    chance, index, plain = Random(seed), IndexedHeap[int](), dict[int, tuple[int, int]]()
     for _ in range(500):
         key = chance.randrange(30)
         if chance.random() < 0.3:
@@ -26,7 +26,7 @@ def test_it_agrees_with_sorting(seed: int) -> None:
 
 
 def test_a_rank_that_came_back_counts_once() -> None:
-    index = Priorities[str]()
+    index = IndexedHeap[str]()
     for rank in (1, 2, 1):
         index.put("a", rank)
     index.put("b", 3)
@@ -34,7 +34,7 @@ def test_a_rank_that_came_back_counts_once() -> None:
 
 
 def test_what_has_no_rank_is_out() -> None:
-    index = Priorities[str]()
+    index = IndexedHeap[str]()
     index.set("a", 1)
     assert "a" in index
     index.set("a", None)
@@ -42,7 +42,7 @@ def test_what_has_no_rank_is_out() -> None:
 
 
 def test_its_size_is_that_of_what_is_in_it() -> None:
-    index = Priorities[int]()
+    index = IndexedHeap[int]()
     for number in range(10_000):
         index.put(number % 7, number)
     assert len(index._heap) < 100

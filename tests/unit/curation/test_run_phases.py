@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from dart.core.records import Evaluation, Phase
-from dart.curation.run_phases import EvaluationEpisode, Plan, RunPhase, missing, phase_now, that_count
+from dart.core.records import Evaluation, EvaluationPhase
+from dart.curation.run_phases import EvaluationEpisode, RunPhase, RunPlan, missing, phase_now, that_count
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> RunPlan:
     values: dict[str, object] = {
         "tasks": ("a", "b"),
         "held_out_seeds": (1, 2),
@@ -18,7 +18,7 @@ def plan(**changes: object) -> Plan:
         "max_updates": 0,
         "training_ends_unix_s": 100.0,
     }
-    return Plan(**{**values, **changes})  # type: ignore[arg-type]
+    return RunPlan(**{**values, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_phase_follows_from_record_and_clock(
 
 
 def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None:
-    assert missing(plan(), [evaluation(Phase.BEFORE, 0)]) == [
+    assert missing(plan(), [evaluation(EvaluationPhase.BEFORE, 0)]) == [
         EvaluationEpisode("b", 1),
         EvaluationEpisode("a", 2),
         EvaluationEpisode("b", 2),
@@ -69,20 +69,21 @@ def test_what_is_missing_is_every_pair_not_played_with_the_tasks_mixed() -> None
 
 def test_a_greedy_episode_is_another_one_than_the_sampled_one_of_its_seed() -> None:
     both = plan(tasks=("a",), held_out_seeds=(1, 2), greedy_seeds=(1,))
-    sampled = evaluation(Phase.BEFORE, 0)
+    sampled = evaluation(EvaluationPhase.BEFORE, 0)
     assert missing(both, [sampled]) == [EvaluationEpisode("a", 1, is_greedy=True), EvaluationEpisode("a", 2)]
     assert missing(both, [sampled, replace(sampled, is_greedy=True)]) == [EvaluationEpisode("a", 2)]
 
 
-def evaluation(phase: Phase, version: int) -> Evaluation:
+def evaluation(phase: EvaluationPhase, version: int) -> Evaluation:
     return Evaluation(phase=phase, policy_version=version, task_id="a", seed=1, reward=1.0)
 
 
 def test_after_training_only_what_the_newest_version_played_counts() -> None:
     before, older, newest = (
-        evaluation(*one) for one in ((Phase.BEFORE, 0), (Phase.AFTER, 3), (Phase.AFTER, 7))
+        evaluation(*one)
+        for one in ((EvaluationPhase.BEFORE, 0), (EvaluationPhase.AFTER, 3), (EvaluationPhase.AFTER, 7))
     )
     every = (before, older, newest)
-    assert that_count(every, Phase.BEFORE, 7) == (before,)
-    assert that_count(every, Phase.AFTER, 7) == (newest,)
-    assert that_count(every, Phase.AFTER, 9) == ()
+    assert that_count(every, EvaluationPhase.BEFORE, 7) == (before,)
+    assert that_count(every, EvaluationPhase.AFTER, 7) == (newest,)
+    assert that_count(every, EvaluationPhase.AFTER, 9) == ()

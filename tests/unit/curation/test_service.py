@@ -1,4 +1,4 @@
-"""The desk carries decisions out against a real record, and believes the record."""
+"""The service carries decisions out against a real record, and believes the record."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,10 +8,10 @@ import pytest
 
 from dart.core.records import Batch, Release
 from dart.core.types import FaultKind, RolloutLease, RolloutState
-from dart.curation.curator import Settings
+from dart.curation.curator import CuratorSettings
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.quota import FixedQuota, GroupPlan
-from dart.curation.service import Desk, open_desk
+from dart.curation.service import CurationService, open_service
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
 from dart.testing.local_record import LocalRecord
@@ -19,7 +19,7 @@ from dart.testing.memory_record import at_once
 from dart.testing.trajectories import trajectory_for
 
 NOW = 1000.0
-SETTINGS = Settings(
+SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
     quota=FixedQuota(GroupPlan(rollouts=2, step_cap=10)),
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def desk(store: Store) -> Desk:
+def service(store: Store) -> CurationService:
     return reopened(store)
 
 
@@ -52,14 +52,16 @@ class Clock:
         return self.now_unix_s
 
 
-def reopened(store: Store, settings: Settings = SETTINGS, clock: Clock | None = None) -> Desk:
-    desk = at_once(open_desk(settings, LocalRecord(store), clock or Clock()))
-    desk.serving(0)
-    return desk
+def reopened(
+    store: Store, settings: CuratorSettings = SETTINGS, clock: Clock | None = None
+) -> CurationService:
+    service = at_once(open_service(settings, LocalRecord(store), clock or Clock()))
+    service.serving(0)
+    return service
 
 
-def leased(desk: Desk, environment: str) -> RolloutLease:
-    answer = at_once(desk.work(environment))
+def leased(service: CurationService, environment: str) -> RolloutLease:
+    answer = at_once(service.work(environment))
     assert isinstance(answer, RolloutLease), answer
     return answer
 
@@ -68,43 +70,43 @@ def stored(store: Store, lease: RolloutLease, reward: float) -> None:
     store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
 
 
-def played(desk: Desk, store: Store, *rewards: float) -> RolloutLease:
+def played(service: CurationService, store: Store, *rewards: float) -> RolloutLease:
     """Rollouts with these rewards, stored and told of; returns the last one's lease."""
     for number, reward in enumerate(rewards):
-        lease = leased(desk, f"env-{number:03d}")
+        lease = leased(service, f"env-{number:03d}")
         stored(store, lease, reward)
-        at_once(desk.look(lease.rollout_id))
+        at_once(service.look(lease.rollout_id))
     return lease
 
 
-def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(desk: Desk) -> None:
-    first, second = leased(desk, "env-000"), leased(desk, "env-001")
+def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(service: CurationService) -> None:
+    first, second = leased(service, "env-000"), leased(service, "env-001")
     assert (first.group_id, first.task_id, first.seed) == (second.group_id, second.task_id, second.seed)
     assert first.deadline_unix_s == NOW + 60
-    third = at_once(desk.work("env-002"))
+    third = at_once(service.work("env-002"))
     assert isinstance(third, NoWork)
     assert "1 groups are live" in third.reason
 
 
-def test_a_lost_rollout_is_the_next_thing_anybody_gets(desk: Desk) -> None:
-    lost = leased(desk, "env-000")
-    released = at_once(desk.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
+def test_a_lost_rollout_is_the_next_thing_anybody_gets(service: CurationService) -> None:
+    lost = leased(service, "env-000")
+    released = at_once(service.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
     assert released == Release.AWAITING
-    again = leased(desk, "env-001")
+    again = leased(service, "env-001")
     assert (again.rollout_id, again.attempt, again.fence) == (lost.rollout_id, 2, 2)
 
 
-def test_a_restarted_environment_gets_its_rollout_again_as_a_new_attempt(desk: Desk) -> None:
-    before, after = leased(desk, "env-000"), leased(desk, "env-000")
+def test_a_restarted_environment_gets_its_rollout_again_as_a_new_attempt(service: CurationService) -> None:
+    before, after = leased(service, "env-000"), leased(service, "env-000")
     assert (after.rollout_id, after.attempt) == (before.rollout_id, 2)
 
 
 def test_an_environment_that_died_between_storing_and_saying_so_loses_nothing(
-    desk: Desk, store: Store
+    service: CurationService, store: Store
 ) -> None:
-    first = leased(desk, "env-000")
+    first = leased(service, "env-000")
     stored(store, first, 1.0)
-    second = leased(desk, "env-000")
+    second = leased(service, "env-000")
     assert second.rollout_id != first.rollout_id
     assert store.rollout(first.rollout_id).state == RolloutState.STORED
     assert store.totals(now_unix_s=NOW).faults == {}
@@ -112,101 +114,107 @@ def test_an_environment_that_died_between_storing_and_saying_so_loses_nothing(
 
 def test_an_overdue_lease_is_taken_back(store: Store) -> None:
     clock = Clock()
-    desk = reopened(store, clock=clock)
-    lost = leased(desk, "env-000")
+    service = reopened(store, clock=clock)
+    lost = leased(service, "env-000")
     for later_s, taken in ((59, 0), (60, 1), (61, 0)):
         clock.now_unix_s = NOW + later_s
-        assert at_once(desk.take_back_overdue()) == taken
+        assert at_once(service.take_back_overdue()) == taken
     assert store.rollout(lost.rollout_id).environment is None
 
 
-def test_a_group_without_spread_is_dropped_and_replaced(desk: Desk, store: Store) -> None:
-    lease = played(desk, store, 1.0, 1.0)
+def test_a_group_without_spread_is_dropped_and_replaced(service: CurationService, store: Store) -> None:
+    lease = played(service, store, 1.0, 1.0)
     assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
-    assert leased(desk, "env-000").group_id != lease.group_id
+    assert leased(service, "env-000").group_id != lease.group_id
 
 
 def test_a_curator_that_died_before_it_dropped_a_group_drops_it_when_it_is_back(
-    desk: Desk, store: Store
+    service: CurationService, store: Store
 ) -> None:
     for environment in ("env-000", "env-001"):
-        stored(store, leased(desk, environment), 0.0)
+        stored(store, leased(service, environment), 0.0)
     reopened(store)
     assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
 
 
-def ready_batch(desk: Desk, store: Store) -> Batch:
-    played(desk, store, 0.0, 1.0)
-    batch = at_once(desk.batch())
+def ready_batch(service: CurationService, store: Store) -> Batch:
+    played(service, store, 0.0, 1.0)
+    batch = at_once(service.batch())
     assert isinstance(batch, Batch), batch
     return batch
 
 
-def test_a_trainer_that_asks_again_gets_the_same_batch_under_a_new_fence(desk: Desk, store: Store) -> None:
-    batch = ready_batch(desk, store)
+def test_a_trainer_that_asks_again_gets_the_same_batch_under_a_new_fence(
+    service: CurationService, store: Store
+) -> None:
+    batch = ready_batch(service, store)
     assert batch.fence == 1
-    assert at_once(desk.batch()) == replace(batch, fence=2)
+    assert at_once(service.batch()) == replace(batch, fence=2)
     assert at_once(reopened(store).batch()) == replace(batch, fence=3)
 
 
-def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(desk: Desk, store: Store) -> None:
-    batch = ready_batch(desk, store)
-    assert isinstance(at_once(desk.work("env-000")), NoWork)
+def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(
+    service: CurationService, store: Store
+) -> None:
+    batch = ready_batch(service, store)
+    assert isinstance(at_once(service.work("env-000")), NoWork)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    at_once(desk.committed(1))
-    assert isinstance(at_once(desk.batch()), NoBatch)
-    assert isinstance(at_once(desk.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
-    desk.serving(1)
-    assert leased(desk, "env-000").group_id not in batch.group_ids
+    at_once(service.committed(1))
+    assert isinstance(at_once(service.batch()), NoBatch)
+    assert isinstance(at_once(service.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
+    service.serving(1)
+    assert leased(service, "env-000").group_id not in batch.group_ids
 
 
-def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(desk: Desk, store: Store) -> None:
-    batch = ready_batch(desk, store)
+def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(
+    service: CurationService, store: Store
+) -> None:
+    batch = ready_batch(service, store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    assert isinstance(at_once(desk.batch()), NoBatch)
-    assert desk.curator.trainer_version == 1
+    assert isinstance(at_once(service.batch()), NoBatch)
+    assert service.curator.trainer_version == 1
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 7])
 def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
-    desk: Desk, store: Store, version: int
+    service: CurationService, store: Store, version: int
 ) -> None:
-    batch = ready_batch(desk, store)
+    batch = ready_batch(service, store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    at_once(desk.committed(1))
-    at_once(desk.committed(version))
-    assert desk.curator.trainer_version == 1
-    assert desk.curator.counts().live == 0
+    at_once(service.committed(1))
+    at_once(service.committed(version))
+    assert service.curator.trainer_version == 1
+    assert service.curator.counts().live == 0
 
 
 def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> None:
     clock = Clock()
-    desk = reopened(store, replace(SETTINGS, batch_lease_s=100.0), clock)
-    batch = ready_batch(desk, store)
+    service = reopened(store, replace(SETTINGS, batch_lease_s=100.0), clock)
+    batch = ready_batch(service, store)
     told = []
     for later_s in (0, 99, 100, 101):
         clock.now_unix_s = NOW + later_s
-        told.append(desk.overdue_batch())
+        told.append(service.overdue_batch())
     assert told == [None, None, batch, None]
-    again = at_once(desk.batch())
-    assert desk.overdue_batch() is None
+    again = at_once(service.batch())
+    assert service.overdue_batch() is None
     clock.now_unix_s = NOW + 201
-    assert desk.overdue_batch() == again
+    assert service.overdue_batch() == again
 
 
 def test_a_lowered_bound_gives_the_open_batch_back_and_judges_its_groups_anew(store: Store) -> None:
     """Two groups of version 0 and one of version 1 at the trainer, which is at version 1."""
     wide = replace(SETTINGS, staleness_bound=1)
-    desk = reopened(store, wide)
-    first = ready_batch(desk, store)
-    played(desk, store, 0.0, 1.0)
+    service = reopened(store, wide)
+    first = ready_batch(service, store)
+    played(service, store, 0.0, 1.0)
     store.commit_update(first.batch_id, 1, 1, "checkpoints/1", {})
-    at_once(desk.committed(1))
-    desk.serving(1)
+    at_once(service.committed(1))
+    service.serving(1)
     for number in (0, 1):
-        lease = leased(desk, f"env-{number:03d}")
+        lease = leased(service, f"env-{number:03d}")
         store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, float(number), versions=(1,)))
-        at_once(desk.look(lease.rollout_id))
+        at_once(service.look(lease.rollout_id))
     old, new = (group.group_id for group in store.snapshot().groups)
     batch = store.lease_batch((old, new), NOW + 60)
 
@@ -227,9 +235,9 @@ def test_a_lowered_bound_gives_the_open_batch_back_and_judges_its_groups_anew(st
 
 
 def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store) -> None:
-    desk = reopened(store, replace(SETTINGS, staleness_bound=1))
-    batch = ready_batch(desk, store)
-    played(desk, store, 0.0, 1.0)
+    service = reopened(store, replace(SETTINGS, staleness_bound=1))
+    batch = ready_batch(service, store)
+    played(service, store, 0.0, 1.0)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     reopened(store, SETTINGS)
     assert store.totals(now_unix_s=NOW).drops == {"stale": 2}

@@ -3,16 +3,16 @@
 import pytest
 
 from dart.config.config import load_config
-from dart.curation.curator import Settings
-from dart.curation.experience_pool import Pool
+from dart.curation.curator import CuratorSettings
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.settings import settings_of
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import Limits
+from dart.curation.task_quarantine import QuarantineLimits
 
 
-def settings_with(*overrides: str) -> Settings:
+def settings_with(*overrides: str) -> CuratorSettings:
     return settings_of(load_config(None, [f"curation.{override}" for override in overrides]))
 
 
@@ -20,8 +20,8 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
     settings = settings_with()
     assert settings.quota == FixedQuota(GroupPlan(rollouts=8, step_cap=10))
     assert (settings.step_cap, settings.pool) == (None, None)
-    assert settings.quarantine == Limits(
-        fruitless_groups=0, failed_attempts=20, lost_environments=5, rest_s=300.0
+    assert settings.quarantine == QuarantineLimits(
+        groups_without_success=0, failed_attempts=20, lost_environments=5, duration_s=300.0
     )
     assert (settings.scheduling, settings.over_provision) == (Scheduling.ROLLOUT, 0.0)
 
@@ -35,7 +35,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
             DynamicQuota(group=GroupPlan(rollouts=8, step_cap=10), minimum=2, threshold=0.6),
         ),
         ("trajectory_length.enabled=true", "step_cap", StepCap(largest=10, slack=1, probe_share=0.1)),
-        ("experience_pool.enabled=true", "pool", Pool(max_uses=16, matches_seeds=True)),
+        ("experience_pool.enabled=true", "pool", PoolRule(max_uses=16, matches_seeds=True)),
         ("quarantine.enabled=false", "quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
@@ -56,4 +56,4 @@ def test_a_task_of_osworld_begins_alike_for_every_seed_and_its_demonstrations_jo
 
 def test_self_rolled_demonstrations_are_tried_as_often_as_is_said() -> None:
     on = ("experience_pool.enabled=true", "experience_pool.self_rolled=true")
-    assert settings_with(*on).pool == Pool(max_uses=16, matches_seeds=True, guided_attempts=4)
+    assert settings_with(*on).pool == PoolRule(max_uses=16, matches_seeds=True, guided_attempts=4)

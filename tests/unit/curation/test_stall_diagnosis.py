@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 from dart.curation.stall_diagnosis import (
+    Component,
     Diagnosis,
-    Facts,
     Link,
     Notices,
-    Part,
     Playing,
+    RunFacts,
     Since,
     Stage,
     Starving,
@@ -20,15 +20,15 @@ from dart.curation.stall_diagnosis import (
 
 AFTER_S = 60.0
 
-WELL = Facts(
+WELL = RunFacts(
     starved_after_s=AFTER_S,
     groups_per_update=16,
     tasks=2,
-    store=Part(name="store"),
-    trainer=Part(name="trainer", version=12),
-    weight_sync=Part(name="weight_sync"),
-    engines=(Part(name="rollout-0", version=12), Part(name="rollout-1", version=12)),
-    environments=tuple(Part(name=f"env-{number:03d}") for number in range(4)),
+    store=Component(name="store"),
+    trainer=Component(name="trainer", version=12),
+    weight_sync=Component(name="weight_sync"),
+    engines=(Component(name="rollout-0", version=12), Component(name="rollout-1", version=12)),
+    environments=tuple(Component(name=f"env-{number:03d}") for number in range(4)),
 )
 """Everything works and nobody waits."""
 
@@ -40,24 +40,24 @@ def playing(count: int, for_s: float = 5.0) -> tuple[Playing, ...]:
     )
 
 
-def trainer_waits(facts: Facts, told: str = "3 of 16 groups are ready", waits_s: float = 63.0) -> Facts:
+def trainer_waits(facts: RunFacts, told: str = "3 of 16 groups are ready", waits_s: float = 63.0) -> RunFacts:
     return replace(facts, trainer_waits_s=waits_s, trainer_told=told)
 
 
-def environments_wait(facts: Facts, told: str, waits_s: float = 70.0) -> Facts:
+def environments_wait(facts: RunFacts, told: str, waits_s: float = 70.0) -> RunFacts:
     return replace(facts, waiting={part.name: waits_s for part in facts.environments}, environments_told=told)
 
 
-def engines(*changed: Part) -> tuple[Part, ...]:
+def engines(*changed: Component) -> tuple[Component, ...]:
     return changed
 
 
-LOADING = Part(name="rollout-0", ready=False, unwell_s=58.0, doing="load", doing_s=58.0, version=11)
-KILLED = Part(name="rollout-0", state="backoff", ready=False, unwell_s=80.0, reason="killed by SIGKILL")
-QUARANTINED = Part(name="env-001", state="quarantined", ready=False, reason="exit code 70: no screen")
+LOADING = Component(name="rollout-0", ready=False, unwell_s=58.0, doing="load", doing_s=58.0, version=11)
+KILLED = Component(name="rollout-0", state="backoff", ready=False, unwell_s=80.0, reason="killed by SIGKILL")
+QUARANTINED = Component(name="env-001", state="quarantined", ready=False, reason="exit code 70: no screen")
 BOUND = "9 groups are live; one more could be older than 2 versions when it is trained"
 
-CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
+CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
     "the only engine hangs in a load": (
         replace(trainer_waits(WELL), engines=(LOADING,), playing=playing(4)),
         Starving.TRAINER,
@@ -78,7 +78,10 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "one engine of two hangs": (
         replace(
             trainer_waits(WELL),
-            engines=(Part(name="rollout-0", doing="generate", doing_s=45.0), Part(name="rollout-1")),
+            engines=(
+                Component(name="rollout-0", doing="generate", doing_s=45.0),
+                Component(name="rollout-1"),
+            ),
             playing=playing(4),
         ),
         Starving.TRAINER,
@@ -89,7 +92,7 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "the only engine is stopped": (
         replace(
             WELL,
-            engines=(Part(name="rollout-0", silent_s=64.0, unwell_s=62.0),),
+            engines=(Component(name="rollout-0", silent_s=64.0, unwell_s=62.0),),
             playing=playing(1),
         ),
         Starving.EPISODES,
@@ -117,7 +120,7 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
         "the store takes no writes: no space left on device for store.db (link: store)",
     ),
     "the store hangs": (
-        replace(trainer_waits(WELL), store=Part(name="store", doing="FinishRollout", doing_s=31.0)),
+        replace(trainer_waits(WELL), store=Component(name="store", doing="FinishRollout", doing_s=31.0)),
         Starving.TRAINER,
         Link.STORE,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 0 of 4 environments play; "
@@ -126,7 +129,7 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "all tasks rest": (
         replace(
             environments_wait(WELL, "every task is in quarantine"),
-            resting={"t/a": "20 attempts failed in a row", "t/b": "5 environments died"},
+            quarantined={"t/a": "20 attempts failed in a row", "t/b": "5 environments died"},
         ),
         Starving.ENVIRONMENTS,
         Link.CURATOR,
@@ -137,7 +140,7 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "the trainer is slow": (
         replace(
             environments_wait(WELL, BOUND),
-            trainer=Part(name="trainer", version=12, doing="update", doing_s=90.0),
+            trainer=Component(name="trainer", version=12, doing="update", doing_s=90.0),
         ),
         Starving.ENVIRONMENTS,
         Link.TRAINER,
@@ -147,7 +150,9 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "the trainer does not come back": (
         replace(
             environments_wait(WELL, BOUND),
-            trainer=Part(name="trainer", state="backoff", ready=False, reason="exit code 70: MemoryError"),
+            trainer=Component(
+                name="trainer", state="backoff", ready=False, reason="exit code 70: MemoryError"
+            ),
         ),
         Starving.ENVIRONMENTS,
         Link.TRAINER,
@@ -170,8 +175,11 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
     "an engine is left with an old version": (
         replace(
             environments_wait(WELL, BOUND),
-            engines=(Part(name="rollout-0", version=9, behind_s=75.0), Part(name="rollout-1", version=12)),
-            weight_sync=Part(name="weight_sync", state="backoff", ready=False, reason="exit code 70"),
+            engines=(
+                Component(name="rollout-0", version=9, behind_s=75.0),
+                Component(name="rollout-1", version=12),
+            ),
+            weight_sync=Component(name="weight_sync", state="backoff", ready=False, reason="exit code 70"),
         ),
         Starving.ENVIRONMENTS,
         Link.WEIGHT_SYNC,
@@ -183,10 +191,10 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
         replace(
             trainer_waits(WELL),
             environments=(
-                Part(name="env-000"),
+                Component(name="env-000"),
                 QUARANTINED,
                 replace(QUARANTINED, name="env-002"),
-                Part(name="env-003"),
+                Component(name="env-003"),
             ),
             playing=playing(2),
         ),
@@ -223,7 +231,7 @@ CASES: dict[str, tuple[Facts, Starving, Link, str]] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_starvation_is_told_with_its_cause_and_link(
-    case: tuple[Facts, Starving, Link, str],
+    case: tuple[RunFacts, Starving, Link, str],
 ) -> None:
     facts, starving, link, text = case
 
@@ -244,12 +252,12 @@ def test_every_link_of_the_chain_has_a_case() -> None:
         replace(WELL, playing=playing(4, for_s=300.0)),
         trainer_waits(replace(WELL, engines=(LOADING,)), waits_s=AFTER_S - 0.1),
         environments_wait(WELL, BOUND, waits_s=AFTER_S - 0.1),
-        replace(WELL, engines=(KILLED, Part(name="rollout-1")), playing=playing(4)),
+        replace(WELL, engines=(KILLED, Component(name="rollout-1")), playing=playing(4)),
         replace(WELL, engines=(KILLED,)),
     ],
     ids=["well", "long episodes", "trainer not yet", "environments not yet", "one engine left", "none plays"],
 )
-def test_nobody_starves_who_does_not_wait_or_has_not_waited_long(facts: Facts) -> None:
+def test_nobody_starves_who_does_not_wait_or_has_not_waited_long(facts: RunFacts) -> None:
     assert diagnose(facts) is None
 
 

@@ -5,8 +5,8 @@ import pytest
 from dart.curation.task_quarantine import (
     HEALTHY,
     Health,
-    Limits,
-    Rest,
+    Quarantine,
+    QuarantineLimits,
     after_demonstration,
     after_episode,
     after_fault,
@@ -16,11 +16,15 @@ from dart.curation.task_quarantine import (
 )
 
 NOW = 1000.0
-LIMITS = Limits(fruitless_groups=2, failed_attempts=4, lost_environments=3, rest_s=100.0)
-FAULTS_ALONE = Limits(fruitless_groups=0, failed_attempts=4, lost_environments=3, rest_s=100.0)
+LIMITS = QuarantineLimits(groups_without_success=2, failed_attempts=4, lost_environments=3, duration_s=100.0)
+FAULTS_ALONE = QuarantineLimits(
+    groups_without_success=0, failed_attempts=4, lost_environments=3, duration_s=100.0
+)
 
 
-def health_after(events: str, limits: Limits = LIMITS, health: Health = HEALTHY, now: float = NOW) -> Health:
+def health_after(
+    events: str, limits: QuarantineLimits = LIMITS, health: Health = HEALTHY, now: float = NOW
+) -> Health:
     """f: fault told, l: environment lost, e: episode failed, s: success, g: group failed, n: group of which
     nothing was played, p: a demonstration was added."""
     for event in events:
@@ -55,11 +59,11 @@ def health_after(events: str, limits: Limits = LIMITS, health: Health = HEALTHY,
         ("geg", "2 groups in a row had no success"),
     ],
 )
-def test_a_task_rests_after_too_much_in_a_row_and_says_of_what(events: str, reason: str) -> None:
+def test_a_task_quarantined_after_too_much_in_a_row_and_says_of_what(events: str, reason: str) -> None:
     verdict = judge(health_after(events), LIMITS, NOW)
     assert (verdict.reason if verdict else "") == reason
     if verdict is not None:
-        assert verdict.rest == Rest(until_unix_s=NOW + 100, length_s=100.0)
+        assert verdict.rest == Quarantine(until_unix_s=NOW + 100, length_s=100.0)
 
 
 def test_groups_without_success_are_no_reason_where_they_do_not_count() -> None:
@@ -71,14 +75,14 @@ def test_faults_make_what_is_live_of_it_unplayable(events: str, unplayable: bool
     assert is_unplayable(health_after(events), LIMITS) is unplayable
 
 
-RESTING = Health(rest=Rest(until_unix_s=NOW, length_s=100.0))
+RESTING = Health(rest=Quarantine(until_unix_s=NOW, length_s=100.0))
 
 
 @pytest.mark.parametrize("events", ["g", "n", "lll", "ffff"])
 def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
     verdict = judge(health_after(events, LIMITS, RESTING), LIMITS, NOW)
     assert verdict is not None
-    assert verdict.rest == Rest(until_unix_s=NOW + 200, length_s=200.0)
+    assert verdict.rest == Quarantine(until_unix_s=NOW + 200, length_s=200.0)
 
 
 def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
@@ -96,7 +100,7 @@ def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
     ],
 )
 def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
-    limits: Limits, events: str, is_released: bool
+    limits: QuarantineLimits, events: str, is_released: bool
 ) -> None:
     verdict = judge(health_after(events, limits, RESTING), limits, NOW)
     assert (verdict is not None) is is_released
@@ -107,9 +111,10 @@ def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
 
 
 @pytest.mark.parametrize(
-    "change", [{"fruitless_groups": -1}, {"failed_attempts": 0}, {"lost_environments": 0}, {"rest_s": 0.0}]
+    "change",
+    [{"groups_without_success": -1}, {"failed_attempts": 0}, {"lost_environments": 0}, {"duration_s": 0.0}],
 )
 def test_limits_that_cannot_hold_are_refused(change: dict[str, float]) -> None:
-    known = {"fruitless_groups": 0, "failed_attempts": 1, "lost_environments": 1, "rest_s": 1.0}
+    known = {"groups_without_success": 0, "failed_attempts": 1, "lost_environments": 1, "duration_s": 1.0}
     with pytest.raises(ValueError, match="quarantine needs"):
-        Limits(**(known | change))  # type: ignore[arg-type]
+        QuarantineLimits(**(known | change))  # type: ignore[arg-type]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
-from dart.environments.simulated import ModelledEnvironment, screenshot_of
+from dart.environments.simulated import SimulatedEnvironment, screenshot_of
 from dart.environments.wrapper import WrappedEnvironment
 from dart.store import step_files
 from dart.store.actor import StoreActor
@@ -24,7 +24,7 @@ from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 
-TASK, SEED = "modelled/0", 3
+TASK, SEED = "simulated/0", 3
 NUM_STEPS = 4
 ENV = "env-000"
 LONG_S = 30.0
@@ -72,7 +72,7 @@ class Curator(Actor):
 
     @receives(m.WorkRequest)
     def next_work(self, call: m.WorkRequest, sender: Sender) -> Any:
-        return self.work.popleft() if self.work else m.Wait(retry_after_s=0.5, reason="nothing to do")
+        return self.work.popleft() if self.work else m.NoWorkYet(retry_after_s=0.5, reason="nothing to do")
 
     @receives(m.RolloutStored)
     @receives(m.RolloutFailed)
@@ -86,7 +86,7 @@ class Curator(Actor):
     @receives(m.EvaluationEnded)
     def record(self, call: m.EvaluationEnded, sender: Sender) -> Any:
         self.told.append(call)
-        return self.answers.popleft() if self.answers else m.Verdict(value="accepted")
+        return self.answers.popleft() if self.answers else m.CallResult(value="accepted")
 
 
 class Engine(Actor):
@@ -142,7 +142,7 @@ class Watched(WrappedEnvironment):
 class System:
     """A bench with everybody an environment talks to."""
 
-    bench: Bench
+    bench: InMemorySystem
     folder: Path
     store: Store
     reader: StoreReader
@@ -164,10 +164,10 @@ class System:
         """A lease of an episode of which these steps were played."""
         lease = self.lease(step_cap)
         self.store.park_rollout(lease.rollout_id, lease.fence, steps, "a test", 8)
-        relet = self.store.relet_rollout(lease.rollout_id, ENV, 1e12)
-        assert isinstance(relet, RolloutLease)
-        assert relet.parked_steps == len(steps)
-        return relet
+        reassigned = self.store.reassign_rollout(lease.rollout_id, ENV, 1e12)
+        assert isinstance(reassigned, RolloutLease)
+        assert reassigned.parked_steps == len(steps)
+        return reassigned
 
     def give(self, *work: Any) -> None:
         self.curator.work.extend(work)
@@ -222,17 +222,17 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
     config = Config.model_validate(
         {
             "tasks": {"train": [TASK]},
-            "environments": {"kind": "modelled"},
-            "modelled": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
+            "environments": {"kind": "simulated"},
+            "simulated": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
             "observe": {"load_every_s": 1e6},
         }
     ).model_dump(mode="json")
     path = tmp_path / "store.db"
-    with Store(path) as store, StoreReader(path) as reader, Bench(tmp_path) as bench:
+    with Store(path) as store, StoreReader(path) as reader, InMemorySystem(tmp_path) as bench:
         system = System(bench, tmp_path, store, reader, config)
 
         def make(config: Config, *_: Any) -> Watched:
-            watched = Watched(ModelledEnvironment(config.modelled, 0))
+            watched = Watched(SimulatedEnvironment(config.simulation, 0))
             watched.calls = system.calls
             return watched
 
@@ -356,14 +356,14 @@ class PausedStore(Actor):
         self.is_gone = True
 
     @receives(m.FinishRollout)
-    async def finish(self, call: m.FinishRollout, sender: Sender) -> m.Paused | m.Verdict:
+    async def finish(self, call: m.FinishRollout, sender: Sender) -> m.Paused | m.CallResult:
         if self.clock.monotonic_s() < self.paused_until_s:
             return m.Paused(reason="the disk is full", retry_after_s=1.0)
         if self.is_gone:
             self.is_gone = False
             await self.sleep(1e6)
         self.stored.append((call.rollout_id, len(step_files.opened(call.steps))))
-        return m.Verdict(value="accepted")
+        return m.CallResult(value="accepted")
 
     @receives(m.RecordEvents)
     def drop(self, call: m.RecordEvents, sender: Sender) -> None:
@@ -412,10 +412,10 @@ def test_told_to_stop_it_parks_what_does_not_end_and_another_takes_it_up(system:
     before = system.reader.parked_steps(lease.rollout_id)
     assert 2 <= len(before) < NUM_STEPS
 
-    relet = system.store.relet_rollout(lease.rollout_id, ENV, 1e12)
-    assert isinstance(relet, RolloutLease)
-    assert (relet.parked_steps, relet.attempt) == (len(before), 1)
-    system.give(relet)
+    reassigned = system.store.reassign_rollout(lease.rollout_id, ENV, 1e12)
+    assert isinstance(reassigned, RolloutLease)
+    assert (reassigned.parked_steps, reassigned.attempt) == (len(before), 1)
+    system.give(reassigned)
     system.start()
     system.until_told(m.RolloutStored)
     steps = system.trajectory().steps
@@ -495,9 +495,11 @@ def test_a_replay_that_leads_elsewhere_is_forgotten_and_the_episode_played_anew(
 def test_what_is_not_its_own_any_more_when_its_replay_fails_is_not_played(system: System) -> None:
     lease = system.parked((recorded(0), recorded(2)))
     system.store.release_rollout(lease.rollout_id, lease.fence, FaultKind.INFRASTRUCTURE, "overdue", 5)
-    relet = system.store.relet_rollout(lease.rollout_id, ENV, 1e12)
-    assert isinstance(relet, RolloutLease)
-    system.store.park_rollout(relet.rollout_id, relet.fence, (recorded(0), recorded(2)), "a test", 8, 5)
+    reassigned = system.store.reassign_rollout(lease.rollout_id, ENV, 1e12)
+    assert isinstance(reassigned, RolloutLease)
+    system.store.park_rollout(
+        reassigned.rollout_id, reassigned.fence, (recorded(0), recorded(2)), "a test", 8, 5
+    )
     system.give(lease)
     system.start()
     system.let(20.0)

@@ -7,7 +7,7 @@ import pytest
 
 from dart.config.environment_kinds import KINDS
 from dart.config.injected_faults import OF_RESET, Injected
-from dart.config.sections import Faults, Modelled
+from dart.config.sections import FaultsSettings, SimulationSettings
 from dart.core.actions import Click, Wait
 from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
@@ -20,12 +20,12 @@ from dart.environments.faults import (
     EvaluatorFailed,
     FrozenFrame,
     InfrastructureFault,
-    NotReady,
+    MachineNotReady,
     ResetFailed,
     WindowManagerDied,
 )
 from dart.environments.protocol import EpisodeKey
-from dart.environments.simulated import ModelledEnvironment
+from dart.environments.simulated import SimulatedEnvironment
 
 NONE = dict.fromkeys((kind.value for kind in Injected), 0.0)
 KEY = EpisodeKey(rollout_id=5, attempt=2, fence=3)
@@ -33,12 +33,12 @@ DEADLINE_S = 0.01
 """Only a hang waits for it."""
 
 
-def only(kind: Injected) -> Faults:
-    return Faults(enabled=True, **(NONE | {kind.value: 1.0}))
+def only(kind: Injected) -> FaultsSettings:
+    return FaultsSettings(enabled=True, **(NONE | {kind.value: 1.0}))
 
 
 def faulty(kind: Injected, folder: Path) -> FaultyEnvironment:
-    inner = ModelledEnvironment(Modelled(steps_median=4.0, steps_sigma=0.0), 0)
+    inner = SimulatedEnvironment(SimulationSettings(steps_median=4.0, steps_sigma=0.0), 0)
     log = InjectionLog(folder, "env-000", lambda: 12.0)
     return FaultyEnvironment(inner, FaultPlan(only(kind), "env-000"), log, asleep)
 
@@ -48,16 +48,16 @@ async def asleep(seconds: float) -> None:
 
 
 async def play(environment: FaultyEnvironment, action: Click | Wait = Click(1, 1)) -> float:  # noqa: B008
-    await environment.reset("modelled/0", 1, deadline_s=DEADLINE_S, episode=KEY)
+    await environment.reset("simulated/0", 1, deadline_s=DEADLINE_S, episode=KEY)
     while not (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
         await environment.observe(deadline_s=DEADLINE_S)
     return await environment.evaluate(deadline_s=DEADLINE_S)
 
 
 def test_the_same_seed_and_name_give_the_same_plan() -> None:
-    faults = Faults(enabled=True, crash=0.2, hang=0.2)
+    faults = FaultsSettings(enabled=True, crash=0.2, hang=0.2)
 
-    def plan(faults: Faults, name: str) -> list[object]:
+    def plan(faults: FaultsSettings, name: str) -> list[object]:
         return [FaultPlan(faults, name).of(number) for number in range(50)]
 
     assert plan(faults, "env-000") == plan(faults, "env-000")
@@ -66,16 +66,16 @@ def test_the_same_seed_and_name_give_the_same_plan() -> None:
 
 
 def test_each_kind_strikes_as_often_as_its_rate_says() -> None:
-    plan = FaultPlan(Faults(enabled=True), "env-000")
+    plan = FaultPlan(FaultsSettings(enabled=True), "env-000")
     planned = [plan.of(number) for number in range(20_000)]
     struck = Counter(fault.kind for fault in planned if fault is not None)
-    assert set(struck) == {kind for kind in Injected if getattr(Faults(), kind.value)}
+    assert set(struck) == {kind for kind in Injected if getattr(FaultsSettings(), kind.value)}
     for kind in struck:
-        assert struck[kind] / 20_000 == pytest.approx(getattr(Faults(), kind.value), rel=0.25)
+        assert struck[kind] / 20_000 == pytest.approx(getattr(FaultsSettings(), kind.value), rel=0.25)
 
 
 def test_without_rates_nothing_strikes() -> None:
-    plan = FaultPlan(Faults(enabled=True, **NONE), "env-000")
+    plan = FaultPlan(FaultsSettings(enabled=True, **NONE), "env-000")
     assert not any(plan.of(number) for number in range(1000))
 
 
@@ -86,11 +86,11 @@ def test_without_rates_nothing_strikes() -> None:
         (Injected.HANG, EnvironmentTimeout, "step did not end within"),
         (Injected.LOST_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 0 of 1 pointerdown"),
         (Injected.DOUBLED_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 2 of 1 pointerdown"),
-        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of modelled/0 froze"),
+        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of simulated/0 froze"),
         (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
-        (Injected.FAILED_RESET, ResetFailed, "reset of modelled/0 failed"),
+        (Injected.FAILED_RESET, ResetFailed, "reset of simulated/0 failed"),
         (Injected.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
-        (Injected.READY_TOO_EARLY, NotReady, "no window manager"),
+        (Injected.READY_TOO_EARLY, MachineNotReady, "no window manager"),
         (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
         (Injected.DIRTY_RESET, DirtyStart, "a file of another episode"),
         (Injected.POPUP, DirtyStart, "a window nobody asked for"),
@@ -106,7 +106,7 @@ async def test_every_kind_of_fault_is_noticed_and_written_down(
         await play(environment)
     (injection,) = read_injections(tmp_path)
     assert (injection.kind, injection.environment, injection.unix_s) == (kind, "env-000", 12.0)
-    assert (injection.task_id, injection.seed, injection.number) == ("modelled/0", 1, 0)
+    assert (injection.task_id, injection.seed, injection.number) == ("simulated/0", 1, 0)
     assert (injection.rollout_id, injection.attempt, injection.fence) == (5, 2, 3)
 
 
@@ -124,7 +124,7 @@ async def test_the_next_reset_repairs_what_was_broken(kind: Injected, tmp_path: 
     with pytest.raises(EnvironmentFault):
         await play(environment)
     assert not await environment.healthy(deadline_s=DEADLINE_S) or kind is Injected.FROZEN_FRAME
-    await environment.reset("modelled/0", 2, deadline_s=DEADLINE_S)
+    await environment.reset("simulated/0", 2, deadline_s=DEADLINE_S)
     assert await environment.healthy(deadline_s=DEADLINE_S)
 
 
@@ -134,7 +134,7 @@ async def test_a_slow_start_is_written_down_and_harms_nothing(tmp_path: Path) ->
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    inner = ModelledEnvironment(Modelled(success=1.0), 0)
+    inner = SimulatedEnvironment(SimulationSettings(success=1.0), 0)
     log = InjectionLog(tmp_path, "env-000", lambda: 12.0)
     environment = FaultyEnvironment(inner, FaultPlan(only(Injected.SLOW_START), "x"), log, sleep)
     assert await play(environment) == 1.0
@@ -143,7 +143,7 @@ async def test_a_slow_start_is_written_down_and_harms_nothing(tmp_path: Path) ->
 
 
 def test_every_rate_has_its_kind_and_every_kind_its_rate() -> None:
-    assert {kind.value for kind in Injected} == set(Faults.model_fields) - {"enabled", "seed"}
+    assert {kind.value for kind in Injected} == set(FaultsSettings.model_fields) - {"enabled", "seed"}
 
 
 def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
@@ -153,8 +153,8 @@ def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
 
 
 async def test_without_faults_a_faulty_environment_is_like_any_other(tmp_path: Path) -> None:
-    inner = ModelledEnvironment(Modelled(success=1.0), 0)
-    plan = FaultPlan(Faults(enabled=True, **NONE), "x")
+    inner = SimulatedEnvironment(SimulationSettings(success=1.0), 0)
+    plan = FaultPlan(FaultsSettings(enabled=True, **NONE), "x")
     environment = FaultyEnvironment(inner, plan, InjectionLog(tmp_path, "env-000", lambda: 0.0))
     assert [await play(environment) for _ in range(20)] == [1.0] * 20
     assert read_injections(tmp_path) == []

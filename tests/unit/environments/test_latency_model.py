@@ -1,17 +1,17 @@
-"""Waits of modelled environments: where they lie, that they repeat, that they come out of the deadline."""
+"""Waits of simulated environments: where they lie, that they repeat, that they come out of the deadline."""
 
 import statistics
 
 import pytest
 
-from dart.config.sections import Latency, Modelled
+from dart.config.sections import LatencySettings, SimulationSettings
 from dart.core.actions import Click
 from dart.environments.faults import EnvironmentTimeout
 from dart.environments.latency import LatencyEnvironment
 from dart.environments.latency_model import Waits
-from dart.environments.simulated import ModelledEnvironment
+from dart.environments.simulated import SimulatedEnvironment
 
-LATENCY = Latency(enabled=True)
+LATENCY = LatencySettings(enabled=True)
 
 
 def test_waits_have_the_median_that_is_set_and_none_is_longer_than_the_maximum() -> None:
@@ -51,8 +51,10 @@ class Slept:
 
 async def test_each_reset_and_each_step_waits_and_nothing_else_does() -> None:
     slept, waits = Slept(), Waits(LATENCY, "a")
-    environment = LatencyEnvironment(ModelledEnvironment(Modelled(), 0), Waits(LATENCY, "a"), slept)
-    await environment.reset("modelled/0", 1, deadline_s=100)
+    environment = LatencyEnvironment(
+        SimulatedEnvironment(SimulationSettings(), 0), Waits(LATENCY, "a"), slept
+    )
+    await environment.reset("simulated/0", 1, deadline_s=100)
     await environment.step(Click(1, 1), deadline_s=100)
     await environment.observe(deadline_s=100)
     await environment.evaluate(deadline_s=100)
@@ -61,7 +63,9 @@ async def test_each_reset_and_each_step_waits_and_nothing_else_does() -> None:
 
 async def test_a_wait_that_is_longer_than_the_deadline_ends_with_it() -> None:
     slept = Slept()
-    environment = LatencyEnvironment(ModelledEnvironment(Modelled(), 0), Waits(LATENCY, "a"), slept)
+    environment = LatencyEnvironment(
+        SimulatedEnvironment(SimulationSettings(), 0), Waits(LATENCY, "a"), slept
+    )
     with pytest.raises(EnvironmentTimeout, match=r"reset did not end within 0\.5 s.*environments\.latency"):
-        await environment.reset("modelled/0", 1, deadline_s=0.5)
+        await environment.reset("simulated/0", 1, deadline_s=0.5)
     assert slept.seconds == [0.5]

@@ -11,13 +11,13 @@ from PIL import Image, ImageDraw
 from dart.core.types import GenerateRequest
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.inference.transformers_engine import TransformersEngine
-from dart.policy.load import Holding
-from dart.policy.prompt_spec import Reading
+from dart.policy.load import ModelPlacement
+from dart.policy.prompt_spec import PromptSpec
 from dart.training.demonstration_format import screenshot_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-READING = Reading(prompt="Say where to click.\n\n")
+READING = PromptSpec(prompt="Say where to click.\n\n")
 
 PLACES = {"left": (40, 60), "right": (120, 150)}
 """Where the red box is on the two screens."""
@@ -61,7 +61,7 @@ def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_pat
     folder, said = tmp_path / "demonstrations", list[str]()
     answers = demonstrated(folder)
     config = ImitationConfig(updates=40, batch=2, lr=4e-3, warmup_updates=5)
-    holding = Holding(is_trained=True)
+    holding = ModelPlacement(is_trained=True)
     loss = imitate_folder(folder, tiny_qwen, tmp_path / "out", config, holding, READING, said.append)
     assert loss < 0.2
     assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())

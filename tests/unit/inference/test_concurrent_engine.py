@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from actors.actor import Stop
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Version
@@ -94,7 +94,7 @@ class RolloutWithOpenEngine(RolloutActor):
 class Pool:
     """One rollout actor on a bench."""
 
-    def __init__(self, bench: Bench, folder: Path, **rollout: Any) -> None:
+    def __init__(self, bench: InMemorySystem, folder: Path, **rollout: Any) -> None:
         self.bench = bench
         store = folder / "record.db"
         with Store(store) as opened:
@@ -108,14 +108,14 @@ class Pool:
         bench.settle()
         self.engine: OpenEngine = bench.actor(NAME)._engine
 
-    def request(self, *names: str) -> list[Completion[Any]]:
+    def request(self, *names: str) -> list[Future[Any]]:
         asked = [
             self.bench.ask(NAME, m.Generate(request=_request(name)), deadline_s=1000.0) for name in names
         ]
         self.bench.settle()
         return asked
 
-    def load(self, version: int, folder: str = "good") -> Completion[Any]:
+    def load(self, version: int, folder: str = "good") -> Future[Any]:
         asked = self.bench.ask(NAME, m.LoadVersion(version=version, folder=folder), deadline_s=1000.0)
         self.bench.settle()
         return asked
@@ -126,7 +126,7 @@ class Pool:
         self.bench.advance(seconds)
         self.bench.finish_work(NAME, lambda: self.engine.proofs > before and not self.bench.row(NAME).work)
 
-    def finish(self, *what: Completion[Any]) -> list[Any]:
+    def finish(self, *what: Future[Any]) -> list[Any]:
         self.bench.finish_work(NAME, lambda: all(one.is_done for one in what))
         return [one.result() for one in what]
 
@@ -139,7 +139,7 @@ def _request(name: str) -> GenerateRequest:
 
 @pytest.fixture
 def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         yield lambda **rollout: Pool(bench, tmp_path, **rollout)
 
 

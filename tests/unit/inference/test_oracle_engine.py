@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dart.config.sections import Modelled
+from dart.config.sections import SimulationSettings
 from dart.core.actions import parse_action
 from dart.core.types import GenerateRequest
 from dart.environments.desktop.tasks import instance_of, solution_of
@@ -13,7 +13,7 @@ INSTRUCTION = instance_of("desktop/editor-append", 0).instruction
 
 def engine(success: float) -> OracleEngine:
     return OracleEngine(
-        Path("base"), 0, modelled=Modelled(success=success), seed=0, wait=lambda seconds: None
+        Path("base"), 0, simulated=SimulationSettings(success=success), seed=0, wait=lambda seconds: None
     )
 
 
@@ -46,5 +46,5 @@ def test_a_share_of_episodes_is_given_up_at_the_first_step() -> None:
     assert "finished()" not in [answer(oracle, "wait()") for _ in range(50)]
 
 
-def test_an_instruction_of_no_script_is_answered_like_by_any_modelled_engine() -> None:
+def test_an_instruction_of_no_script_is_answered_like_by_any_simulated_engine() -> None:
     assert answer(engine(1.0), instruction="Click the button.").startswith("click(")

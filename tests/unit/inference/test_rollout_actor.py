@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Version
@@ -77,11 +77,11 @@ class Gatekeeper(Actor):
 class Pool:
     """One rollout actor on a bench, and what the tests do with it."""
 
-    def __init__(self, bench: Bench, folder: Path, **rollout: Any) -> None:
+    def __init__(self, bench: InMemorySystem, folder: Path, **rollout: Any) -> None:
         self.bench = bench
         self.store = folder / "record.db"
         self.settings = rollout
-        self.asked: dict[str, Completion[Any]] = {}
+        self.asked: dict[str, Future[Any]] = {}
 
     def start(self, checkpoint: str) -> None:
         with Store(self.store) as store:
@@ -112,13 +112,13 @@ class Pool:
             self.asked[name] = self.bench.ask(NAME, m.Generate(request=request), deadline_s=1000.0)
         self.bench.settle()
 
-    def load(self, version: int, *, folder: str = "good", hold: bool = False) -> Completion[Any]:
+    def load(self, version: int, *, folder: str = "good", hold: bool = False) -> Future[Any]:
         call = m.LoadVersion(version=version, folder=folder, hold=hold)
         answer = self.bench.ask(NAME, call, deadline_s=1000.0)
         self.bench.settle()
         return answer
 
-    def finish(self, *what: Completion[Any]) -> None:
+    def finish(self, *what: Future[Any]) -> None:
         self.bench.finish_work(NAME, lambda: all(one.is_done for one in what))
 
     def versions(self, *names: str) -> list[int]:
@@ -136,7 +136,7 @@ class Pool:
 
 @pytest.fixture
 def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         yield lambda **rollout: Pool(bench, tmp_path, **rollout)
 
 
@@ -253,7 +253,7 @@ def test_an_engine_older_than_required_turns_requests_away_until_it_has_loaded(
     pool.request("waiting")
     gatekeeper.set_gauges(version=1)
     pool.request("too late")
-    assert isinstance(pool.asked["too late"].result(), m.Wait)
+    assert isinstance(pool.asked["too late"].result(), m.NoWorkYet)
     assert "serves version 0, 1 is required" in pool.asked["waiting"].result().reason
     assert not pool.is_in_routing
     gatekeeper.set_gauges(version=0)  # a restarted weight_sync; what was required stays so

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dart.config.sections import Modelled
+from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, parse_action
 from dart.core.types import GenerateRequest, Group, Outcome, Step, Trajectory
-from dart.inference.simulated_engine import ModelledEngine
+from dart.inference.simulated_engine import SimulatedEngine
 from dart.store.checkpoints import CorruptCheckpoint, load_checkpoint
-from dart.training.simulated_learner import ModelledLearner
+from dart.training.simulated_learner import SimulatedLearner
 
-MODELLED = Modelled(
+SIMULATED = SimulationSettings(
     generate_base_s=0.1, generate_each_s=0.01, load_s=2.0, update_base_s=1.0, update_each_s=0.01
 )
 
@@ -29,8 +29,8 @@ class Waits:
         self.seconds.append(seconds)
 
 
-def engine(seed: int = 0, *, waits: Waits | None = None) -> ModelledEngine:
-    return ModelledEngine(Path("base"), 0, modelled=MODELLED, seed=seed, wait=waits or Waits())
+def engine(seed: int = 0, *, waits: Waits | None = None) -> SimulatedEngine:
+    return SimulatedEngine(Path("base"), 0, simulated=SIMULATED, seed=seed, wait=waits or Waits())
 
 
 def request(temperature: float = 1.0) -> GenerateRequest:
@@ -55,7 +55,7 @@ def trajectory(rollout_id: int, reward: float, steps: int) -> Trajectory:
     return Trajectory(
         rollout_id=rollout_id,
         group_id=1,
-        task_id="modelled/0",
+        task_id="simulated/0",
         seed=0,
         environment="env-000",
         instruction="",
@@ -69,7 +69,7 @@ def trajectory(rollout_id: int, reward: float, steps: int) -> Trajectory:
 
 def group(*played: tuple[float, int]) -> Group:
     trajectories = tuple(trajectory(number, reward, steps) for number, (reward, steps) in enumerate(played))
-    return Group(group_id=1, task_id="modelled/0", seed=0, trajectories=trajectories)
+    return Group(group_id=1, task_id="simulated/0", seed=0, trajectories=trajectories)
 
 
 def test_a_batch_takes_a_base_and_so_much_for_each_request() -> None:
@@ -104,7 +104,7 @@ def test_the_seed_of_the_model_decides_its_answers() -> None:
 
 
 def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_others(tmp_path: Path) -> None:
-    learner = ModelledLearner(MODELLED, wait=Waits())
+    learner = SimulatedLearner(SIMULATED, wait=Waits())
     learner.update([group((1.0, 2), (0.0, 3))], tmp_path)
     folder = learner.save(tmp_path)
     waits = Waits()
@@ -124,24 +124,24 @@ def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_othe
 
 def test_an_update_takes_a_base_and_so_much_for_each_step_of_groups_with_spread(tmp_path: Path) -> None:
     waits = Waits()
-    learner = ModelledLearner(MODELLED, wait=waits)
+    learner = SimulatedLearner(SIMULATED, wait=waits)
     report = learner.update([group((1.0, 2), (0.0, 3)), group((1.0, 7), (1.0, 7))], tmp_path)
     assert waits.seconds == pytest.approx([1.05])
     assert (report.version, report.samples, report.tokens) == (1, 5, 15)
     assert (report.groups, report.groups_without_spread, report.mean_reward) == (2, 1, 0.75)
 
 
-def test_a_modelled_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    learner = ModelledLearner(MODELLED, wait=Waits())
+def test_a_simulated_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    learner = SimulatedLearner(SIMULATED, wait=Waits())
     for _ in range(3):
         learner.update([group((1.0, 1), (0.0, 1))], tmp_path)
     folder = learner.save(tmp_path)
     assert folder.name == "v000003"
-    again = ModelledLearner(MODELLED, resume=load_checkpoint(folder), wait=Waits())
+    again = SimulatedLearner(SIMULATED, resume=load_checkpoint(folder), wait=Waits())
     assert again.update([group((1.0, 1), (0.0, 1))], tmp_path).version == 4
 
 
-def test_modelled_parts_and_the_rollout_actor_load_no_heavy_library() -> None:
+def test_simulated_parts_and_the_rollout_actor_load_no_heavy_library() -> None:
     code = (
         "import sys, dart.inference.simulated_engine, dart.training.simulated_learner, dart.inference.actor;"
         "print([name for name in ('torch', 'transformers', 'vllm') if name in sys.modules])"

@@ -9,7 +9,7 @@ import pytest
 
 from dart.core.types import VersionSpan
 from dart.inference.protocol import EngineError
-from dart.inference.vllm_outputs import MOST_FAILURES, Sampled, whole_answer
+from dart.inference.vllm_outputs import MOST_FAILURES, AssembledAnswer, whole_answer
 from dart.inference.vllm_worker import ENTROPY_UNITS_PER_NAT
 
 LIMIT = 10
@@ -29,14 +29,14 @@ def piece(
 
 
 def test_an_answer_in_one_piece_is_that_piece() -> None:
-    sampled = Sampled()
+    sampled = AssembledAnswer()
     sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
     assert (sampled.token_ids, sampled.logprobs, sampled.entropies) == ([7, 8], [-1.0, -2.0], [0.25, 0.25])
     assert sampled.spans() == (VersionSpan(version=3, end=2),)
 
 
 def test_pieces_follow_one_another_each_with_its_version() -> None:
-    sampled = Sampled()
+    sampled = AssembledAnswer()
     sampled.add(piece({7: -1.0, 8: -2.0}, "3"))
     sampled.add(piece({9: -3.0}, "4", prompt_tokens=52))
     assert sampled.token_ids == [7, 8, 9]
@@ -45,7 +45,7 @@ def test_pieces_follow_one_another_each_with_its_version() -> None:
 
 
 def test_a_piece_that_ended_before_its_first_token_adds_nothing() -> None:
-    sampled = Sampled()
+    sampled = AssembledAnswer()
     sampled.add(piece({}, "3"))
     sampled.add(piece({7: -1.0}, "4"))
     assert sampled.token_ids == [7]
@@ -56,7 +56,7 @@ def test_a_piece_whose_tokens_have_no_version_is_refused() -> None:
     unlabelled = piece({9: -3.0}, "4")
     unlabelled.outputs[0].weight_versions = None
     for pieces in ([unlabelled], [piece({7: -1.0}, "3"), unlabelled]):
-        sampled = Sampled()
+        sampled = AssembledAnswer()
         for one in pieces:
             sampled.add(one)
         with pytest.raises(ValueError, match=f"cover {len(pieces)} tokens"):
@@ -77,7 +77,7 @@ class Vllm:
         self.asked.append((tuple(so_far), rest))
         return next(self._pieces)
 
-    def answer(self) -> Sampled:
+    def answer(self) -> AssembledAnswer:
         return asyncio.run(whole_answer(self.ask, LIMIT))
 
 

@@ -18,14 +18,14 @@ from dart.policy.base import Policy
 from dart.policy.checkpoint import CheckpointError
 from dart.policy.context import ContextLimits
 from dart.policy.load import load
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, ForeignPrompt, Screen
 from dart.testing.tiny_families import FAMILIES
 from tests.sampled import recorded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-READING = Reading(limits=ContextLimits(screenshots=3, turns=4), answer_tokens=6)
+READING = PromptSpec(limits=ContextLimits(screenshots=3, turns=4), answer_tokens=6)
 
 SIZES = ((160, 210), (210, 160), (300, 90))
 """Width and height in pixels of the screens of an episode, one after the other."""

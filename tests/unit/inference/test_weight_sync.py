@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, receives
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.inference.weight_sync import LOOK_S, WeightSyncActor
@@ -23,15 +23,15 @@ class Worker(Actor):
     """A rollout actor that does with a load what the test says."""
 
     def on_start(self) -> None:
-        self.loading: list[tuple[m.LoadVersion, Completion[Any]]] = []
+        self.loading: list[tuple[m.LoadVersion, Future[Any]]] = []
         self.told: list[Any] = []
-        self.probes: list[Completion[Any]] = []
+        self.probes: list[Future[Any]] = []
         self.set_gauges(version=self.args.get("version", 0))
 
     @receives(m.LoadVersion)
     async def load(self, call: m.LoadVersion, sender: Sender) -> Any:
         self.told.append(call)
-        self.loading.append((call, Completion()))
+        self.loading.append((call, Future()))
         return await self.loading[-1][1]
 
     @receives(m.Serve)
@@ -40,7 +40,7 @@ class Worker(Actor):
 
     @receives(m.Probe)
     async def probe(self, call: m.Probe, sender: Sender) -> Any:
-        self.probes.append(Completion())
+        self.probes.append(Future())
         return await self.probes[-1]
 
     def finish(self) -> None:
@@ -67,7 +67,7 @@ class Recorder(Actor):
 class World:
     """Three workers at version 0, the store and weight_sync."""
 
-    def __init__(self, bench: Bench, folder: Path) -> None:
+    def __init__(self, bench: InMemorySystem, folder: Path) -> None:
         self.bench = bench
         self.record = folder / "record.db"
         with Store(self.record) as store:
@@ -108,7 +108,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         yield World(bench, tmp_path)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dart.inference.worker_state import UNREADY_S, Facts, WorkerState, state_of
+from dart.inference.worker_state import UNREADY_S, WorkerFacts, WorkerState, state_of
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 WELL: dict[str, Any] = {
@@ -40,7 +40,7 @@ WELL: dict[str, Any] = {
 def test_the_state_follows_from_the_facts_and_says_why(
     facts: dict[str, Any], state: WorkerState, why: str
 ) -> None:
-    found, reason = state_of(Facts(**(WELL | facts)))
+    found, reason = state_of(WorkerFacts(**(WELL | facts)))
     assert found is state
     assert (reason == "") == (state is WorkerState.HEALTHY)
     assert why in reason

@@ -8,7 +8,7 @@ import pytest
 from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect import event_history, time_format
-from dart.inspect.event_history import Follower, Happening, Wanted
+from dart.inspect.event_history import EventFilter, EventFollower, HistoryEntry
 from dart.store.store import Store
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
@@ -34,7 +34,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def kinds(paths: RunPaths, limit: int = 100, **wanted: object) -> list[str]:
-    return [one.kind for one in event_history.read_events(paths, Wanted(**wanted), limit)]  # type: ignore[arg-type]
+    return [one.kind for one in event_history.read_events(paths, EventFilter(**wanted), limit)]  # type: ignore[arg-type]
 
 
 def test_events_and_deaths_stand_in_order_and_measurements_only_where_asked_for(paths: RunPaths) -> None:
@@ -49,7 +49,7 @@ def test_an_engine_that_takes_a_version_over_is_no_news_and_one_that_is_well_aga
             store.record_event("worker_state", "rollout-0", {"state": state, "before": before})
     paths = RunPaths(tmp_path)
 
-    told = [one.data["state"] for one in event_history.read_events(paths, Wanted(), 2)]
+    told = [one.data["state"] for one in event_history.read_events(paths, EventFilter(), 2)]
 
     assert told == ["suspect", "healthy"]
     assert kinds(paths, kinds=["worker_state"]) == ["worker_state"] * 5
@@ -67,14 +67,14 @@ def test_of_too_many_the_newest_are_shown(paths: RunPaths) -> None:
 
 def test_a_moment_is_a_time_of_day() -> None:
     line = event_history.in_words(
-        Happening(unix_s=7.0, kind="paused", subject="store", data={"began_unix_s": 3.5, "paused_s": 2.25})
+        HistoryEntry(unix_s=7.0, kind="paused", subject="store", data={"began_unix_s": 3.5, "paused_s": 2.25})
     )
 
     assert line.endswith(f"store             began={time_format.clock(3.5)}  paused_s=2.25")
 
 
 def test_a_line_says_who_and_why(paths: RunPaths) -> None:
-    (death,) = event_history.read_events(paths, Wanted(subject="env-000"))
+    (death,) = event_history.read_events(paths, EventFilter(subject="env-000"))
 
     assert event_history.in_words(death).split() == [
         time_format.clock(11.5).split()[0],
@@ -91,8 +91,8 @@ def test_a_kind_that_is_none_is_refused_with_what_looks_like_it() -> None:
         event_history.refuse_unknown(["starve"])
 
 
-def happening(unix_s: float, subject: str = "a") -> Happening:
-    return Happening(unix_s=unix_s, kind="paused", subject=subject, data={})
+def happening(unix_s: float, subject: str = "a") -> HistoryEntry:
+    return HistoryEntry(unix_s=unix_s, kind="paused", subject=subject, data={})
 
 
 def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
@@ -108,8 +108,8 @@ def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
     assert follower.new() == []
 
 
-def followed(written: list[Happening], *, now_s: float = 100.0) -> Follower:
-    return Follower(
+def followed(written: list[HistoryEntry], *, now_s: float = 100.0) -> EventFollower:
+    return EventFollower(
         lambda since: sorted((one for one in written if one.unix_s >= since), key=lambda one: one.unix_s),
         lambda: now_s,
     )
@@ -128,7 +128,9 @@ def test_a_follower_shows_nothing_old_however_little_of_it_was_shown() -> None:
 
 def test_a_clock_that_was_put_back_hides_nothing_that_happens_then() -> None:
     written, now_s = [happening(5000.0)], iter([5000.0, 5000.0, 5000.0, 100.0])
-    follower = Follower(lambda since: [one for one in written if one.unix_s >= since], lambda: next(now_s))
+    follower = EventFollower(
+        lambda since: [one for one in written if one.unix_s >= since], lambda: next(now_s)
+    )
 
     assert follower.new() == []
     written.append(happening(100.0))

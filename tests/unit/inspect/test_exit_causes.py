@@ -8,7 +8,7 @@ import pytest
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import exit_causes, logs
-from dart.inspect.exit_reports import End, Start, all_reports, ancestors_of, ends, reports_since
+from dart.inspect.exit_reports import ActorEnd, ActorStart, all_reports, ancestors_of, ends, reports_since
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
@@ -34,11 +34,11 @@ def report(supervisor: str, child: str, unix_s: float, **fields: object) -> Supe
     return SupervisorReport(**told | fields)  # type: ignore[arg-type]
 
 
-def starts(*moments_s: float) -> list[Start]:
-    return [Start(incarnation=number, unix_s=at_s) for number, at_s in enumerate(moments_s, start=1)]
+def starts(*moments_s: float) -> list[ActorStart]:
+    return [ActorStart(incarnation=number, unix_s=at_s) for number, at_s in enumerate(moments_s, start=1)]
 
 
-def blamed(found: list[End]) -> list[tuple[int, str]]:
+def blamed(found: list[ActorEnd]) -> list[tuple[int, str]]:
     return [(one.incarnation, one.report.offender.id if one.report else "") for one in found]
 
 
@@ -83,7 +83,7 @@ def test_one_that_was_taken_along_and_is_not_back_yet_is_told() -> None:
 def test_incarnations_of_several_starts_of_a_run_are_told_apart() -> None:
     """Each start counts from 1: the first had two, the second has its second now."""
     lives = [
-        Start(incarnation=number, unix_s=at_s) for number, at_s in ((1, 10), (2, 21), (1, 100), (2, 121))
+        ActorStart(incarnation=number, unix_s=at_s) for number, at_s in ((1, 10), (2, 21), (1, 100), (2, 121))
     ]
     failures = [report("environment_pool", "env-000", at_s) for at_s in (20.0, 120.0)]
 
@@ -153,7 +153,10 @@ def test_a_log_is_read_with_the_file_before_it_and_without_half_lines(paths: Run
 
     lines = logs.read_log(paths, "env-000")
 
-    assert logs.starts(lines) == [Start(incarnation=1, unix_s=10.0), Start(incarnation=2, unix_s=21.5)]
+    assert logs.starts(lines) == [
+        ActorStart(incarnation=1, unix_s=10.0),
+        ActorStart(incarnation=2, unix_s=21.5),
+    ]
     assert [line.incarnation for line in logs.previous_lines(lines, 2)] == [1]
     assert logs.previous_lines(lines, 1) == []
 
@@ -223,7 +226,7 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
     )
 
     lines = list(
-        exit_causes.in_full("env-000", End(incarnation=3, started_unix_s=8.0, report=own, is_own=True))
+        exit_causes.in_full("env-000", ActorEnd(incarnation=3, started_unix_s=8.0, report=own, is_own=True))
     )
 
     assert lines[0].endswith("incarnation 3 ended after 12s: env-000 broke")
@@ -237,7 +240,7 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
 
 
 def test_an_end_nobody_reported_says_so() -> None:
-    silent = End(incarnation=1, started_unix_s=8.0, report=None, is_own=False)
+    silent = ActorEnd(incarnation=1, started_unix_s=8.0, report=None, is_own=False)
 
     assert exit_causes.in_a_line("env-000", silent) == (
         "incarnation 1: no supervisor reported why: it was told to stop, or the whole run ended"

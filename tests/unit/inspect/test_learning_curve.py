@@ -6,15 +6,22 @@ import pytest
 from PIL import Image
 
 from dart.core.statistics import Score
-from dart.inspect.learning_curve import CurvePoint, Episode, learning_curve, render, window_for, write_png
-from dart.inspect.report import Report
+from dart.inspect.learning_curve import (
+    CurvePoint,
+    EpisodePoint,
+    learning_curve,
+    render,
+    window_for,
+    write_png,
+)
+from dart.inspect.report import SuccessReport
 
-LEARNS = [Episode(float(i), f"task-{i % 2}", success=i >= 50) for i in range(100)]
+LEARNS = [EpisodePoint(float(i), f"task-{i % 2}", success=i >= 50) for i in range(100)]
 
 
-def episodes(*outcomes: int) -> list[Episode]:
+def episodes(*outcomes: int) -> list[EpisodePoint]:
     """One episode a second."""
-    return [Episode(float(second), "a", bool(outcome)) for second, outcome in enumerate(outcomes)]
+    return [EpisodePoint(float(second), "a", bool(outcome)) for second, outcome in enumerate(outcomes)]
 
 
 def test_each_point_is_the_rate_of_the_window_before_it() -> None:
@@ -25,7 +32,7 @@ def test_each_point_is_the_rate_of_the_window_before_it() -> None:
 
 
 def test_episodes_count_in_the_order_they_ended() -> None:
-    late_first = [Episode(2.0, "a", True), Episode(1.0, "a", False)]
+    late_first = [EpisodePoint(2.0, "a", True), EpisodePoint(1.0, "a", False)]
 
     assert learning_curve(late_first, window=1) == [CurvePoint(1.0, 0.0), CurvePoint(2.0, 1.0)]
 
@@ -58,7 +65,7 @@ def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "curve.png"
 
-    write_png(LEARNS, Report({"task-0": Score(1, 9)}, {"task-0": Score(8, 9)}), path)
+    write_png(LEARNS, SuccessReport({"task-0": Score(1, 9)}, {"task-0": Score(8, 9)}), path)
 
     with Image.open(path) as picture:
         assert picture.format == "PNG"
@@ -68,6 +75,6 @@ def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
 def test_a_run_without_episodes_still_gets_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
 
-    write_png([], Report({}, {}), tmp_path / "curve.png")
+    write_png([], SuccessReport({}, {}), tmp_path / "curve.png")
 
     assert (tmp_path / "curve.png").stat().st_size > 0

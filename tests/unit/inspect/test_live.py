@@ -152,9 +152,9 @@ def test_the_screen_says_how_many_demonstrations_have_no_thought() -> None:
 
 def test_a_task_in_quarantine_is_counted_and_says_until_when_and_why() -> None:
     rest = "in quarantine until 12:05:10: 20 attempts"
-    resting = replace(SNAPSHOT, tasks=(replace(SNAPSHOT.tasks[0], resting=rest),))
+    quarantined = replace(SNAPSHOT, tasks=(replace(SNAPSHOT.tasks[0], quarantined=rest),))
 
-    text = printed(live.screen(resting), width=200)
+    text = printed(live.screen(quarantined), width=200)
 
     assert "in quarantine 1 of 1 tasks" in text
     assert "in quarantine until 12:05:10" in line_with(text, "click")

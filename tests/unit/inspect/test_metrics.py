@@ -22,7 +22,7 @@ from dart.core.errors import DiskError, UnavailableError
 from dart.core.records import Conservation
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect import scrape
-from dart.inspect.metrics import METRICS, Kind, exposition
+from dart.inspect.metrics import METRICS, MetricKind, exposition
 from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
@@ -162,7 +162,7 @@ def test_every_query_of_the_dashboard_names_metrics_and_labels_that_exist() -> N
 def test_a_counter_is_only_looked_at_as_a_rate_in_the_dashboard() -> None:
     for metric in METRICS:
         for query in queries():
-            if metric.kind is Kind.COUNTER and metric.exposed in query:
+            if metric.kind is MetricKind.COUNTER and metric.exposed in query:
                 assert re.search(rf"(rate|increase)\({metric.exposed}", query), query
 
 

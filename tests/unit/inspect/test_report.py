@@ -8,53 +8,66 @@ import pytest
 from rich.console import Console
 
 from dart.core.statistics import Score
-from dart.inspect.report import LeftOut, Report, ReportRow, RunReport, Verdict, render, to_json, write_json
+from dart.inspect.report import (
+    ChangeVerdict,
+    LeftOut,
+    ReportRow,
+    RunReport,
+    SuccessReport,
+    render,
+    to_json,
+    write_json,
+)
 
 BEFORE = {"a": Score(10, 50), "b": Score(25, 50), "c": Score(45, 50)}
 AFTER = {"a": Score(45, 50), "b": Score(27, 50), "c": Score(20, 50)}
 
 
-def rows(report: Report) -> dict[str, ReportRow]:
+def rows(report: SuccessReport) -> dict[str, ReportRow]:
     return {row.name: row for row in report.rows}
 
 
-def printed(report: Report) -> str:
+def printed(report: SuccessReport) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(render(report))
     return console.export_text()
 
 
 def test_each_task_is_judged_by_the_interval_of_its_difference() -> None:
-    verdicts = {name: row.verdict for name, row in rows(Report(BEFORE, AFTER)).items()}
+    verdicts = {name: row.verdict for name, row in rows(SuccessReport(BEFORE, AFTER)).items()}
 
-    assert verdicts == {"a": Verdict.IMPROVED, "b": Verdict.WITHIN_NOISE, "c": Verdict.WORSE}
+    assert verdicts == {
+        "a": ChangeVerdict.IMPROVED,
+        "b": ChangeVerdict.WITHIN_NOISE,
+        "c": ChangeVerdict.WORSE,
+    }
 
 
 def test_the_mean_row_is_the_mean_over_tasks() -> None:
-    mean = Report(BEFORE, AFTER).mean
+    mean = SuccessReport(BEFORE, AFTER).mean
 
     assert mean.before == pytest.approx((0.2 + 0.5 + 0.9) / 3)
     assert mean.after == pytest.approx((0.9 + 0.54 + 0.4) / 3)
 
 
 def test_a_side_that_was_not_measured_is_not_compared() -> None:
-    report = Report({}, AFTER)
+    report = SuccessReport({}, AFTER)
 
-    assert {row.verdict for row in report.rows} == {Verdict.NOT_COMPARED}
+    assert {row.verdict for row in report.rows} == {ChangeVerdict.NOT_COMPARED}
     assert report.mean.before is None
     assert "–" in printed(report)
 
 
 def test_means_over_different_tasks_are_not_compared() -> None:
-    report = Report(BEFORE, {"a": AFTER["a"]})
+    report = SuccessReport(BEFORE, {"a": AFTER["a"]})
 
-    assert report.mean.verdict is Verdict.NOT_COMPARED
+    assert report.mean.verdict is ChangeVerdict.NOT_COMPARED
     assert rows(report)["b"].after is None
-    assert rows(report)["a"].verdict is Verdict.IMPROVED
+    assert rows(report)["a"].verdict is ChangeVerdict.IMPROVED
 
 
 def test_the_table_shows_rates_intervals_change_and_verdict() -> None:
-    text = printed(Report(BEFORE, AFTER))
+    text = printed(SuccessReport(BEFORE, AFTER))
 
     (line,) = [line for line in text.splitlines() if line.strip().startswith("a ")]
     assert "20 (11 – 33)" in line
@@ -67,7 +80,7 @@ def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() 
     name = "miniwob/click-button-sequence"
     console = Console(width=80, record=True, file=io.StringIO())
 
-    console.print(render(Report({name: Score(50, 50)}, {name: Score(50, 50)})))
+    console.print(render(SuccessReport({name: Score(50, 50)}, {name: Score(50, 50)})))
 
     text = console.export_text()
     assert "miniwob task" in text
@@ -77,11 +90,11 @@ def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() 
 
 
 def test_an_empty_report_is_a_table_without_tasks() -> None:
-    assert "mean" in printed(Report({}, {}))
+    assert "mean" in printed(SuccessReport({}, {}))
 
 
 def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: Path) -> None:
-    measured = RunReport(Report(BEFORE, AFTER), Report({}, {}))
+    measured = RunReport(SuccessReport(BEFORE, AFTER), SuccessReport({}, {}))
     write_json(measured, tmp_path / "report.json", about={"seed": 3})
 
     data = json.loads((tmp_path / "report.json").read_text())
@@ -95,20 +108,24 @@ def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: P
 
 
 def test_the_json_leaves_out_what_was_not_measured() -> None:
-    assert to_json(Report({}, AFTER))["tasks"][0]["before"] is None
+    assert to_json(SuccessReport({}, AFTER))["tasks"][0]["before"] is None
 
 
 def test_what_was_left_out_stands_with_its_reasons_and_the_rate_that_counts_it_as_failed() -> None:
     gaps = LeftOut(tasks={"a": 50}, reasons={"evaluator": 49, "not played": 1}, played_again=2)
 
-    text = " ".join(printed(Report({"a": Score(50, 50)}, {"a": Score(45, 50)}, LeftOut(), gaps)).split())
+    text = " ".join(
+        printed(SuccessReport({"a": Score(50, 50)}, {"a": Score(45, 50)}, LeftOut(), gaps)).split()
+    )
 
     assert "episodes left out: before 0 of 50; after 50 of 100" in text
     assert "(49 evaluator, 1 not played; mean with these as failures 45 %), played again 2" in text
 
 
 def test_a_task_without_any_result_is_a_row_and_counts_as_failed() -> None:
-    report = Report({}, {"a": Score(40, 40)}, left_out_after=LeftOut(tasks={"b": 40}, reasons={"task": 40}))
+    report = SuccessReport(
+        {}, {"a": Score(40, 40)}, left_out_after=LeftOut(tasks={"b": 40}, reasons={"task": 40})
+    )
 
     data = to_json(report)
 
@@ -128,7 +145,9 @@ def test_a_task_without_any_result_is_a_row_and_counts_as_failed() -> None:
 
 
 def test_sampled_and_greedy_success_stand_beside_each_other(tmp_path: Path) -> None:
-    both = RunReport(Report(BEFORE, AFTER, answers="sampled at temperature 1"), Report(AFTER, AFTER))
+    both = RunReport(
+        SuccessReport(BEFORE, AFTER, answers="sampled at temperature 1"), SuccessReport(AFTER, AFTER)
+    )
 
     write_json(both, tmp_path / "report.json", about={})
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dart.core.records import Conservation
-from dart.inspect.report import Report, RunReport
+from dart.inspect.report import RunReport, SuccessReport
 from dart.inspect.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
 from dart.inspect.snapshot import Phase, RunSnapshot
 
@@ -23,7 +23,7 @@ SNAPSHOT = RunSnapshot(
 )
 RESULT = TrainResult(
     snapshot=SNAPSHOT,
-    report=RunReport(Report({}, {}), Report({}, {})),
+    report=RunReport(SuccessReport({}, {}), SuccessReport({}, {})),
     episodes=(),
     seed=0,
     staleness=Staleness(mean=0.75, p95=2.0, most=2.0),

@@ -201,7 +201,7 @@ TASK, FIRST_SEED = "miniwob/click-test-2", 1_000_000
 
 
 def evaluated(store: Store, seed: int, reward: float, *, is_greedy: bool = False, after: bool = True) -> None:
-    phase = records.Phase.AFTER if after else records.Phase.BEFORE
+    phase = records.EvaluationPhase.AFTER if after else records.EvaluationPhase.BEFORE
     store.record_evaluation(
         records.Evaluation(
             phase=phase, policy_version=0, task_id=TASK, seed=seed, reward=reward, is_greedy=is_greedy

@@ -97,7 +97,7 @@ def test_a_task_is_reported_with_what_was_decided_last(store: Store) -> None:
 
     assert (first.rollouts, first.step_cap, first.longest_success_steps) == (4, 3, 2)
     assert (first.success_rate, first.recent, first.finished) == (0.75, 4, 4)
-    assert (first.groups, first.drops, first.resting_until_unix_s) == (1, {"no_spread": 1}, None)
+    assert (first.groups, first.drops, first.quarantined_until_unix_s) == (1, {"no_spread": 1}, None)
     assert (second.rollouts, second.step_cap, second.success_rate) == (8, 10, None)
 
 
@@ -117,7 +117,12 @@ def test_what_was_decided_does_not_hold_where_the_switch_is_off_or_the_bounds_ha
     parts = ("rollout_number", "trajectory_length", "quarantine")
     off = {"curation": {name: {"enabled": False} for name in parts}, "tasks": {"train": TASKS}}
     task, _ = task_reports.task_reports(store, Config.model_validate(off), NOON)
-    assert (task.rollouts, task.step_cap, task.resting_until_unix_s, task.resting_reason) == (8, 10, None, "")
+    assert (task.rollouts, task.step_cap, task.quarantined_until_unix_s, task.quarantine_reason) == (
+        8,
+        10,
+        None,
+        "",
+    )
 
     smaller = CONFIG.model_copy(
         update={"curation": CONFIG.curation.model_copy(update={"rollouts_per_group": 3})}
@@ -126,17 +131,17 @@ def test_what_was_decided_does_not_hold_where_the_switch_is_off_or_the_bounds_ha
     assert task.rollouts == 3
 
 
-def test_a_task_rests_until_the_time_that_was_decided_or_until_it_is_released(store: Store) -> None:
+def test_a_task_quarantined_until_the_time_that_was_decided_or_until_it_is_released(store: Store) -> None:
     store.record_decisions((RESTS,))
-    resting, _ = task_reports.task_reports(store, CONFIG, NOON + 309)
+    quarantined, _ = task_reports.task_reports(store, CONFIG, NOON + 309)
     over, _ = task_reports.task_reports(store, CONFIG, NOON + 310)
     store.record_decisions((RELEASED,))
     released, _ = task_reports.task_reports(store, CONFIG, NOON + 309)
 
-    assert task_reports.rests([resting]) == [
+    assert task_reports.quarantines([quarantined]) == [
         "miniwob/click-tab is in quarantine until 12:05:10: 20 attempts in a row ended by a fault"
     ]
-    assert (over.resting_until_unix_s, released.resting_until_unix_s) == (None, None)
+    assert (over.quarantined_until_unix_s, released.quarantined_until_unix_s) == (None, None)
 
 
 def test_the_list_has_a_row_for_each_task_and_says_the_family_once(store: Store) -> None:
@@ -159,7 +164,7 @@ def test_the_list_has_a_row_for_each_task_and_says_the_family_once(store: Store)
         "1",
         "1",
         "no_spread",
-        "resting",
+        "quarantined",
     ]
     assert second.split() == ["click-test", "–", "8", "10", "–", "0", "0", "0", "active"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from dart.config.config import load_config
 from dart.core.run_directory import RunPaths
-from dart.inspect.time_budget import Session
+from dart.inspect.time_budget import TimeBudget
 
 CONFIG = load_config(None, ["run.minutes=10.0"])
 
@@ -15,7 +15,7 @@ CONFIG = load_config(None, ["run.minutes=10.0"])
 def test_a_later_part_goes_on_with_what_the_earlier_ones_left(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps({"elapsed_s": 500.0}))
 
-    session = Session.begin(RunPaths(tmp_path), CONFIG, reserve_s=20.0)
+    session = TimeBudget.begin(RunPaths(tmp_path), CONFIG, reserve_s=20.0)
 
     assert session.training_ends_unix_s - session.started_unix_s == pytest.approx(80.0)
     assert json.loads((tmp_path / "session.json").read_text())["used_before_s"] == 500.0
@@ -29,4 +29,4 @@ def test_a_part_whose_account_a_power_failure_destroyed_keeps_no_run_from_going_
 ) -> None:
     (tmp_path / "session.json").write_bytes(left)
 
-    assert Session.begin(RunPaths(tmp_path), CONFIG, reserve_s=0.0).used_before_s == 0.0
+    assert TimeBudget.begin(RunPaths(tmp_path), CONFIG, reserve_s=0.0).used_before_s == 0.0

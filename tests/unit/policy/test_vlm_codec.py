@@ -13,9 +13,9 @@ from transformers import AutoImageProcessor
 
 from dart.core.actions import ActionParseError, parse_action
 from dart.core.types import GenerateRequest, PastStep
-from dart.policy.coordinates import Frame
+from dart.policy.coordinates import CoordinateFrame
 from dart.policy.load import load_codec
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import PixelFrameError, Screen
 from dart.policy.uitars import NOT_AN_ACTION
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
@@ -24,7 +24,7 @@ from tests.unit.environments.huge_pictures import huge_png
 
 @pytest.fixture(scope="module")
 def codec(tiny_qwen: Path) -> VisionLanguageCodec:
-    return load_vlm_codec(tiny_qwen, Reading())
+    return load_vlm_codec(tiny_qwen, PromptSpec())
 
 
 def png(shade: int = 0, size: tuple[int, int] = (160, 210)) -> bytes:
@@ -59,7 +59,7 @@ def name_of(shade: int) -> str:
     return hashlib.sha256(png(shade)).hexdigest()
 
 
-def frame(codec: VisionLanguageCodec) -> Frame:
+def frame(codec: VisionLanguageCodec) -> CoordinateFrame:
     return codec.screen("", png()).frame
 
 
@@ -218,7 +218,7 @@ def test_an_answer_that_was_cut_is_none(codec: VisionLanguageCodec) -> None:
 
 
 def test_other_words_before_the_task_can_be_given(tiny_qwen: Path) -> None:
-    codec = load_codec(tiny_qwen, Reading(prompt="Answer at once.\n"))
+    codec = load_codec(tiny_qwen, PromptSpec(prompt="Answer at once.\n"))
     assert isinstance(codec, VisionLanguageCodec)
     asked = request(codec)
     assert "user\nAnswer at once.\nClick the button." in text_of(

@@ -18,18 +18,18 @@ from tokenizers import processors
 from dart.core.types import GenerateRequest, PastStep
 from dart.policy.context import ContextLimits
 from dart.policy.load import load_codec
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
 from dart.policy.vlm_chat import LEFT_OUT
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
-from dart.policy.vlm_images import Pictures
+from dart.policy.vlm_images import ImageEncoder
 from dart.policy.vlm_processor import load_config, load_processor
 from dart.testing.tiny_checkpoints import make_tiny
 from dart.testing.tiny_families import FAMILIES
 
 SIZES = ((160, 210), (210, 160), (300, 90))
 
-FEW = Reading(limits=ContextLimits(screenshots=2, turns=9))
+FEW = PromptSpec(limits=ContextLimits(screenshots=2, turns=9))
 
 Maker = Callable[[str], Path]
 
@@ -41,7 +41,7 @@ def checkpoint(request: pytest.FixtureRequest, tiny_checkpoint: Maker) -> Path:
 
 @pytest.fixture(scope="module")
 def codec(checkpoint: Path) -> VisionLanguageCodec:
-    return load_vlm_codec(checkpoint, Reading())
+    return load_vlm_codec(checkpoint, PromptSpec())
 
 
 def screen(codec: VisionLanguageCodec, number: int) -> Screen:
@@ -114,7 +114,7 @@ def test_special_tokens_of_pictures_are_never_sampled(codec: VisionLanguageCodec
 
 
 def test_rows_and_columns_have_their_names(tiny_checkpoint: Maker) -> None:
-    codec = load_vlm_codec(tiny_checkpoint("idefics3"), Reading())
+    codec = load_vlm_codec(tiny_checkpoint("idefics3"), PromptSpec())
     wide = codec.tokenizer.decode(list(codec._laid(screen(codec, 2)).token_ids))
     tiles = "<image>" * 4
     assert wide == (
@@ -128,7 +128,7 @@ def test_rows_and_columns_have_their_names(tiny_checkpoint: Maker) -> None:
     [("idefics3", "<end_of_utterance>"), ("gemma3", "<end_of_turn>"), ("qwen3_vl", "<|im_end|>")],
 )
 def test_an_answer_ends_as_the_chat_template_ends_it(tiny_checkpoint: Maker, family: str, end: str) -> None:
-    codec = load_vlm_codec(tiny_checkpoint(family), Reading())
+    codec = load_vlm_codec(tiny_checkpoint(family), PromptSpec())
     frame = screen(codec, 0).frame
     said = codec.say("wait()", "", frame)
     assert codec.tokenizer.decode(said) == f"Action: wait(){end}"
@@ -157,7 +157,7 @@ def test_a_text_begins_as_the_tokenizer_begins_texts_once(tiny_checkpoint: Maker
     for name, one in (("written", family), ("added", plain)):
         make_tiny(tmp_path / name, "gemma3", one)
         with_beginning(tmp_path / name)
-        codec = load_vlm_codec(tmp_path / name, Reading())
+        codec = load_vlm_codec(tmp_path / name, PromptSpec())
         asked = request(codec, 0)
         text = codec.tokenizer.decode(list(codec.prompt(asked, screens(codec, asked)).token_ids))
         assert text.startswith("<bos><start_of_turn>user\n")
@@ -194,7 +194,7 @@ def with_beginning(folder: Path) -> None:
 def test_points_are_said_as_the_family_was_taught(
     tiny_checkpoint: Maker, family: str, points: Any, said: str
 ) -> None:
-    codec = load_codec(tiny_checkpoint(family), Reading(points=points))
+    codec = load_codec(tiny_checkpoint(family), PromptSpec(points=points))
     assert isinstance(codec, VisionLanguageCodec)
     frame = screen(codec, 0).frame
     tokens = codec.say("click(start_box='(80,105)')", "", frame)
@@ -205,7 +205,7 @@ def test_points_are_said_as_the_family_was_taught(
 def test_the_prompt_says_what_points_are(tiny_checkpoint: Maker) -> None:
     told = []
     for family in ("qwen3_vl", "idefics3"):
-        codec = load_vlm_codec(tiny_checkpoint(family), Reading())
+        codec = load_vlm_codec(tiny_checkpoint(family), PromptSpec())
         asked = request(codec, 0)
         told.append(codec.tokenizer.decode(list(codec.prompt(asked, screens(codec, asked)).token_ids)))
     assert "Points are thousandths of the last screenshot's width and height." in told[0]
@@ -223,7 +223,7 @@ def refused(folder: Path, tmp_path: Path, change: Change) -> str:
     shutil.copytree(folder, tmp_path / "changed")
     change(tmp_path / "changed")
     with pytest.raises(UnsupportedCheckpoint) as said:
-        load_vlm_codec(tmp_path / "changed", Reading())
+        load_vlm_codec(tmp_path / "changed", PromptSpec())
     return str(said.value)
 
 
@@ -292,12 +292,12 @@ def test_a_processor_that_cannot_be_driven_with_tokens_is_named(
     makes: Callable[[str], dict[str, Any]], said: str
 ) -> None:
     with pytest.raises(UnsupportedCheckpoint, match=said):
-        Pictures(Processor(makes), None)
+        ImageEncoder(Processor(makes), None)
 
 
 def test_a_picture_that_is_spelled_out_otherwise_than_its_size_says_is_no_input() -> None:
     tokens = [1]
-    pictures = Pictures(
+    pictures = ImageEncoder(
         Processor(lambda _: {"pixel_values": np.ones(3), "attention_mask": np.ones((1, tokens[0]))}), None
     )
     seen = np.zeros((9, 8, 3), dtype=np.uint8)

@@ -14,7 +14,7 @@ from actors.process import start_ticks
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths, claimed
 from dart.preflight import doctor
-from dart.preflight.doctor import Checked, Patient, Verdict
+from dart.preflight.doctor import Checked, CheckVerdict, Patient
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
@@ -26,7 +26,7 @@ def patient(folder: Path, **fields: object) -> Patient:
     return Patient(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
 
 
-def verdicts(found: list[Checked]) -> list[tuple[str, Verdict]]:
+def verdicts(found: list[Checked]) -> list[tuple[str, CheckVerdict]]:
     return [(one.topic, one.verdict) for one in found]
 
 
@@ -41,7 +41,7 @@ def test_every_finding_that_is_wrong_has_a_remedy(tmp_path: Path, monkeypatch: p
 
     found = doctor.examine(patient(tmp_path / "new"))
 
-    wrong = [one for one in found if one.verdict is Verdict.WRONG]
+    wrong = [one for one in found if one.verdict is CheckVerdict.WRONG]
     assert {"python", "packages", "browser", "policy", "imports", "disk"} <= {one.topic for one in wrong}
     assert all(one.remedy for one in wrong)
     assert next(one for one in wrong if one.topic == "packages").remedy == "run 'make setup'"
@@ -53,7 +53,7 @@ def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         found += doctor.disk(patient(tmp_path))
 
-    assert [one.verdict for one in found] == [Verdict.FINE, Verdict.NOTE, Verdict.WRONG]
+    assert [one.verdict for one in found] == [CheckVerdict.FINE, CheckVerdict.NOTE, CheckVerdict.WRONG]
 
 
 def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         (found,) = doctor.ports(patient(tmp_path, ports=(port,)))
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is CheckVerdict.WRONG
     assert f"port {port}" in found.found
     assert "ss -ltnp" in found.remedy
 
@@ -77,7 +77,7 @@ def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
         Patient(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
     )
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is CheckVerdict.WRONG
     assert "can be started: it said 'libnss3.so is missing'" in found.found
 
 
@@ -94,10 +94,10 @@ def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
     found = doctor.examine(patient(paths.root, paths=paths), (doctor.run_state, doctor.record))
 
     assert verdicts(found) == [
-        ("run", Verdict.FINE),
-        ("processes", Verdict.FINE),
-        ("books", Verdict.FINE),
-        ("record", Verdict.FINE),
+        ("run", CheckVerdict.FINE),
+        ("processes", CheckVerdict.FINE),
+        ("books", CheckVerdict.FINE),
+        ("record", CheckVerdict.FINE),
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
     (fine,) = doctor.checkpoint(patient(paths.root, paths=paths))
     (folder / "weights").write_bytes(b"13")
     (wrong,) = doctor.checkpoint(patient(paths.root, paths=paths))
-    assert (fine.verdict, wrong.verdict) == (Verdict.FINE, Verdict.WRONG)
+    assert (fine.verdict, wrong.verdict) == (CheckVerdict.FINE, CheckVerdict.WRONG)
     assert wrong.found.startswith(f"checkpoint {folder}: weights is corrupt: expected sha256")
     assert wrong.remedy == "restore the folder from a copy, or start a new run in another directory"
 
@@ -125,7 +125,7 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
 def test_a_run_whose_record_is_gone_is_told(paths: RunPaths) -> None:
     paths.store.unlink()
     (found,) = doctor.record(patient(paths.root, paths=paths))
-    assert (found.verdict, found.found) == (Verdict.WRONG, f"store {paths.store} does not exist")
+    assert (found.verdict, found.found) == (CheckVerdict.WRONG, f"store {paths.store} does not exist")
     assert list(doctor.checkpoint(patient(paths.root, paths=paths))) == []
 
 
@@ -165,5 +165,5 @@ def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:
 
     (found,) = doctor.record(patient(paths.root, paths=paths))
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is CheckVerdict.WRONG
     assert found.remedy

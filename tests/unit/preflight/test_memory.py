@@ -188,9 +188,13 @@ def test_an_engine_that_changes_weights_in_place_holds_them_once() -> None:
     assert "next version while it loads" not in held
 
 
-def test_what_is_modelled_needs_neither_browsers_nor_weights() -> None:
-    overrides = ["environments.kind='modelled'", "rollout.engine='modelled'", "training.learner='modelled'"]
-    config = load_config(LAPTOP, [*overrides, "tasks.train=['modelled/0']"])
+def test_what_is_simulated_needs_neither_browsers_nor_weights() -> None:
+    overrides = [
+        "environments.kind='simulated'",
+        "rollout.engine='simulated'",
+        "training.learner='simulated'",
+    ]
+    config = load_config(LAPTOP, [*overrides, "tasks.train=['simulated/0']"])
 
     held = estimate(config, PolicySize(parameters=0, bytes_each=4))
 

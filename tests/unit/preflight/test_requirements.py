@@ -184,17 +184,17 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
-def test_a_modelled_run_needs_neither_browser_nor_policy(tmp_path: Path) -> None:
-    modelled = config_with(
-        "environments.kind=modelled",
-        "tasks.train=['modelled/0']",
+def test_a_simulated_run_needs_neither_browser_nor_policy(tmp_path: Path) -> None:
+    simulated = config_with(
+        "environments.kind=simulated",
+        "tasks.train=['simulated/0']",
         "environments.executable=/no/browser",
-        "rollout.engine=modelled",
-        "training.learner=modelled",
+        "rollout.engine=simulated",
+        "training.learner=simulated",
         f"training.policy={tmp_path}",
     )
 
-    assert [*missing_browser(modelled), *missing_policy(modelled)] == []
+    assert [*missing_browser(simulated), *missing_policy(simulated)] == []
 
 
 OSWORLD = ("environments.kind=osworld", "environments.count=1")

@@ -9,16 +9,16 @@ import pytest
 from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
 from actors.system import RootSpec
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config, ConfigError, load_config
 from dart.config.layers import Problem
 from dart.core import messages as m
 from dart.run import control_commands
 from dart.run.control_commands import Commands
 from dart.run.control_protocol import (
-    Answer,
+    ControlAnswer,
+    ControlOutcome,
     Drain,
-    Outcome,
     Pause,
     Ping,
     ReleaseActor,
@@ -29,7 +29,7 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.definition import Plant
+from dart.run.definition import RunDefinition
 from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 
@@ -42,13 +42,13 @@ class Curator(Actor):
     def on_start(self) -> None:
         self.is_held, self.playing, self.is_paused = False, PLAYING, False
 
-    @receives(m.HoldWork)
-    def hold(self, call: m.HoldWork, sender: Sender) -> m.WorkHeld | m.Paused:
+    @receives(m.PauseWork)
+    def hold(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
         if self.is_paused:
             return m.Paused(reason="the disk is full", retry_after_s=1.0)
         self.is_held = self.is_held if call.is_held is None else call.is_held
         self.playing = max(0, self.playing - (call.is_held is None))
-        return m.WorkHeld(is_held=self.is_held, playing=self.playing, is_training=False)
+        return m.WorkPaused(is_held=self.is_held, playing=self.playing, is_training=False)
 
 
 class Environment(Actor):
@@ -59,7 +59,7 @@ class Operator(Actor):
     """Carries requests out."""
 
     def on_start(self) -> None:
-        self.commands = Commands(self, self.args["plant"])
+        self.commands = Commands(self, self.args["definition"])
 
 
 def worker(name: str, actor: type[Actor], **fields: Any) -> ChildSpec:
@@ -88,20 +88,22 @@ def tree_of(config: Config) -> RootSpec:
 class Tree:
     """Such a tree with two environments, and somebody who steers it."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: InMemorySystem) -> None:
         self.bench = bench
         self.file = load_config(None, ["environments.count=2"])
         """What the configuration file says."""
         self.kept: list[Config] = []
-        self.plant = Plant(config=self.file, tree_of=tree_of, reread=lambda: self.file, keep=self.kept.append)
+        self.definition = RunDefinition(
+            config=self.file, tree_of=tree_of, reread=lambda: self.file, keep=self.kept.append
+        )
         bench.start(Supervisor, "root", tree_of(self.file).args)
-        self.operator = bench.start(Operator, "operator", {"plant": self.plant}, parent="")
+        self.operator = bench.start(Operator, "operator", {"definition": self.definition}, parent="")
         bench.settle()
         assert bench.row("root").ready
 
-    def ask(self, request: Request, *, for_s: float = 0.0) -> Answer | None:
+    def ask(self, request: Request, *, for_s: float = 0.0) -> ControlAnswer | None:
         """The answer that is there after so long; None when there is none yet."""
-        answers: list[Answer] = []
+        answers: list[ControlAnswer] = []
 
         async def asked() -> None:
             answers.append(await self.operator.commands.answer(request))
@@ -110,12 +112,12 @@ class Tree:
         self.bench.advance(for_s)
         return answers[0] if answers else None
 
-    def answer(self, request: Request, *, for_s: float = 0.0) -> Answer:
+    def answer(self, request: Request, *, for_s: float = 0.0) -> ControlAnswer:
         answer = self.ask(request, for_s=for_s)
         assert answer is not None
         return answer
 
-    def outcome(self, request: Request, *, for_s: float = 0.0) -> Outcome:
+    def outcome(self, request: Request, *, for_s: float = 0.0) -> ControlOutcome:
         return self.answer(request, for_s=for_s).outcome
 
     @property
@@ -128,7 +130,7 @@ class Tree:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[Tree]:
-    with Bench(tmp_path, live_children=True) as bench:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         yield Tree(bench)
 
 
@@ -136,9 +138,9 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 def test_a_ping_is_a_round_trip_through_the_root(tree: Tree) -> None:
-    assert tree.answer(Ping()) == Answer(Outcome.DONE, "root answers; 2 of 2 children are up")
+    assert tree.answer(Ping()) == ControlAnswer(ControlOutcome.DONE, "root answers; 2 of 2 children are up")
     tree.bench.hang("root")
-    assert tree.outcome(Ping(wait_ms=400), for_s=1.0) in (Outcome.SILENT, Outcome.UNDER_WAY)
+    assert tree.outcome(Ping(wait_ms=400), for_s=1.0) in (ControlOutcome.SILENT, ControlOutcome.UNDER_WAY)
 
 
 def test_a_restarted_actor_is_another_incarnation_and_spends_no_budget(tree: Tree) -> None:
@@ -147,7 +149,7 @@ def test_a_restarted_actor_is_another_incarnation_and_spends_no_budget(tree: Tre
 
 
 def test_a_supervisor_is_restarted_with_its_children(tree: Tree) -> None:
-    assert tree.outcome(RestartActor(name="environment_pool"), for_s=0.1) is Outcome.DONE
+    assert tree.outcome(RestartActor(name="environment_pool"), for_s=0.1) is ControlOutcome.DONE
     assert [tree.bench.row(name).incarnation for name in tree.environments] == [2, 2]
 
 
@@ -156,7 +158,7 @@ def test_one_that_hangs_is_answered_about_in_time_and_restarted_when_it_was_kill
 
     answer = tree.answer(RestartActor(name="env-001", wait_ms=400), for_s=0.4)
 
-    assert answer == Answer(Outcome.UNDER_WAY, "not done yet, it goes on: env-001 is stopping")
+    assert answer == ControlAnswer(ControlOutcome.UNDER_WAY, "not done yet, it goes on: env-001 is stopping")
     tree.bench.advance(6.0)
     assert tree.bench.row("env-001").incarnation == 2
     assert tree.environments == ["env-000", "env-001"]
@@ -167,7 +169,7 @@ def test_while_its_supervisor_hangs_an_actor_is_not_restarted_then_or_later(tree
 
     answer = tree.answer(RestartActor(name="env-001", wait_ms=400), for_s=0.4)
 
-    assert answer.outcome is Outcome.SILENT
+    assert answer.outcome is ControlOutcome.SILENT
     assert "'environment_pool' did not answer" in answer.text
     tree.bench.resume("environment_pool")
     tree.bench.advance(1.0)
@@ -175,10 +177,10 @@ def test_while_its_supervisor_hangs_an_actor_is_not_restarted_then_or_later(tree
 
 
 def test_a_stopped_actor_stays_down_until_it_is_restarted(tree: Tree) -> None:
-    assert tree.outcome(StopActor(name="env-001")) is Outcome.DONE
+    assert tree.outcome(StopActor(name="env-001")) is ControlOutcome.DONE
     tree.bench.advance(60.0)
     assert tree.environments == ["env-000"]
-    assert tree.outcome(RestartActor(name="env-001")) is Outcome.DONE
+    assert tree.outcome(RestartActor(name="env-001")) is ControlOutcome.DONE
     assert tree.environments == ["env-000", "env-001"]
 
 
@@ -186,17 +188,17 @@ def test_a_stopped_actor_stays_down_until_it_is_restarted(tree: Tree) -> None:
     "request_", [StopActor(name="curator"), RestartActor(name="root"), ReleaseActor(name="env-007")]
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(tree: Tree, request_: Request) -> None:
-    assert tree.outcome(request_) is Outcome.REFUSED
+    assert tree.outcome(request_) is ControlOutcome.REFUSED
     assert [tree.bench.row(name).incarnation for name in ("root", "curator", "env-001")] == [1, 1, 1]
 
 
 def test_quarantine_ends_when_it_is_told_to_and_only_where_it_is(tree: Tree) -> None:
-    assert tree.outcome(ReleaseActor(name="env-001")) is Outcome.REFUSED
+    assert tree.outcome(ReleaseActor(name="env-001")) is ControlOutcome.REFUSED
     tree.bench.kill("env-001")
     tree.bench.settle()
     assert tree.bench.row("env-001").state is ActorState.QUARANTINED
 
-    assert tree.outcome(ReleaseActor(name="env-001")) is Outcome.DONE
+    assert tree.outcome(ReleaseActor(name="env-001")) is ControlOutcome.DONE
 
     tree.bench.settle()
     assert tree.environments == ["env-000", "env-001"]
@@ -206,27 +208,27 @@ def test_quarantine_ends_when_it_is_told_to_and_only_where_it_is(tree: Tree) -> 
 
 
 def test_a_pool_grows_and_shrinks_and_the_next_start_knows(tree: Tree) -> None:
-    assert tree.answer(Scale(environments=20)) == Answer(Outcome.DONE, "20 environments")
+    assert tree.answer(Scale(environments=20)) == ControlAnswer(ControlOutcome.DONE, "20 environments")
     assert tree.environments == [f"env-{number:03d}" for number in range(20)]
-    assert tree.answer(Scale(environments=1)) == Answer(Outcome.DONE, "1 environments")
+    assert tree.answer(Scale(environments=1)) == ControlAnswer(ControlOutcome.DONE, "1 environments")
     assert tree.environments == ["env-000"]
     assert [config.environments.count for config in tree.kept] == [20, 1]
 
 
 def test_what_hangs_while_a_pool_shrinks_is_killed_and_then_gone(tree: Tree) -> None:
     tree.bench.hang("env-001")
-    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is Outcome.UNDER_WAY
+    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is ControlOutcome.UNDER_WAY
     tree.bench.advance(6.0)
     assert tree.bench.row("env-001").state is ActorState.FREE
 
 
 def test_of_two_sizes_asked_for_at_once_the_later_one_holds(tree: Tree) -> None:
     tree.bench.hang("env-001")
-    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is Outcome.UNDER_WAY
+    assert tree.outcome(Scale(environments=1, wait_ms=400), for_s=0.4) is ControlOutcome.UNDER_WAY
 
     answer = tree.answer(Scale(environments=2, wait_ms=60_000), for_s=20.0)
 
-    assert answer == Answer(Outcome.DONE, "2 environments")
+    assert answer == ControlAnswer(ControlOutcome.DONE, "2 environments")
     assert tree.environments == ["env-000", "env-001"]
 
 
@@ -245,19 +247,19 @@ def test_a_pool_of_another_size_is_an_event(tree: Tree, monkeypatch: pytest.Monk
 
 def test_pause_and_resume_say_what_goes_on(tree: Tree) -> None:
     assert tree.answer(Pause()).text.endswith("3 episodes go on to their end")
-    assert tree.answer(Resume()) == Answer(Outcome.DONE, "episodes and updates begin again")
+    assert tree.answer(Resume()) == ControlAnswer(ControlOutcome.DONE, "episodes and updates begin again")
     assert not tree.bench.actor("curator").is_held
 
 
 def test_draining_waits_until_nothing_is_played(tree: Tree) -> None:
     assert tree.ask(Drain(wait_ms=60_000), for_s=0.1) is None
-    assert tree.outcome(Drain(wait_ms=60_000), for_s=5.0) is Outcome.DONE
+    assert tree.outcome(Drain(wait_ms=60_000), for_s=5.0) is ControlOutcome.DONE
     assert tree.bench.actor("curator").playing <= 0
 
 
 def test_a_drain_that_is_over_time_says_who_still_plays_and_holds_nothing_later(tree: Tree) -> None:
     answer = tree.answer(Drain(wait_ms=600), for_s=0.7)
-    assert answer.outcome is Outcome.UNDER_WAY
+    assert answer.outcome is ControlOutcome.UNDER_WAY
 
     tree.answer(Resume())
     tree.bench.advance(30.0)
@@ -266,7 +268,7 @@ def test_a_drain_that_is_over_time_says_who_still_plays_and_holds_nothing_later(
 
 
 def test_a_drain_ends_when_the_run_is_resumed(tree: Tree) -> None:
-    waiting: list[Answer] = []
+    waiting: list[ControlAnswer] = []
 
     async def drains() -> None:
         waiting.append(await tree.operator.commands.answer(Drain(wait_ms=60_000)))
@@ -276,20 +278,20 @@ def test_a_drain_ends_when_the_run_is_resumed(tree: Tree) -> None:
     tree.bench.advance(1.0)
     tree.answer(Resume())
     tree.bench.advance(1.0)
-    assert waiting == [Answer(Outcome.REFUSED, "it was resumed meanwhile")]
+    assert waiting == [ControlAnswer(ControlOutcome.REFUSED, "it was resumed meanwhile")]
 
 
 def test_a_curator_that_hangs_or_a_record_that_takes_nothing_is_said(tree: Tree) -> None:
     tree.bench.actor("curator").is_paused = True
     assert tree.answer(Pause()).text == "the record takes no writes now: the disk is full"
     tree.bench.hang("curator")
-    assert tree.answer(Pause(wait_ms=400), for_s=0.4).outcome is Outcome.UNDER_WAY
+    assert tree.answer(Pause(wait_ms=400), for_s=0.4).outcome is ControlOutcome.UNDER_WAY
 
 
 # ---- the configuration ----
 
 
-def reloaded(tree: Tree, *overrides: str) -> Answer:
+def reloaded(tree: Tree, *overrides: str) -> ControlAnswer:
     tree.file = load_config(None, ["environments.count=2", *overrides])
     return tree.answer(Reload())
 
@@ -306,7 +308,7 @@ def test_limits_and_sizes_change_live_and_nobody_is_restarted(tree: Tree) -> Non
         "supervision.environment_pool.max_restarts=77",
     )
 
-    assert answer.outcome is Outcome.DONE, answer.text
+    assert answer.outcome is ControlOutcome.DONE, answer.text
     assert {spec.hang_deadline_s for spec in specs_of(tree, "environment_pool").values()} == {30.0}
     assert tree.bench.actor("environment_pool")._core.flags.max_restarts == 77
     assert tree.environments == ["env-000", "env-001", "env-002"]
@@ -317,7 +319,7 @@ def test_limits_and_sizes_change_live_and_nobody_is_restarted(tree: Tree) -> Non
 def test_what_is_trained_with_cannot_change_and_then_nothing_does(tree: Tree) -> None:
     answer = reloaded(tree, "training.lr=1e-5", "curation.staleness=7", "environments.count=3")
 
-    assert answer.outcome is Outcome.REFUSED
+    assert answer.outcome is ControlOutcome.REFUSED
     assert answer.text.startswith("curation.staleness, training.lr cannot change while the run goes on")
     assert tree.environments == ["env-000", "env-001"]
     assert tree.kept == []
@@ -327,20 +329,20 @@ def test_a_file_that_is_wrong_changes_nothing(tree: Tree) -> None:
     def wrong() -> Config:
         raise ConfigError([Problem("run.toml", "environments.count", "must be at least 1, got 0")])
 
-    tree.plant.reread = wrong
-    assert tree.answer(Reload()) == Answer(
-        Outcome.REFUSED, "nothing was changed: run.toml: environments.count must be at least 1, got 0"
+    tree.definition.reread = wrong
+    assert tree.answer(Reload()) == ControlAnswer(
+        ControlOutcome.REFUSED, "nothing was changed: run.toml: environments.count must be at least 1, got 0"
     )
 
 
 def test_a_file_that_did_not_change_says_so(tree: Tree) -> None:
-    assert reloaded(tree) == Answer(Outcome.DONE, "the configuration says what holds already")
+    assert reloaded(tree) == ControlAnswer(ControlOutcome.DONE, "the configuration says what holds already")
 
 
 def test_while_a_supervisor_hangs_no_other_is_told_anything(tree: Tree) -> None:
     tree.bench.hang("environment_pool")
     tree.file = load_config(None, ["environments.count=2", "supervision.environment_pool.shutdown_s=9.0"])
-    assert tree.answer(Reload(wait_ms=400), for_s=0.4).outcome is Outcome.SILENT
+    assert tree.answer(Reload(wait_ms=400), for_s=0.4).outcome is ControlOutcome.SILENT
     assert specs_of(tree, "root")["environment_pool"].shutdown_s == 1.0 + 5.0
 
 

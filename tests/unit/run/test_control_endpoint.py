@@ -17,16 +17,26 @@ from benchmarks.control_fuzz import fuzz
 from dart.config.config import Config
 from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths, claimed
-from dart.inspect.sidecar_status import read_companion
+from dart.inspect.sidecar_status import read_sidecar
 from dart.run import control_endpoint as endpoint_module
 from dart.run.control_client import request
 from dart.run.control_endpoint import ControlActor, ControlEndpoint
-from dart.run.control_protocol import Answer, Outcome, Pause, Ping, StopActor, decode_answer, encode
+from dart.run.control_protocol import (
+    ControlAnswer,
+    ControlOutcome,
+    Pause,
+    Ping,
+    StopActor,
+    decode_answer,
+    encode,
+)
 from dart.run.control_socket import connect
-from dart.run.definition import Plant
+from dart.run.definition import RunDefinition
 
 PATIENCE_S = 20.0
-PLANT = Plant(config=Config(), tree_of=lambda config: RootSpec(name="root", actor="module:Class", args={}))
+PLANT = RunDefinition(
+    config=Config(), tree_of=lambda config: RootSpec(name="root", actor="module:Class", args={})
+)
 
 
 class Speaker:
@@ -67,7 +77,7 @@ def serving(paths: RunPaths, mail: Path) -> Iterator[RunPaths]:
         yield paths
 
 
-def said(paths: RunPaths, frame: bytes) -> Answer:
+def said(paths: RunPaths, frame: bytes) -> ControlAnswer:
     with connect(paths.control, PATIENCE_S) as connection:
         connection.send(frame)
         return decode_answer(connection.recv(1 << 16))
@@ -80,14 +90,14 @@ def test_the_socket_is_its_users_alone_and_gone_afterwards(paths: RunPaths, mail
 
 
 def test_who_is_not_there_is_said_and_the_next_request_is_answered(serving: RunPaths) -> None:
-    assert request(serving.root, Pause()).outcome is Outcome.SILENT
+    assert request(serving.root, Pause()).outcome is ControlOutcome.SILENT
     assert request(serving.root, StopActor(name="env-000")).text == "there is no actor 'env-000'"
 
 
 def test_nonsense_is_answered_and_ends_nothing(serving: RunPaths) -> None:
     for frame in (b"\xc1", b"x" * 20_000, encode(Ping())[:-1], b"\x80"):
-        assert said(serving, frame).outcome is Outcome.REFUSED
-    assert said(serving, encode(StopActor(name="nobody"))).outcome is Outcome.REFUSED
+        assert said(serving, frame).outcome is ControlOutcome.REFUSED
+    assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
 
 
 def test_malformed_requests_change_nothing_and_tell_no_secret(serving: RunPaths) -> None:
@@ -107,7 +117,7 @@ def test_who_connects_and_leaves_or_says_nothing_keeps_nobody_waiting(
     monkeypatch.setattr(endpoint_module, "FRAME_DEADLINE_S", 0.05)
     connect(serving.control, PATIENCE_S).close()
     with connect(serving.control, PATIENCE_S) as silent:
-        assert said(serving, encode(StopActor(name="nobody"))).outcome is Outcome.REFUSED
+        assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
         assert silent.recv(1) == b"", "it is hung up on"
 
 
@@ -122,7 +132,7 @@ def test_more_connections_than_it_takes_are_hung_up_on(
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         with contextlib.suppress(ConnectionError):  # until it has seen that they left
-            assert said(serving, encode(StopActor(name="nobody"))).outcome is Outcome.REFUSED
+            assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
             return
     pytest.fail("nobody is served any more")
 
@@ -173,20 +183,20 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
             with pytest.raises(SilentError):
                 request(paths.root, StopActor(name="nobody", wait_ms=0))
             look_until(endpoint, lambda: bool(speaker.told))
-            down = read_companion(paths, "control")
+            down = read_sidecar(paths, "control")
             assert down is not None
             assert "ended by a defect (RuntimeError('a defect'))" in down.text
 
         now_s += 1.0
         look_until(endpoint, lambda: len(speaker.told) > 1)
-        assert request(paths.root, StopActor(name="nobody")).outcome is Outcome.REFUSED
+        assert request(paths.root, StopActor(name="nobody")).outcome is ControlOutcome.REFUSED
 
     assert [(event, subject) for event, subject, _ in speaker.told] == [
-        ("companion_is_down", "control"),
-        ("companion_is_up", "control"),
+        ("sidecar_down", "control"),
+        ("sidecar_up", "control"),
     ]
     assert "started again in 1 s" in speaker.told[0][2]
-    assert read_companion(paths, "control") is None
+    assert read_sidecar(paths, "control") is None
 
 
 def look_until(endpoint: ControlEndpoint, holds: Callable[[], bool]) -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
-    Answer,
+    ControlAnswer,
+    ControlOutcome,
     Drain,
     Malformed,
-    Outcome,
     Pause,
     Ping,
     ReleaseActor,
@@ -78,7 +78,7 @@ def test_a_frame_over_the_limit_is_not_even_unpacked() -> None:
 
 
 def test_the_words_of_an_answer_are_cut_where_they_would_not_fit() -> None:
-    frame = encode(Answer(Outcome.REFUSED, "ü" * MAX_FRAME_BYTES))
+    frame = encode(ControlAnswer(ControlOutcome.REFUSED, "ü" * MAX_FRAME_BYTES))
 
     assert len(frame) <= MAX_FRAME_BYTES
     assert decode_answer(frame).text.startswith("üü")

@@ -10,13 +10,15 @@ from dart.core.errors import SilentError
 from dart.core.run_directory import RunPaths
 from dart.inspect.snapshot import Phase, RunSnapshot
 from dart.run import daemon as daemon_module
-from dart.run.control_protocol import Answer, Outcome, Request
+from dart.run.control_protocol import ControlAnswer, ControlOutcome, Request
 from dart.run.daemon import PROGRESS_EVERY_S, Daemon, status_line
-from dart.run.recovery import Found
+from dart.run.recovery import RunHistory
 from tests.unit.inspect.test_live import actor
 
-WELL = Answer(Outcome.DONE, "root answers")
-NOTHING = Found(version=0, trajectories=0, leased=0, parked=0, is_batch_open=False, is_held=False, killed=0)
+WELL = ControlAnswer(ControlOutcome.DONE, "root answers")
+NOTHING = RunHistory(
+    version=0, trajectories=0, leased=0, parked=0, is_batch_open=False, is_held=False, killed=0
+)
 
 
 class Around:
@@ -26,12 +28,12 @@ class Around:
         self.now_s = 0.0
         self.events: list[str] = []
         self.told: list[dict[str, Any]] = []
-        self.answer: Answer | SilentError = WELL
+        self.answer: ControlAnswer | SilentError = WELL
         monkeypatch.setattr(daemon_module, "notify", lambda **fields: self.told.append(fields))
         monkeypatch.setattr(daemon_module, "request", self.request)
         self.daemon = Daemon(RunPaths(run_dir), self, environment, 1, lambda: self.now_s)
 
-    def request(self, run_dir: Path, call: Request) -> Answer:
+    def request(self, run_dir: Path, call: Request) -> ControlAnswer:
         if isinstance(self.answer, SilentError):
             raise self.answer
         return self.answer
@@ -72,7 +74,12 @@ def test_the_watchdog_is_fed_only_after_an_answer_and_no_more_often_than_needed(
 
 
 def test_a_root_that_does_not_answer_is_told_once_and_again_when_it_does(around: Around) -> None:
-    for around.answer in (Answer(Outcome.SILENT, "it hangs"), SilentError("nobody"), WELL, WELL):
+    for around.answer in (
+        ControlAnswer(ControlOutcome.SILENT, "it hangs"),
+        SilentError("nobody"),
+        WELL,
+        WELL,
+    ):
         around.now_s += 10.0
         around.daemon.show(snapshot())
 

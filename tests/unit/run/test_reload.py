@@ -4,11 +4,11 @@ import pytest
 
 from dart.config.config import Config, load_config
 from dart.run.app import root_spec
-from dart.run.reload import Plan, planned
+from dart.run.reload import ReloadPlan, planned
 from supervision.messages import UpdateChild, UpdateFlags
 
 
-def plan(*overrides: str, before: tuple[str, ...] = ()) -> Plan:
+def plan(*overrides: str, before: tuple[str, ...] = ()) -> ReloadPlan:
     def tree_of(config: Config) -> object:
         return root_spec(config, {"config": config.model_dump(mode="json")})
 
@@ -16,7 +16,7 @@ def plan(*overrides: str, before: tuple[str, ...] = ()) -> Plan:
     return planned(old, new, tree_of)  # type: ignore[arg-type]
 
 
-def told(plan: Plan) -> list[tuple[str, str, dict[str, object]]]:
+def told(plan: ReloadPlan) -> list[tuple[str, str, dict[str, object]]]:
     """(supervisor, child or nothing, what is changed) without the arguments of the next start."""
     return [
         (

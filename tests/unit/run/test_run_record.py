@@ -32,8 +32,8 @@ def config(tmp_path: Path) -> Config:
         [
             f"run.dir={literal(str(tmp_path / 'run'))}",
             f"training.policy={literal(str(tmp_path / 'base'))}",
-            "training.learner='modelled'",
-            "rollout.engine='modelled'",
+            "training.learner='simulated'",
+            "rollout.engine='simulated'",
         ],
     )
 

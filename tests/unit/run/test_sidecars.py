@@ -11,10 +11,10 @@ import pytest
 
 from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Companion, beat, forget, read_companion, say, silent_s
+from dart.inspect.sidecar_status import Sidecar, beat, forget, read_sidecar, say, silent_s
 from dart.run import sidecars
-from dart.run.sidecars import HANG_DEADLINE_S, Beside, Companions
-from dart.telemetry.events import COMPANION_IS_UP
+from dart.run.sidecars import HANG_DEADLINE_S, Beside, Sidecars
+from dart.telemetry.events import SIDECAR_UP
 
 PAGE = Beside(name="web", module="dart.web", shutdown_s=3.0)
 
@@ -56,7 +56,7 @@ class World:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.recorded: list[tuple[str, bool, str]] = []
         self.log = self
-        self.beside = Companions(paths, [PAGE], self, clock=lambda: self.now_s)
+        self.beside = Sidecars(paths, [PAGE], self, clock=lambda: self.now_s)
 
     def start(self, command: list[str], **options: Any) -> Process:
         self.started.append(Process(command, **options))
@@ -69,7 +69,7 @@ class World:
 
     def tell(self, to: str, content: RecordEvents) -> bool:
         for event in content.events:
-            self.recorded.append((event.subject, event.kind == COMPANION_IS_UP, str(event.data["text"])))
+            self.recorded.append((event.subject, event.kind == SIDECAR_UP, str(event.data["text"])))
         return to == "store"
 
     def look_after(self, seconds: float) -> None:
@@ -96,12 +96,12 @@ def test_it_is_started_for_this_run_and_bound_to_this_process(world: World) -> N
 
 def test_what_it_says_of_itself_is_told_once(world: World) -> None:
     world.beside.look()
-    say(world.paths, Companion(name="web", is_well=True, text="http://127.0.0.1:8700/"))
+    say(world.paths, Sidecar(name="web", is_well=True, text="http://127.0.0.1:8700/"))
     for _ in range(3):
         world.beside.look()
 
     assert world.recorded == [("web", True, "http://127.0.0.1:8700/")]
-    assert world.lines == [("companion_is_up", {"subject": "web", "text": "http://127.0.0.1:8700/"})]
+    assert world.lines == [("sidecar_up", {"subject": "web", "text": "http://127.0.0.1:8700/"})]
 
 
 def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: World) -> None:
@@ -111,7 +111,7 @@ def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: Worl
         (world.paths.logs / "web.stderr").write_text("Traceback\nthe token file is open to others\n")
         world.started[-1].returncode = 1
         world.beside.look()
-        down = read_companion(world.paths, "web")
+        down = read_sidecar(world.paths, "web")
         assert down is not None
         assert "the token file is open" in down.text
         count, waited_s = len(world.started), 0.0
@@ -142,7 +142,7 @@ def test_one_that_ran_for_long_is_started_again_soon(world: World) -> None:
 
 def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     world.beside.look()
-    say(world.paths, Companion(name="web", is_well=True, text="here"))
+    say(world.paths, Sidecar(name="web", is_well=True, text="here"))
     world.beside.look()
     assert world.started[0].returncode is None
 
@@ -176,7 +176,7 @@ def test_at_the_end_of_the_run_it_is_told_to_end_and_then_killed(
     with world.beside:
         world.beside.look()
         world.started[0].ends_when_told = ends_when_told
-        say(world.paths, Companion(name="web", is_well=True, text="here"))
+        say(world.paths, Sidecar(name="web", is_well=True, text="here"))
 
     assert world.started[0].signals == signals
     assert not (world.paths.root / "web.json").exists()
@@ -196,19 +196,19 @@ def test_at_the_end_of_the_run_it_is_told_to_end_and_then_killed(
 def test_what_one_said_holds_only_while_that_very_process_runs(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    paths, here = RunPaths(tmp_path), Companion(name="web", is_well=True, text="here")
+    paths, here = RunPaths(tmp_path), Sidecar(name="web", is_well=True, text="here")
     say(paths, here)
-    assert read_companion(paths, "web") == here
+    assert read_sidecar(paths, "web") == here
 
     damage(tmp_path / "web.json")
 
-    assert read_companion(paths, "web") is None
+    assert read_sidecar(paths, "web") is None
 
 
 def test_a_sign_of_life_counts_from_the_first_word_on(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     assert silent_s(paths, "web", 1e12) == 0.0
-    say(paths, Companion(name="web", is_well=True, text="here"))
+    say(paths, Sidecar(name="web", is_well=True, text="here"))
     os.utime(tmp_path / "web.json", (1000.0, 1000.0))
     assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) == HANG_DEADLINE_S
 

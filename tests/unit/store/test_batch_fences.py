@@ -2,7 +2,7 @@
 
 import pytest
 
-from dart.core.records import Batch, Commit, Refusal
+from dart.core.records import Batch, BatchRefusal, Commit
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
@@ -19,7 +19,7 @@ def batch(record: Store) -> Batch:
 
 def test_leasing_a_batch_again_makes_its_fence_grow(record: Store, batch: Batch) -> None:
     assert (batch.fence, batch.deadline_unix_s) == (1, 60.0)
-    again = record.relet_batch(batch.batch_id, 90.0)
+    again = record.reassign_batch(batch.batch_id, 90.0)
     assert (again.batch_id, again.group_ids) == (batch.batch_id, batch.group_ids)
     assert (again.fence, again.deadline_unix_s) == (2, 90.0)
     assert record.open_batch() == again
@@ -28,7 +28,7 @@ def test_leasing_a_batch_again_makes_its_fence_grow(record: Store, batch: Batch)
 def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
     record: Store, batch: Batch
 ) -> None:
-    record.relet_batch(batch.batch_id, 90.0)
+    record.reassign_batch(batch.batch_id, 90.0)
     commits = [record.commit_update(batch.batch_id, fence, 1, "checkpoints/1", {}) for fence in (1, 2, 1, 2)]
     assert commits == [Commit.FENCED, Commit.COMMITTED, Commit.FENCED, Commit.DUPLICATE]
     assert [version.version for version in record.versions()] == [0, 1]
@@ -48,13 +48,13 @@ def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle
     else:
         record.refuse_batch(batch.batch_id, 1, (), (), "test", "")
     with pytest.raises(StoreConflict, match=r"batch 1 is (consumed|released)"):
-        record.relet_batch(batch.batch_id, 90.0)
+        record.reassign_batch(batch.batch_id, 90.0)
 
 
 def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: Store) -> None:
     good, bad = [finished_group(record) for _ in range(2)]
     batch = record.lease_batch((good, bad), 60.0)
-    for wanted in (Refusal.REFUSED, Refusal.DUPLICATE):
+    for wanted in (BatchRefusal.REFUSED, BatchRefusal.DUPLICATE):
         assert (
             record.refuse_batch(batch.batch_id, 1, (bad,), (), "damaged_screenshot", "it is gone") == wanted
         )
@@ -68,8 +68,8 @@ def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: S
 def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None:
     group_id = finished_group(record)
     batch = record.lease_batch((group_id,), 60.0)
-    record.relet_batch(batch.batch_id, 90.0)
-    assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == Refusal.FENCED
+    record.reassign_batch(batch.batch_id, 90.0)
+    assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == BatchRefusal.FENCED
     with pytest.raises(StoreConflict, match="not \\[99\\]"):
         record.refuse_batch(batch.batch_id, 2, (99,), (), "not_finite", "")
     assert record.open_batch() is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.types import FaultKind, RolloutLease
-from dart.store.browse_queries import EVENTS_WHOLE, RunBrowser, Wanted
+from dart.store.browse_queries import EVENTS_WHOLE, RunBrowser, TrajectoryFilter
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
 
@@ -25,17 +25,17 @@ def played(record: Store, task: str, *rewards: float) -> list[int]:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(), [4, 3, 2, 1]),
-        (Wanted(task_id="a"), [2, 1]),
-        (Wanted(is_success=True), [4, 2]),
-        (Wanted(is_success=False), [3, 1]),
-        (Wanted(is_success=True, success_above=1.0), []),
-        (Wanted(outcome="finished", before_id=3), [2, 1]),
-        (Wanted(outcome="parse_error"), []),
+        (TrajectoryFilter(), [4, 3, 2, 1]),
+        (TrajectoryFilter(task_id="a"), [2, 1]),
+        (TrajectoryFilter(is_success=True), [4, 2]),
+        (TrajectoryFilter(is_success=False), [3, 1]),
+        (TrajectoryFilter(is_success=True, success_above=1.0), []),
+        (TrajectoryFilter(outcome="finished", before_id=3), [2, 1]),
+        (TrajectoryFilter(outcome="parse_error"), []),
     ],
 )
 def test_a_page_lists_what_was_asked_for_newest_first(
-    record: Store, wanted: Wanted, expected: list[int]
+    record: Store, wanted: TrajectoryFilter, expected: list[int]
 ) -> None:
     played(record, "a", 0.0, 1.0)
     played(record, "b", 0.0, 1.0)
@@ -66,7 +66,7 @@ def test_an_episode_that_failed_shows_its_attempts(record: Store) -> None:
     group = record.open_group("a", 1, 1, 10, 0)
     lease = record.lease_rollout(group, "env-000", 9999.0)
     record.release_rollout(lease.rollout_id, lease.fence, FaultKind.INFRASTRUCTURE, "died", 5)
-    again = record.relet_rollout(lease.rollout_id, "env-001", 9999.0)
+    again = record.reassign_rollout(lease.rollout_id, "env-001", 9999.0)
     assert isinstance(again, RolloutLease)
 
     with RunBrowser(record.path) as browser:

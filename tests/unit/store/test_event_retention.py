@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core.messages import EventDraft
 from dart.store.actor import StoreActor
@@ -118,7 +118,7 @@ def test_an_empty_record_has_nothing_to_thin(store: Store) -> None:
 def test_the_store_thins_by_itself_as_time_goes_by(tmp_path: Path, store: Store, clock: Hands) -> None:
     play(store, clock, 1800.0)
     args = {"store": str(store.path), "config": Config().model_dump(mode="json")}
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         bench.start(StoreActor, "store", args=args)
         bench.advance(EVERY_S + 1.0)
 

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from dart.core.errors import DiskError, RunDirectoryError
-from dart.core.records import Finish, Park
+from dart.core.records import Park, StoredResult
 from dart.store import migrations
 from dart.store.errors import StoreTooNew, StoreUnavailable
 from dart.store.reader import StoreReader
@@ -155,5 +155,5 @@ def test_a_record_of_the_first_version_goes_on(record_of_0001: Path) -> None:
         assert store.park_rollout(3, 1, (), "the run is stopped", 8) == Park.PARKED
         assert store.group(2).probes_length is False
         second = store.lease_rollout(2, "env-001", 60.0)
-        assert store.finish_rollout(second.rollout_id, 1, trajectory_for(second)) == Finish.ACCEPTED
+        assert store.finish_rollout(second.rollout_id, 1, trajectory_for(second)) == StoredResult.ACCEPTED
         assert store.integrity(0) == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.errors import DiskError
@@ -36,8 +36,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
+def bench(tmp_path: Path, path: Path) -> Iterator[InMemorySystem]:
+    with InMemorySystem(tmp_path) as bench:
         bench.start(
             StoreActor, "store", args={"store": str(path), "config": Config().model_dump(mode="json")}
         )
@@ -56,13 +56,13 @@ class Lock:
         self._connection.close()
 
 
-def asked(bench: Bench, call: Any = OPEN) -> Any:
+def asked(bench: InMemorySystem, call: Any = OPEN) -> Any:
     answer = bench.ask("store", call)
     bench.settle()
     return answer.result()
 
 
-def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: Bench, path: Path) -> None:
+def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: InMemorySystem, path: Path) -> None:
     lock = Lock(path)
     paused = asked(bench)
     assert isinstance(paused, m.Paused)
@@ -78,7 +78,7 @@ def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: Bench, path: 
     assert event.data["paused_s"] == pytest.approx(RETRY_S)
 
 
-def test_a_pause_that_lasts_is_one_pause(bench: Bench, path: Path) -> None:
+def test_a_pause_that_lasts_is_one_pause(bench: InMemorySystem, path: Path) -> None:
     lock = Lock(path)
     for _ in range(5):
         assert isinstance(asked(bench), m.Paused)
@@ -89,7 +89,7 @@ def test_a_pause_that_lasts_is_one_pause(bench: Bench, path: Path) -> None:
         assert len(reader.events()) == 1
 
 
-def test_a_contradiction_after_a_pause_is_still_an_answer(bench: Bench, path: Path) -> None:
+def test_a_contradiction_after_a_pause_is_still_an_answer(bench: InMemorySystem, path: Path) -> None:
     lock = Lock(path)
     call = m.DropGroup(group_id=99, reason="no_spread")
     assert isinstance(asked(bench, call), m.Paused)
@@ -122,13 +122,15 @@ class Client(Actor):
 
 
 @pytest.fixture
-def client(bench: Bench) -> Client:
+def client(bench: InMemorySystem) -> Client:
     bench.start(Client, "env-000")
     client: Client = bench.actor("env-000")
     return client
 
 
-def test_whoever_writes_waits_until_the_record_goes_on(bench: Bench, path: Path, client: Client) -> None:
+def test_whoever_writes_waits_until_the_record_goes_on(
+    bench: InMemorySystem, path: Path, client: Client
+) -> None:
     lock = Lock(path)
     client.run(client.write())
     bench.settle()
@@ -142,7 +144,9 @@ def test_whoever_writes_waits_until_the_record_goes_on(bench: Bench, path: Path,
     assert client.said[-1] == ""
 
 
-def test_work_that_finds_no_room_is_done_when_there_is(bench: Bench, path: Path, client: Client) -> None:
+def test_work_that_finds_no_room_is_done_when_there_is(
+    bench: InMemorySystem, path: Path, client: Client
+) -> None:
     wrapped = RuntimeError("the checkpoint was not written")
     wrapped.__cause__ = NO_ROOM
     client.run(client.work([NO_ROOM, wrapped]))
@@ -157,7 +161,7 @@ def test_work_that_finds_no_room_is_done_when_there_is(bench: Bench, path: Path,
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
 
 
-def test_any_other_error_is_no_pause(bench: Bench, client: Client) -> None:
+def test_any_other_error_is_no_pause(bench: InMemorySystem, client: Client) -> None:
     error = PermissionError(13, "Permission denied")
     client.run(client.work([error]))
     bench.settle()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.codec import MAX_MESSAGE_BYTES
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.run_directory import RunPaths
@@ -32,24 +32,24 @@ LONG = tuple(
 
 
 def test_an_episode_that_is_more_than_mail_carries_arrives_as_it_was_sent(tmp_path: Path) -> None:
-    parcel = step_files.send(tmp_path, 7, 1, LONG)
+    step_file = step_files.send(tmp_path, 7, 1, LONG)
 
-    assert Path(parcel.path).stat().st_size > 10 * MAX_MESSAGE_BYTES
-    assert step_files.opened(parcel) == LONG
-    step_files.discard(parcel)
-    step_files.discard(parcel)
+    assert Path(step_file.path).stat().st_size > 10 * MAX_MESSAGE_BYTES
+    assert step_files.opened(step_file) == LONG
+    step_files.discard(step_file)
+    step_files.discard(step_file)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_steps_that_are_gone_or_damaged_are_refused_by_name(tmp_path: Path) -> None:
-    parcel = step_files.send(tmp_path, 7, 1, LONG[:1])
-    path = Path(parcel.path)
+    step_file = step_files.send(tmp_path, 7, 1, LONG[:1])
+    path = Path(step_file.path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StoreConflict, match=r"7-1\.steps have sha256"):
-        step_files.opened(parcel)
+        step_files.opened(step_file)
     path.unlink()
     with pytest.raises(StoreConflict, match=r"7-1\.steps are gone"):
-        step_files.opened(parcel)
+        step_files.opened(step_file)
 
 
 def test_files_of_rollouts_that_are_not_played_under_their_fence_are_swept(tmp_path: Path) -> None:
@@ -83,14 +83,14 @@ def test_the_store_sweeps_what_a_killed_environment_left_when_its_rollout_has_en
     finish = m.FinishRollout(
         rollout_id=1, fence=1, trajectory=replace(trajectory_for(leases[0]), steps=()), steps=sent[0]
     )
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         args = {"store": str(path), "config": Config().model_dump(mode="json")}
         bench.start(StoreActor, "store", args=args)
         first = bench.ask("store", finish)
         bench.settle()
-        assert first.result() == m.Verdict(value="accepted")  # and its environment is killed now
+        assert first.result() == m.CallResult(value="accepted")  # and its environment is killed now
         bench.advance(EVERY_S + 1.0)
         assert [file.name for file in folder.iterdir()] == ["2-1.steps"]
         again = bench.ask("store", finish)
         bench.settle()
-        assert again.result() == m.Verdict(value="duplicate")
+        assert again.result() == m.CallResult(value="duplicate")

@@ -5,7 +5,7 @@ import dataclasses
 import msgpack
 import pytest
 
-from dart.core.records import Finish
+from dart.core.records import StoredResult
 from dart.core.types import PromptImage, Step, VersionSpan
 from dart.store.errors import StoreConflict
 from dart.store.serialization import pack_steps, unpack_steps
@@ -28,7 +28,7 @@ def test_they_read_back_as_they_were(record: Store) -> None:
     leased = record.lease_rollout(record.open_group("click-test", 7, 2, 10, 0), "env-000", 6000.0)
     steps = (seeing("a"), seeing("a", "b"), of_two_versions(), step_at(0))
     trajectory = dataclasses.replace(trajectory_for(leased), steps=steps)
-    assert record.finish_rollout(leased.rollout_id, leased.fence, trajectory) == Finish.ACCEPTED
+    assert record.finish_rollout(leased.rollout_id, leased.fence, trajectory) == StoredResult.ACCEPTED
     (stored,) = record.groups_to_trajectories([leased.group_id])[0].trajectories
     assert stored.steps == steps
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.records import Commit, Evaluation, Finish, Phase, Release, Relet
+from dart.core.records import Commit, Evaluation, EvaluationPhase, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
@@ -37,7 +37,10 @@ def ready_group(store: Store, task_id: str = "click-test") -> int:
     group_id = store.open_group(task_id, 7, 2, 10, 0)
     for reward in (0.0, 1.0):
         leased = lease(store, group_id)
-        assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward)) == Finish.ACCEPTED
+        assert (
+            store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward))
+            == StoredResult.ACCEPTED
+        )
     return group_id
 
 
@@ -92,7 +95,7 @@ def test_asking_for_an_unknown_group_names_it(store: Store) -> None:
 
 def test_the_same_report_twice_is_a_duplicate_and_stored_once(store: Store) -> None:
     leased = lease(store)
-    for answer in (Finish.ACCEPTED, Finish.DUPLICATE):
+    for answer in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
         assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased)) == answer
     assert store.totals(now_unix_s=NOW).trajectories == 1
     assert store.totals(now_unix_s=NOW).fenced == 0
@@ -103,30 +106,30 @@ def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> N
     store.commit_update(store.lease_batch([group_id], 60.0).batch_id, 1, 1, "checkpoints/1", {})
     (group,) = store.groups_to_trajectories([group_id])
     again = group.trajectories[0]
-    assert store.finish_rollout(again.rollout_id, 1, again) == Finish.DUPLICATE
+    assert store.finish_rollout(again.rollout_id, 1, again) == StoredResult.DUPLICATE
 
 
 def test_a_late_report_from_a_lease_taken_away_is_ignored_and_counted(store: Store) -> None:
     old = lease(store)
     store.release_rollout(old.rollout_id, old.fence, FAULT, "lease expired", 3)
-    new = store.relet_rollout(old.rollout_id, "env-001", NOW + 60)
+    new = store.reassign_rollout(old.rollout_id, "env-001", NOW + 60)
     assert isinstance(new, RolloutLease)
     assert (new.fence, new.attempt) == (2, 2)
-    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == Finish.FENCED
+    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == StoredResult.FENCED
     assert store.totals(now_unix_s=NOW).fenced == 1
-    assert store.finish_rollout(new.rollout_id, new.fence, trajectory_for(new)) == Finish.ACCEPTED
+    assert store.finish_rollout(new.rollout_id, new.fence, trajectory_for(new)) == StoredResult.ACCEPTED
 
 
 def test_a_report_between_release_and_the_next_lease_is_fenced_too(store: Store) -> None:
     old = lease(store)
     store.release_rollout(old.rollout_id, old.fence, FAULT, "lease expired", 3)
-    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == Finish.FENCED
+    assert store.finish_rollout(old.rollout_id, old.fence, trajectory_for(old)) == StoredResult.FENCED
 
 
 def test_a_report_for_a_dropped_group_is_fenced(store: Store) -> None:
     leased = lease(store)
     store.drop_group(leased.group_id, "stale")
-    assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased)) == Finish.FENCED
+    assert store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased)) == StoredResult.FENCED
 
 
 def test_a_spent_attempt_stays_leased_without_an_owner(store: Store) -> None:
@@ -155,7 +158,7 @@ def test_the_last_attempt_drops_the_rollout_with_its_reason(store: Store) -> Non
 def test_releasing_an_old_lease_is_fenced(store: Store) -> None:
     leased = lease(store)
     store.release_rollout(leased.rollout_id, 1, FAULT, "browser died", 3)
-    store.relet_rollout(leased.rollout_id, "env-001", NOW)
+    store.reassign_rollout(leased.rollout_id, "env-001", NOW)
     assert store.release_rollout(leased.rollout_id, 1, FAULT, "late", 3) == Release.FENCED
     assert store.rollout(leased.rollout_id).environment == "env-001"
 
@@ -170,13 +173,13 @@ def test_releasing_a_lease_that_ended_well_spends_nothing(store: Store) -> None:
 
 def test_a_rollout_somebody_plays_is_not_leased_again(store: Store) -> None:
     leased = lease(store)
-    assert store.relet_rollout(leased.rollout_id, "env-001", NOW) == Relet.OWNED
+    assert store.reassign_rollout(leased.rollout_id, "env-001", NOW) == Reassignment.OWNED
 
 
 def test_a_stored_rollout_is_not_leased_again(store: Store) -> None:
     leased = lease(store)
     store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased))
-    assert store.relet_rollout(leased.rollout_id, "env-001", NOW) == Relet.SETTLED
+    assert store.reassign_rollout(leased.rollout_id, "env-001", NOW) == Reassignment.SETTLED
 
 
 @pytest.mark.parametrize(
@@ -335,7 +338,7 @@ def test_the_base_version_is_added_once(store: Store) -> None:
 
 def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
     evaluation = Evaluation(
-        phase=Phase.BEFORE, policy_version=0, task_id="click-test", seed=1_000_001, reward=1.0
+        phase=EvaluationPhase.BEFORE, policy_version=0, task_id="click-test", seed=1_000_001, reward=1.0
     )
     assert store.record_evaluation(evaluation)
     assert not store.record_evaluation(replace(evaluation, reward=0.0))
@@ -343,7 +346,7 @@ def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
     greedy = replace(evaluation, is_greedy=True, reward=0.0)
     assert store.record_evaluation(greedy), "the same seed played with the most likely answers is another"
     assert store.evaluations() == (evaluation, greedy)
-    assert store.evaluations(Phase.AFTER) == ()
+    assert store.evaluations(EvaluationPhase.AFTER) == ()
 
 
 def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:
@@ -509,7 +512,7 @@ def test_parked_episodes_are_counted_ever_and_now(store: Store) -> None:
 
     assert store.parkings() == (1, 1)
 
-    again = store.relet_rollout(leased.rollout_id, "env-001", NOW + 60)
+    again = store.reassign_rollout(leased.rollout_id, "env-001", NOW + 60)
     assert isinstance(again, RolloutLease)
     store.finish_rollout(again.rollout_id, again.fence, trajectory_for(again, versions=(0, 0)))
 

@@ -11,7 +11,7 @@ def test_every_fate_fault_and_parking_is_counted_as_it_happens(record: Store) ->
     first, second = (record.lease_rollout(kept, "env-000", 60.0) for _ in range(2))
     record.finish_rollout(first.rollout_id, 1, trajectory_for(first))
     record.park_rollout(second.rollout_id, 1, (step_at(0),), "the run is stopped", 8)
-    again = record.relet_rollout(second.rollout_id, "env-001", 60.0)
+    again = record.reassign_rollout(second.rollout_id, "env-001", 60.0)
     assert isinstance(again, RolloutLease)
     record.release_rollout(second.rollout_id, 2, FaultKind.INFRASTRUCTURE, "died", 5)
     record.lease_rollout(dropped, "env-002", 60.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.errors import MalformedMessage
-from actors.testing import Bench
+from actors.testing import InMemorySystem
 from supervision.child_spec import (
     AutoShutdown,
     Breaker,
@@ -112,7 +112,7 @@ def test_flags_are_refused_by_the_field_that_is_wrong(fields: dict[str, Any], co
 
 @case("sup_start_error_return", "DynamicSupervisor: start_link: with non-ok init")
 def test_a_supervisor_whose_flags_make_no_sense_does_not_start(tmp_path: Path) -> None:
-    with Bench(tmp_path, live_children=True) as bench:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         args = supervisor_args(SupervisorFlags(), (child("a"),))
         with pytest.raises(MalformedMessage, match="sideways"):
             bench.start(Supervisor, "root", {**args, "flags": {"strategy": "sideways"}})

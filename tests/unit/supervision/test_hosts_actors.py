@@ -11,7 +11,7 @@ from actors.actor import Stop
 from actors.bridge import LinkDown, LinkUp
 from actors.codec import to_plain
 from actors.errors import Refused
-from actors.future import Completion
+from actors.future import Future
 from actors.link import Carry
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.hosts import (
@@ -71,9 +71,9 @@ class Cluster(Machines):
         now: HostsNow = self.answer("a", "hosts", WhichHosts())
         return now
 
-    def send_order(self, host: str, order: Any) -> Completion[Any]:
+    def send_order(self, host: str, order: Any) -> Future[Any]:
         """As the leader's `hosts` gives it."""
-        asked: Completion[Any] = self.benches["a"].actor("hosts").ask(f"host@{host}", order)
+        asked: Future[Any] = self.benches["a"].actor("hosts").ask(f"host@{host}", order)
         return asked
 
     def order(self, host: str, order: Any) -> Any:

@@ -50,8 +50,8 @@ class Pool:
     def scout_runs(self) -> None:
         """The one that is tried for the others says that it has started."""
         self.pass_(1.0)
-        scout = self.core.outage.scout
-        self.core.ready(scout, self[scout].incarnation, self.now_s)
+        canary = self.core.outage.canary
+        self.core.ready(canary, self[canary].incarnation, self.now_s)
 
     def fail(self, *names: str, ended: Ended = GONE) -> None:
         for name in names:
@@ -183,7 +183,7 @@ def test_a_scout_that_is_taken_down_is_replaced() -> None:
     pool.fail(*"abcde")
     management.terminate_child(pool.core, "e", pool.now_s)
     spawned = [action.id for action in pool.pass_(0.1) if isinstance(action, Spawn)]
-    assert spawned == [pool.core.outage.scout] == ["a"]
+    assert spawned == [pool.core.outage.canary] == ["a"]
 
 
 def test_a_child_of_the_outage_can_be_released_by_hand() -> None:

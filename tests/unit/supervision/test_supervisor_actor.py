@@ -15,7 +15,7 @@ from actors.actor import Stop
 from actors.board import ActorState, Vitals
 from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
-from actors.testing import Bench, BenchChild
+from actors.testing import InMemoryChild, InMemorySystem
 from supervision import reports, supervisor
 from supervision.child_spec import AutoShutdown, ChildSpec, ChildType, Restart, Retirement, SupervisorFlags
 from supervision.messages import (
@@ -31,9 +31,9 @@ from tests.unit.supervision.travellers import Where
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
     (tmp_path / "crash").mkdir()
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         yield bench
 
 
@@ -44,7 +44,9 @@ def child(id_: str, restart: Restart = Restart.PERMANENT) -> ChildSpec:
 class Tree:
     """A supervisor named `sup` and the children it forked."""
 
-    def __init__(self, bench: Bench, *specs: ChildSpec, flags: SupervisorFlags | None = None) -> None:
+    def __init__(
+        self, bench: InMemorySystem, *specs: ChildSpec, flags: SupervisorFlags | None = None
+    ) -> None:
         self.bench = bench
         self.sup = bench.start(Supervisor, "sup", supervisor_args(flags or SupervisorFlags(), specs))
         self.runtime = bench.runtimes["sup"]
@@ -52,7 +54,7 @@ class Tree:
     def processes(self) -> list[str]:
         return [f"{p.boot['name']}.{p.boot['incarnation']}" for p in self.runtime.spawned]
 
-    def process(self, name: str) -> BenchChild:
+    def process(self, name: str) -> InMemoryChild:
         return next(p for p in reversed(self.runtime.spawned) if p.boot["name"] == name)
 
     def row(self, name: str) -> Vitals:
@@ -71,7 +73,7 @@ class Tree:
             self.bench.advance(0.5)
 
 
-def test_it_starts_its_children_in_order_and_is_ready_when_all_are(bench: Bench) -> None:
+def test_it_starts_its_children_in_order_and_is_ready_when_all_are(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"), child("b"))
     assert tree.processes() == ["a.1"]
     tree.get_ready("a")
@@ -84,7 +86,7 @@ def test_it_starts_its_children_in_order_and_is_ready_when_all_are(bench: Bench)
 
 def test_it_hears_of_each_child_that_is_ready_while_it_starts_and_waits_for_no_look(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
-    with Bench(tmp_path / "live", live_children=True) as bench:
+    with InMemorySystem(tmp_path / "live", live_children=True) as bench:
         specs = tuple(ChildSpec(id=id_, actor="actors.actor:Actor") for id_ in "abc")
         bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), specs))
         bench.settle()
@@ -92,7 +94,7 @@ def test_it_hears_of_each_child_that_is_ready_while_it_starts_and_waits_for_no_l
         assert bench.clock.monotonic_s() == 0.0
 
 
-def test_it_is_ready_though_a_child_is_done_for_good(bench: Bench) -> None:
+def test_it_is_ready_though_a_child_is_done_for_good(bench: InMemorySystem) -> None:
     pool = SupervisorFlags(ordered=False)
     tree = Tree(bench, child("job", Restart.TRANSIENT), child("a"), flags=pool)
     tree.process("job").end(0)
@@ -101,7 +103,7 @@ def test_it_is_ready_though_a_child_is_done_for_good(bench: Bench) -> None:
     assert tree.row("job").state is ActorState.STOPPED
 
 
-def test_an_exit_whose_status_is_not_there_yet_is_looked_at_again(bench: Bench) -> None:
+def test_an_exit_whose_status_is_not_there_yet_is_looked_at_again(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"))
     tree.get_ready("a")
     process = tree.process("a")
@@ -114,7 +116,7 @@ def test_an_exit_whose_status_is_not_there_yet_is_looked_at_again(bench: Bench) 
     assert tree.row("a").last_reason == "exit code 70"
 
 
-def test_a_new_process_is_not_taken_for_ready_because_the_last_one_was(bench: Bench) -> None:
+def test_a_new_process_is_not_taken_for_ready_because_the_last_one_was(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"))
     tree.get_ready("a")
     tree.process("a").end(-9)
@@ -129,7 +131,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "kill_the_same", lambda pid, ticks: False)
 
 
-def test_a_process_that_outlived_an_earlier_supervisor_is_killed(bench: Bench) -> None:
+def test_a_process_that_outlived_an_earlier_supervisor_is_killed(bench: InMemorySystem) -> None:
     """The kernel does not, where it has cleared its death signal."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leftover:
         slot = bench.board.claim("a", "sup")
@@ -139,7 +141,7 @@ def test_a_process_that_outlived_an_earlier_supervisor_is_killed(bench: Bench) -
 
 
 @pytest.mark.usefixtures("unkillable")
-def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(bench: Bench) -> None:
+def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(bench: InMemorySystem) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leftover:
         slot = bench.board.claim("a", "sup")
         bench.board.set(slot, pid=leftover.pid, pid_start_ticks=start_ticks(leftover.pid), incarnation=4)
@@ -152,14 +154,14 @@ def test_it_starts_nobody_while_a_process_of_an_earlier_supervisor_still_runs(be
         assert tree.processes() == ["a.5"]
 
 
-def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_waited_for(bench: Bench) -> None:
+def test_a_pid_that_belongs_to_somebody_else_by_now_is_not_waited_for(bench: InMemorySystem) -> None:
     slot = bench.board.claim("a", "sup")
     bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1) + 1)
     assert Tree(bench, child("a")).processes() == ["a.1"]
 
 
 @pytest.mark.usefixtures("unkillable")
-def test_what_the_kernel_does_not_kill_in_time_is_not_waited_for_for_ever(bench: Bench) -> None:
+def test_what_the_kernel_does_not_kill_in_time_is_not_waited_for_for_ever(bench: InMemorySystem) -> None:
     slot = bench.board.claim("a", "sup")
     bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1))
     tree = Tree(bench, child("a"))
@@ -168,7 +170,7 @@ def test_what_the_kernel_does_not_kill_in_time_is_not_waited_for_for_ever(bench:
     assert tree.processes() == ["a.1"]
 
 
-def test_told_to_stop_while_it_waits_it_starts_nobody(bench: Bench) -> None:
+def test_told_to_stop_while_it_waits_it_starts_nobody(bench: InMemorySystem) -> None:
     slot = bench.board.claim("a", "sup")
     bench.board.set(slot, pid=1, pid_start_ticks=start_ticks(1))
     tree = Tree(bench, child("a"))
@@ -178,7 +180,7 @@ def test_told_to_stop_while_it_waits_it_starts_nobody(bench: Bench) -> None:
     assert tree.processes() == []
 
 
-def test_the_children_of_a_dead_pool_are_marked_dead_at_every_depth(bench: Bench) -> None:
+def test_the_children_of_a_dead_pool_are_marked_dead_at_every_depth(bench: InMemorySystem) -> None:
     tree = Tree(bench, ChildSpec(id="pool", actor="module:Class", type=ChildType.SUPERVISOR))
     tree.get_ready("pool")
     for name, parent in (("inner", "pool"), ("leaf", "inner"), ("stranger", "another")):
@@ -190,7 +192,7 @@ def test_the_children_of_a_dead_pool_are_marked_dead_at_every_depth(bench: Bench
     assert tree.row("stranger").state is ActorState.RUNNING
 
 
-def test_giving_up_it_says_why_and_exits_as_shutdown(bench: Bench, tmp_path: Path) -> None:
+def test_giving_up_it_says_why_and_exits_as_shutdown(bench: InMemorySystem, tmp_path: Path) -> None:
     tree = Tree(bench, child("a"), flags=SupervisorFlags(max_restarts=0))
     tree.get_ready("a")
     tree.process("a").end(-9)
@@ -199,7 +201,7 @@ def test_giving_up_it_says_why_and_exits_as_shutdown(bench: Bench, tmp_path: Pat
     assert last_words(tmp_path, "sup", 1).startswith("gave up: child 'a' failed once more (SIGKILL)")
 
 
-def test_done_it_exits_normally_and_leaves_no_crash_file(bench: Bench, tmp_path: Path) -> None:
+def test_done_it_exits_normally_and_leaves_no_crash_file(bench: InMemorySystem, tmp_path: Path) -> None:
     job = ChildSpec(id="job", actor="module:Class", restart=Restart.TRANSIENT, significant=True)
     tree = Tree(bench, job, flags=SupervisorFlags(auto_shutdown=AutoShutdown.ANY_SIGNIFICANT))
     tree.get_ready("job")
@@ -211,7 +213,9 @@ def test_done_it_exits_normally_and_leaves_no_crash_file(bench: Bench, tmp_path:
 
 
 @pytest.mark.parametrize("code", [EXIT_SHUTDOWN, EXIT_IGNORED])
-def test_an_exit_code_of_a_users_own_is_a_crash_whatever_it_means_elsewhere(bench: Bench, code: int) -> None:
+def test_an_exit_code_of_a_users_own_is_a_crash_whatever_it_means_elsewhere(
+    bench: InMemorySystem, code: int
+) -> None:
     tree = Tree(bench, child("a", Restart.TRANSIENT))
     tree.get_ready("a")
     tree.process("a").end(code)
@@ -220,7 +224,7 @@ def test_an_exit_code_of_a_users_own_is_a_crash_whatever_it_means_elsewhere(benc
     assert tree.row("a").last_reason == f"exit code {code}"
 
 
-def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: Bench) -> None:
+def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"))
     tree.get_ready("a")
     slot = bench.board.find("a")
@@ -247,7 +251,7 @@ BROKEN_MODULES = {
 
 @pytest.mark.parametrize("source", BROKEN_MODULES.values(), ids=BROKEN_MODULES)
 def test_a_preload_that_raises_costs_the_child_and_nobody_else(
-    bench: Bench, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_preload.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -263,7 +267,7 @@ def test_a_preload_that_raises_costs_the_child_and_nobody_else(
     assert tree.processes() == ["a.1"]
 
 
-def test_a_preload_that_is_not_there_is_left_to_the_child(bench: Bench) -> None:
+def test_a_preload_that_is_not_there_is_left_to_the_child(bench: InMemorySystem) -> None:
     tree = Tree(bench, replace(child("a"), preload=("no_such_module",)))
     assert tree.processes() == ["a.1"]
 
@@ -276,7 +280,7 @@ def test_a_call_that_starts_a_child_waits_as_long_as_the_child_may_take() -> Non
     assert TerminateChild(id="a").answer_within_s == MANAGEMENT_DEADLINE_S
 
 
-def test_a_child_that_starts_slowly_is_waited_for(bench: Bench) -> None:
+def test_a_child_that_starts_slowly_is_waited_for(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"))
     tree.get_ready("a")
     asked = bench.ask("sup", start_child(child("b")))
@@ -310,7 +314,7 @@ def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
 def test_a_child_is_replaced_as_soon_as_it_is_used_up(tmp_path: Path, warm_spare: bool) -> None:
     policy = Retirement(max_uses=3, warm_spare=warm_spare)
     tool = ChildSpec(id="tool", actor="tests.unit.supervision.travellers:Tool", retirement=policy)
-    with Bench(tmp_path, live_children=True) as bench:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
         bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (tool,)))
         bench.settle()
         answered_by = []

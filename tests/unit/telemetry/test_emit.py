@@ -41,7 +41,7 @@ def test_an_event_is_one_line_as_loud_as_declared_and_one_row(kind: str) -> None
 
 def test_only_the_load_which_comes_every_few_seconds_is_no_line_and_not_counted() -> None:
     assert [kind for kind, declared in events.KINDS.items() if declared.level is None] == [LOAD]
-    assert set(events.TOLD) == events.KINDS.keys() - {LOAD}
+    assert set(events.USER_VISIBLE) == events.KINDS.keys() - {LOAD}
 
 
 def test_a_kind_that_is_not_declared_cannot_be_told() -> None:

@@ -15,7 +15,7 @@ from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.tracking import follower
-from dart.tracking.follower import Follower, Position
+from dart.tracking.follower import Position, TrackingFollower
 from dart.tracking.points import Between, Point, point
 
 FIGURES = {"loss": 0.5, "staleness_mean": 1.5, "staleness_bound": 4.0}
@@ -102,7 +102,7 @@ class World:
         self.store.add_version("base")
         self.position = folder / "position.json"
         self.readers = ExitStack()
-        self.config: Config = load_config(None, ["observe.load_every_s=5.0", "environments.count=1"])
+        self.config: Config = load_config(None, ["telemetry.load_every_s=5.0", "environments.count=1"])
 
     def update(self) -> None:
         """One group, half of it a success, and the update that trains it, five seconds later."""
@@ -119,10 +119,10 @@ class World:
         batch = self.store.lease_batch([group], self.now_s + 60.0)
         self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, "c", {"loss": 0.25})
 
-    def follower(self, **writers: Notes) -> Follower:
+    def follower(self, **writers: Notes) -> TrackingFollower:
         """As one that was just started."""
         browser = self.readers.enter_context(RunBrowser(self.path))
-        return Follower(browser, self.config, writers, Position(self.position), lambda: self.now_s)
+        return TrackingFollower(browser, self.config, writers, Position(self.position), lambda: self.now_s)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dart.core.types import Demonstration
 from dart.policy.checkpoint import load_codec, save_policy
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
-from dart.policy.prompt_spec import Reading
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader
@@ -284,7 +284,7 @@ THOUGHT = "Thought: I see the button.\nAction: click(start_box='(84,112)')"
 
 @pytest.fixture(scope="module")
 def thinking(tiny_qwen: Path) -> VisionLanguageCodec:
-    return load_vlm_codec(tiny_qwen, Reading())
+    return load_vlm_codec(tiny_qwen, PromptSpec())
 
 
 def test_a_raw_answer_keeps_its_thought_and_an_action_has_none(

@@ -4,12 +4,12 @@ import pytest
 
 from dart.testing.trajectories import step_at
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
-from dart.training.distributed import Alone, Together
+from dart.training.distributed import ProcessGroup, SingleProcess
 from dart.training.distributed_learner import Failed
 
 
-def rank(index: int, count: int) -> Together:
-    one = Together.__new__(Together)
+def rank(index: int, count: int) -> ProcessGroup:
+    one = ProcessGroup.__new__(ProcessGroup)
     one.index, one.count = index, count
     return one
 
@@ -22,9 +22,9 @@ def test_every_pass_is_made_by_one_rank_and_none_waits_for_another(passes: int, 
 
 
 def test_alone_makes_all() -> None:
-    assert list(Alone().mine("abc")) == [("a", True), ("b", True), ("c", True)]
-    assert Alone().all_of([1, 2], 2) == [1, 2]
-    assert Alone().added({"loss": 1.0}) == {"loss": 1.0}
+    assert list(SingleProcess().mine("abc")) == [("a", True), ("b", True), ("c", True)]
+    assert SingleProcess().all_of([1, 2], 2) == [1, 2]
+    assert SingleProcess().added({"loss": 1.0}) == {"loss": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.future import Completion
-from actors.testing import Bench
+from actors.future import Future
+from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Batch
@@ -24,11 +24,11 @@ from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.training.actor import BatchTaken, TrainerActor
 from dart.training.batch_errors import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
-from dart.training.simulated_learner import ModelledLearner
+from dart.training.simulated_learner import SimulatedLearner
 
 CONFIG = Config().model_dump(mode="json") | {
-    "training": Config().training.model_dump(mode="json") | {"learner": "modelled"},
-    "modelled": Config().modelled.model_dump(mode="json") | {"update_base_s": 0.0, "update_each_s": 0.0},
+    "training": Config().training.model_dump(mode="json") | {"learner": "simulated"},
+    "simulation": Config().simulation.model_dump(mode="json") | {"update_base_s": 0.0, "update_each_s": 0.0},
 }
 
 
@@ -49,11 +49,11 @@ class OneBatchCurator(Actor):
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySystem]:
     """What the trainer gives to a thread is done at once, so that no test waits for one."""
 
-    def at_once(self: Actor, work: Callable[[], Any], *, name: str, deadline_s: float) -> Completion[Any]:
-        done: Completion[Any] = Completion()
+    def at_once(self: Actor, work: Callable[[], Any], *, name: str, deadline_s: float) -> Future[Any]:
+        done: Future[Any] = Future()
         try:
             done.succeed(work())
         except Exception as error:
@@ -61,7 +61,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         return done
 
     monkeypatch.setattr(TrainerActor, "in_thread", at_once)
-    with Bench(tmp_path) as found:
+    with InMemorySystem(tmp_path) as found:
         yield found
 
 
@@ -92,12 +92,12 @@ def played(lease: RolloutLease, reward: float) -> Trajectory:
     return replace(trajectory, steps=steps)
 
 
-def relet(tmp_path: Path, batch: Batch) -> Batch:
+def reassigned(tmp_path: Path, batch: Batch) -> Batch:
     with Store(tmp_path / "store.db") as store:
-        return store.relet_batch(batch.batch_id, 1e12)
+        return store.reassign_batch(batch.batch_id, 1e12)
 
 
-def started(bench: Bench, tmp_path: Path, *answers: Any) -> OneBatchCurator:
+def started(bench: InMemorySystem, tmp_path: Path, *answers: Any) -> OneBatchCurator:
     """Store, curator with these answers, and a trainer that was given the first of them."""
     args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
     bench.start(StoreActor, "store", args)
@@ -112,7 +112,7 @@ def lease_of(batch: Batch) -> m.BatchLease:
 
 
 def test_an_update_is_committed_under_its_lease_and_then_told(
-    bench: Bench, tmp_path: Path, batch: Batch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
 ) -> None:
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
     bench.settle()
@@ -128,9 +128,9 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
 
 
 def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from_the_record(
-    bench: Bench, tmp_path: Path, batch: Batch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
 ) -> None:
-    newer = relet(tmp_path, batch)
+    newer = reassigned(tmp_path, batch)
     curator = started(bench, tmp_path, lease_of(batch))
     with pytest.raises(BatchTaken, match=rf"batch {batch.batch_id} \(lease 1\) is dropped"):
         bench.settle()
@@ -146,8 +146,8 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
         assert store.conservation().trained == 2
 
 
-def test_a_trainer_tells_how_long_it_starved(bench: Bench, tmp_path: Path, batch: Batch) -> None:
-    waits = [m.Wait(retry_after_s=1.0, reason="nothing is ready")] * 9
+def test_a_trainer_tells_how_long_it_starved(bench: InMemorySystem, tmp_path: Path, batch: Batch) -> None:
+    waits = [m.NoWorkYet(retry_after_s=1.0, reason="nothing is ready")] * 9
     started(bench, tmp_path, *waits)
     bench.advance(5.5)
     bench.settle()
@@ -158,28 +158,28 @@ def test_a_trainer_tells_how_long_it_starved(bench: Bench, tmp_path: Path, batch
 
 
 def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
-    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = [OSError(errno.ENOSPC, "No space left on device")] * 2
-    write = ModelledLearner._write_files
+    write = SimulatedLearner._write_files
 
-    def refused(self: ModelledLearner, folder: Path) -> None:
+    def refused(self: SimulatedLearner, folder: Path) -> None:
         if refusals:
             raise refusals.pop()
         write(self, folder)
 
-    monkeypatch.setattr(ModelledLearner, "_write_files", refused)
+    monkeypatch.setattr(SimulatedLearner, "_write_files", refused)
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
     bench.advance(0.5)
     assert (curator.committed, len(refusals), is_ready(bench)) == ([], 1, False)
     bench.advance(1.0)
     assert (curator.committed, len(refusals), is_ready(bench)) == ([], 0, False)
-    curator.answers = [m.Wait(retry_after_s=60.0, reason="no batch yet")]
+    curator.answers = [m.NoWorkYet(retry_after_s=60.0, reason="no batch yet")]
     bench.advance(1.0)
     assert (curator.committed, is_ready(bench)) == ([1], True)
 
 
-def is_ready(bench: Bench) -> bool:
+def is_ready(bench: InMemorySystem) -> bool:
     """As the board shows it."""
     slot = bench.board.find("trainer")
     assert slot is not None
@@ -189,15 +189,15 @@ def is_ready(bench: Bench) -> bool:
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> list[int]:
     """The first updates end with an error; returns the versions on which one was tried."""
     tried: list[int] = []
-    update = ModelledLearner.update
+    update = SimulatedLearner.update
 
-    def refused(self: ModelledLearner, groups: Any, blobs_dir: Path) -> Any:
+    def refused(self: SimulatedLearner, groups: Any, blobs_dir: Path) -> Any:
         tried.append(self.version)
         if len(tried) <= times:
             raise error
         return update(self, groups, blobs_dir)
 
-    monkeypatch.setattr(ModelledLearner, "update", refused)
+    monkeypatch.setattr(SimulatedLearner, "update", refused)
     return tried
 
 
@@ -209,7 +209,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> li
     ],
 )
 def test_a_batch_that_cannot_be_trained_is_given_back_and_the_run_goes_on(
-    bench: Bench,
+    bench: InMemorySystem,
     tmp_path: Path,
     batch: Batch,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,7 +231,7 @@ def test_a_batch_that_cannot_be_trained_is_given_back_and_the_run_goes_on(
 
 
 def test_an_update_that_is_finite_the_second_time_is_kept(
-    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1)
     curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
@@ -240,7 +240,7 @@ def test_an_update_that_is_finite_the_second_time_is_kept(
 
 
 def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are_trained(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.db") as store:
         store.add_version("base")
@@ -248,7 +248,7 @@ def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are
         batch = store.lease_batch((bad, good), 1e12)
         step = store.groups_to_trajectories((bad,))[0].trajectories[1].steps[0]
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0, (step,)), times=1)
-    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, lease_of(batch), wait, wait)
     bench.settle()
     with Store(tmp_path / "store.db") as store:
@@ -262,25 +262,25 @@ def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are
 
 
 def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.db") as store:
         store.add_version("base")
         batch = batch_with_one_bad_group(store)
-    trained_on = ModelledLearner.update
+    trained_on = SimulatedLearner.update
 
-    def refused(self: ModelledLearner, groups: Any, blobs_dir: Path) -> Any:
+    def refused(self: SimulatedLearner, groups: Any, blobs_dir: Path) -> Any:
         raise NonFiniteUpdate("loss", float("nan"), 0, groups[0].trajectories[0].steps)
 
-    monkeypatch.setattr(ModelledLearner, "update", refused)
-    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    monkeypatch.setattr(SimulatedLearner, "update", refused)
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, lease_of(batch), wait, wait)
     bench.settle()
     for _ in range(REFUSED_IN_A_ROW + 1):
         with Store(tmp_path / "store.db") as store:
             curator.answers = [lease_of(batch_with_one_bad_group(store)), wait, wait]
         bench.advance(1.0)
-    monkeypatch.setattr(ModelledLearner, "update", trained_on)
+    monkeypatch.setattr(SimulatedLearner, "update", trained_on)
     curator.answers = [lease_of(another_batch(tmp_path)), m.RunOver()]
     bench.advance(1.0)
     assert curator.committed == [1]
@@ -292,10 +292,10 @@ def batch_with_one_bad_group(store: Store) -> Batch:
 
 
 def test_a_policy_that_makes_every_batch_not_finite_ends_training(
-    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1000)
-    wait = m.Wait(retry_after_s=1.0, reason="no batch yet")
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, lease_of(batch), wait, wait)
     for _ in range(REFUSED_IN_A_ROW - 1):
         bench.settle()
@@ -316,9 +316,9 @@ def another_batch(tmp_path: Path) -> Batch:
 
 
 def test_an_update_that_is_being_made_is_committed_before_a_trainer_stops(
-    bench: Bench, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once, held = TrainerActor.in_thread, Completion[Any]()
+    at_once, held = TrainerActor.in_thread, Future[Any]()
     monkeypatch.setattr(TrainerActor, "in_thread", lambda self, work, **named: held)
     curator = started(bench, tmp_path, lease_of(batch))
     bench.settle()

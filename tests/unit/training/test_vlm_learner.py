@@ -15,8 +15,8 @@ from dart.core.types import GenerateRequest, Group, PastStep, Step
 from dart.inference.checkpoint_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.context import ContextLimits
-from dart.policy.load import Holding, load
-from dart.policy.prompt_spec import Reading
+from dart.policy.load import ModelPlacement, load
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import load_checkpoint
@@ -28,7 +28,7 @@ from tests.sampled import recorded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-READING = Reading(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
+READING = PromptSpec(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def played(folder: Path, blobs: BlobStore, group_of: Callable[..., Group], rollo
     return dataclasses.replace(template, trajectories=trajectories)
 
 
-def held(**how: object) -> Holding:
-    return Holding(is_trained=True, device="cpu", **how)  # type: ignore[arg-type]
+def held(**how: object) -> ModelPlacement:
+    return ModelPlacement(is_trained=True, device="cpu", **how)  # type: ignore[arg-type]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(load(folder, holding=Holding(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
+    return dict(load(folder, holding=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> bool:
@@ -100,7 +100,7 @@ def test_an_update_goes_towards_what_succeeded_and_says_what_it_saw(
     assert report.mismatch_engine is not None
     assert report.mismatch_engine < 1e-3
     assert report.tokens == sum(len(s.token_ids) for t in group.trajectories for s in t.steps)
-    after = load(learner.save(tmp_path / "checkpoints"), READING, Holding(device="cpu"))
+    after = load(learner.save(tmp_path / "checkpoints"), READING, ModelPlacement(device="cpu"))
     screens = {name: after.codec.screen(name, blobs.read(name)) for name in map(blobs_name, all_steps(group))}
     with torch.no_grad():
         gained = [
@@ -147,7 +147,7 @@ def test_policies_of_every_family_are_trained_and_published(
     screens = {name: learner._policy.codec.screen(name, blobs.read(name)) for name in map(blobs_name, steps)}
     with torch.no_grad():
         trained = learner._policy.score(steps, screens, 1.0).logprobs
-        served = load(folder, READING, Holding(device="cpu")).score(steps, screens, 1.0).logprobs
+        served = load(folder, READING, ModelPlacement(device="cpu")).score(steps, screens, 1.0).logprobs
     assert torch.allclose(trained, served, atol=1e-4 if lora_rank else 1e-6)
 
 
@@ -251,7 +251,7 @@ def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
     screens = {name: learner._policy.codec.screen(name, blobs.read(name)) for name in map(blobs_name, steps)}
     with torch.no_grad():
         trained = learner._policy.score(steps, screens, 1.0).logprobs
-        served = load(folder, READING, Holding(device="cpu")).score(steps, screens, 1.0).logprobs
+        served = load(folder, READING, ModelPlacement(device="cpu")).score(steps, screens, 1.0).logprobs
     assert torch.allclose(trained, served, atol=1e-4)
     learner.update([group], blobs.root)
     resumed = Learner(tiny_qwen, config, resume=load_checkpoint(folder))

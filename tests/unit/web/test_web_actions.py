@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from dart.core.errors import SilentError, UsageError
 from dart.core.run_directory import RunPaths
 from dart.run.control_protocol import (
-    Answer,
+    ControlAnswer,
+    ControlOutcome,
     Drain,
-    Outcome,
     Pause,
     ReleaseActor,
     Request,
@@ -33,9 +33,9 @@ class Run:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Path, Request]] = []
-        self.answer = Answer(Outcome.DONE, "nothing <b>new</b> begins")
+        self.answer = ControlAnswer(ControlOutcome.DONE, "nothing <b>new</b> begins")
 
-    def __call__(self, run_dir: Path, call: Request) -> Answer:
+    def __call__(self, run_dir: Path, call: Request) -> ControlAnswer:
         self.asked.append((run_dir, call))
         return self.answer
 
@@ -155,12 +155,13 @@ def test_what_nobody_can_want_is_refused(page: TestClient, run: Run, form: dict[
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status"), [(Outcome.UNDER_WAY, 202), (Outcome.REFUSED, 409), (Outcome.SILENT, 503)]
+    ("outcome", "status"),
+    [(ControlOutcome.UNDER_WAY, 202), (ControlOutcome.REFUSED, 409), (ControlOutcome.SILENT, 503)],
 )
 def test_what_did_not_come_to_its_end_says_so(
-    page: TestClient, run: Run, outcome: Outcome, status: int
+    page: TestClient, run: Run, outcome: ControlOutcome, status: int
 ) -> None:
-    run.answer = Answer(outcome, "because of this")
+    run.answer = ControlAnswer(outcome, "because of this")
 
     answer = page.post("/do", data={"do": "drain"}, headers=BEARER)
 
@@ -171,7 +172,7 @@ def test_what_did_not_come_to_its_end_says_so(
 def test_a_run_that_does_not_answer_is_no_defect_of_the_page(
     page: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def silent(*_: Any) -> Answer:
+    def silent(*_: Any) -> ControlAnswer:
         raise SilentError("process 1 does not answer")
 
     monkeypatch.setattr(app, "control", silent)
@@ -185,7 +186,7 @@ def test_every_button_asks_first_and_the_question_changes_nothing(page: TestClie
     for address, offered in (("/", actions.OF_THE_RUN), ("/actor?name=env-001", actions.OF_AN_ACTOR)):
         name = "env-001" if "name" in address else ""
         for do in offered:
-            wanted = actions.Wanted(do=do, name=name)
+            wanted = actions.RequestedAction(do=do, name=name)
             assert wanted.address.replace("&", "&amp;") in page.get(address).text
             asked = page.get(wanted.address)
             assert asked.status_code == 200

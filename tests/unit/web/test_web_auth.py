@@ -2,11 +2,11 @@
 
 import pytest
 
-from dart.config.sections import Web
+from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
 from dart.web.auth import (
     Access,
-    Asked,
+    RequestFacts,
     access_for,
     is_open_here,
     is_session,
@@ -24,7 +24,7 @@ NOW_UNIX_S = 1_000_000.0
 def status(access: Access, **asked: str) -> int:
     """What a GET of the overview is answered; 200 for no refusal."""
     values = {"method": "GET", "path": "/", "host": "localhost:8700", **asked}
-    refused = refusal(access, Asked(**values), NOW_UNIX_S)
+    refused = refusal(access, RequestFacts(**values), NOW_UNIX_S)
     return 200 if refused is None else refused.status
 
 
@@ -172,7 +172,7 @@ def test_a_token_that_can_be_guessed_is_refused() -> None:
 
 
 def test_whether_everybody_on_this_machine_may_look_is_known_before_it_is_served() -> None:
-    assert is_open_here(Web())
-    assert not is_open_here(Web(enabled=False))
-    assert not is_open_here(Web(token_file="token"))
-    assert not is_open_here(Web(host="0.0.0.0"))
+    assert is_open_here(WebSettings())
+    assert not is_open_here(WebSettings(enabled=False))
+    assert not is_open_here(WebSettings(token_file="token"))
+    assert not is_open_here(WebSettings(host="0.0.0.0"))

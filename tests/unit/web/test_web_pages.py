@@ -16,8 +16,8 @@ from dart.store.errors import StoreBusy
 from dart.web.app import STREAM_S, changes, told, web_app
 from dart.web.auth import access_for
 from dart.web.export import trajectory_html, write_trajectory
-from dart.web.pages import Page, Part
-from dart.web.run_view import Run
+from dart.web.pages import PagePart, WebPage
+from dart.web.run_view import RunView
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
 from tests.unit.web.conftest import TOKEN
 
@@ -190,7 +190,7 @@ def test_an_export_holds_all_it_needs(recorded: RunPaths, tmp_path: Path) -> Non
 
 def test_a_lost_screenshot_is_said_and_the_rest_is_shown(recorded: RunPaths, tmp_path: Path) -> None:
     copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
-    with Run(copy) as run:
+    with RunView(copy) as run:
         played = run.store.trajectory(2)
         assert played is not None
         lost = played.steps[0].screenshot_sha256
@@ -216,9 +216,9 @@ class Clock:
 
 async def test_a_stream_tells_a_part_when_it_changes_and_waits_for_no_other() -> None:
     clock, texts, never = Clock(0.5), iter(["a", "a", "b", "b"]), asyncio.Event()
-    page = Page("t", "", (Part("slow", 1.0, lambda _: ""), Part("x", 1.0, lambda _: "")))
+    page = WebPage("t", "", (PagePart("slow", 1.0, lambda _: ""), PagePart("x", 1.0, lambda _: "")))
 
-    async def html(part: Part) -> str:
+    async def html(part: PagePart) -> str:
         if part.name == "slow":
             await never.wait()
         return next(texts)
@@ -239,10 +239,10 @@ async def test_a_stream_outlives_what_its_page_is_about() -> None:
     """An actor of a pool that was made smaller, while its page is open."""
     clock = Clock(0.5)
 
-    async def html(part: Part) -> str:
+    async def html(part: PagePart) -> str:
         raise UsageError("the run has no actor 'env-007'")
 
-    stream = changes(Page("t", "", (Part("x", 1.0, lambda _: ""),)), html, sleep=clock.sleep)
+    stream = changes(WebPage("t", "", (PagePart("x", 1.0, lambda _: ""),)), html, sleep=clock.sleep)
     events = [await anext(stream) for _ in range(2)]
     await stream.aclose()
 
@@ -252,10 +252,10 @@ async def test_a_stream_outlives_what_its_page_is_about() -> None:
 async def test_a_stream_ends_so_that_its_session_is_looked_at_again() -> None:
     clock = Clock(60.0)
 
-    async def html(part: Part) -> str:
+    async def html(part: PagePart) -> str:
         return "a"
 
-    page = Page("t", "", (Part("x", 1.0, lambda _: ""),))
+    page = WebPage("t", "", (PagePart("x", 1.0, lambda _: ""),))
     events = [event async for event in changes(page, html, sleep=clock.sleep, now_s=lambda: clock.now_s)]
 
     assert clock.now_s >= STREAM_S

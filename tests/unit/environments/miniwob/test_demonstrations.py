@@ -7,7 +7,7 @@ from pathlib import Path
 from dart.core.actions import Click, Type
 from dart.environments.miniwob.demonstrations import episode_record
 from dart.environments.miniwob.dom_queries import Move
-from dart.environments.miniwob.oracle_runner import Play, PlayedStep
+from dart.environments.miniwob.oracle_runner import OracleEpisode, OracleStep
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Observation
 
@@ -18,11 +18,11 @@ def seen(png: bytes) -> Observation:
 
 def test_an_episode_keeps_the_screen_the_action_and_its_target(tmp_path: Path) -> None:
     steps = (
-        PlayedStep(seen(b"first"), Move(Click(3, 4), (1, 2, 5, 6))),
-        PlayedStep(seen(b"second"), Move(Type("x"))),
-        PlayedStep(seen(b"first"), Move(Click(9, 9), (8, 8, 9, 9))),
+        OracleStep(seen(b"first"), Move(Click(3, 4), (1, 2, 5, 6))),
+        OracleStep(seen(b"second"), Move(Type("x"))),
+        OracleStep(seen(b"first"), Move(Click(9, 9), (8, 8, 9, 9))),
     )
-    record = episode_record(Play("miniwob/enter-text", 7, "Type it.", steps, 1.0), tmp_path)
+    record = episode_record(OracleEpisode("miniwob/enter-text", 7, "Type it.", steps, 1.0), tmp_path)
     assert json.loads(json.dumps(record))["steps"][0] == {
         "screenshot_sha256": hashlib.sha256(b"first").hexdigest(),
         "action": "click(start_box='(3,4)')",
@@ -32,8 +32,8 @@ def test_an_episode_keeps_the_screen_the_action_and_its_target(tmp_path: Path) -
 
 
 def test_a_screen_seen_twice_is_written_once(tmp_path: Path) -> None:
-    step = PlayedStep(seen(b"same"), Move(Click(3, 4)))
-    episode_record(Play("miniwob/click-test", 7, "Click.", (step, step), 1.0), tmp_path)
+    step = OracleStep(seen(b"same"), Move(Click(3, 4)))
+    episode_record(OracleEpisode("miniwob/click-test", 7, "Click.", (step, step), 1.0), tmp_path)
     (file,) = tmp_path.iterdir()
     assert file.read_bytes() == b"same"
 

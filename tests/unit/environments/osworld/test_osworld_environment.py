@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from dart.config.injected_faults import Injected
-from dart.config.machine_address import Address
-from dart.config.sections import Faults, OSWorld
+from dart.config.machine_address import MachineAddress
+from dart.config.sections import FaultsSettings, OSWorldSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
 from dart.core.types import Outcome
 from dart.environments.deadlines import LeftS
@@ -28,7 +28,7 @@ from dart.environments.faults import (
     InfrastructureFault,
     MachineDied,
     MachineHung,
-    NotReady,
+    MachineNotReady,
     TaskUnsupported,
     UnknownTask,
     WindowManagerDied,
@@ -38,7 +38,7 @@ from dart.environments.osworld.environment import OSWorldEnvironment, _opens_win
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.providers import Lent
 from dart.environments.osworld.setup_steps import Setting
-from dart.environments.osworld.tasks import Step
+from dart.environments.osworld.tasks import SetupStep
 from dart.environments.scoring import reward_of
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
@@ -118,7 +118,7 @@ class FakeProvider:
         (home / "expected.txt").write_text("done")
         self.lent.append(FakeDesktop(home))
         self.prepare(self.desktop)
-        return Lent(name=f"vm {len(self.lent)}", address=Address(host="vm.test"))
+        return Lent(name=f"vm {len(self.lent)}", address=MachineAddress(host="vm.test"))
 
     async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
         self.reverted.append(snapshot)
@@ -130,7 +130,7 @@ class FakeProvider:
     async def take_back(self, lent: Lent) -> None:
         self.taken_back += 1
 
-    def guest_of(self, name: str, address: Address) -> Guest:
+    def guest_of(self, name: str, address: MachineAddress) -> Guest:
         return Guest(name, address, httpx2.ASGITransport(app=guest_server(self.desktop)))
 
 
@@ -150,7 +150,9 @@ def make(tmp_path: Path, provider: FakeProvider) -> Callable[..., OSWorldEnviron
     def made(name: str = "env-000", **settings: Any) -> OSWorldEnvironment:
         values = {"tasks": folder, "pause_s": 0.0} | settings
         cache, scratch = tmp_path / "cache", tmp_path / "scratch" / name
-        return OSWorldEnvironment(name, OSWorld(**values), provider, cache, scratch, provider.guest_of)
+        return OSWorldEnvironment(
+            name, OSWorldSettings(**values), provider, cache, scratch, provider.guest_of
+        )
 
     return made
 
@@ -439,7 +441,7 @@ async def test_a_window_that_is_not_there_is_seen_to_be_none(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
     await reset(environment, "os/report")
-    guest = provider.guest_of("vm", Address(host="vm.test"))
+    guest = provider.guest_of("vm", MachineAddress(host="vm.test"))
     assert await guest.window_size("VLC", deadline_s=1.0) is None
     provider.desktop.add_window("vlc")
     assert await guest.window_size("VLC", deadline_s=1.0) == {"width": 800, "height": 600}
@@ -466,7 +468,7 @@ async def test_a_guest_without_a_window_manager_is_not_ready(
         desktop.manager = None
 
     provider.prepare = without
-    with pytest.raises(NotReady, match=r"vm 1 was not ready within .* s: no window manager"):
+    with pytest.raises(MachineNotReady, match=r"vm 1 was not ready within .* s: no window manager"):
         await reset(environment, deadline_s=0.3)
 
 
@@ -495,7 +497,7 @@ async def test_a_task_whose_window_has_no_focus_is_not_ready(
         desktop.add_window = lambda title, **_: add(title, active=False)  # type: ignore[method-assign]
 
     provider.prepare = unfocused
-    with pytest.raises(NotReady, match="no window has the focus"):
+    with pytest.raises(MachineNotReady, match="no window has the focus"):
         await reset(environment, deadline_s=0.7)
 
 
@@ -511,7 +513,7 @@ async def test_a_task_whose_window_has_no_focus_is_not_ready(
     ],
 )
 def test_only_programs_with_windows_are_waited_for(command: object, wants: bool) -> None:
-    assert _opens_window(Step("launch", {"command": command})) is wants
+    assert _opens_window(SetupStep("launch", {"command": command})) is wants
 
 
 async def test_what_the_system_itself_writes_makes_no_machine_dirty(
@@ -586,7 +588,7 @@ async def test_a_window_that_was_there_before_the_task_is_none_of_the_task(
         desktop.add_window = lambda title, **_: add(title, kind="splash")  # type: ignore[method-assign]
 
     provider.prepare = shows_its_icons
-    with pytest.raises(NotReady, match="no window of the task"):
+    with pytest.raises(MachineNotReady, match="no window of the task"):
         await reset(environment, deadline_s=0.7)
 
 
@@ -662,7 +664,7 @@ async def test_tabs_are_opened_once_the_browser_serves_and_in_place_of_its_first
 async def test_a_browser_that_never_serves_is_not_ready(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
-    with pytest.raises(NotReady, match="nobody serves its browser's debugging port"):
+    with pytest.raises(MachineNotReady, match="nobody serves its browser's debugging port"):
         await reset(environment, "chrome/pages", deadline_s=0.7)
 
 
@@ -790,7 +792,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 ) -> None:
     rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
-    faulty = FaultyEnvironment(environment, FaultPlan(Faults(enabled=True, **rates), "x"), log)
+    faulty = FaultyEnvironment(environment, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
 
     async def playing() -> None:
         await reset(faulty, deadline_s=0.5 if kind is Injected.NEVER_READY else DEADLINE_S)
@@ -805,7 +807,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 
 
 async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:
-    guest = Guest("vm 9", Address(host="127.0.0.1", server=1))
+    guest = Guest("vm 9", MachineAddress(host="127.0.0.1", server=1))
     with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nobody answers at 127.0.0.1:1"):
         await guest.screenshot(deadline_s=DEADLINE_S)
     await guest.close()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config.machine_address import Address
+from dart.config.machine_address import MachineAddress
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
 from dart.environments.osworld.contents import chrome_value
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
@@ -20,7 +20,7 @@ from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import JUDGES, judge
 from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import Setting, take_steps, with_visits
-from dart.environments.osworld.tasks import Step, parse_task
+from dart.environments.osworld.tasks import SetupStep, parse_task
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 CHROME = ".config/google-chrome"
@@ -34,7 +34,7 @@ def desktop(tmp_path: Path) -> FakeDesktop:
 
 @pytest.fixture
 def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
-    guest = Guest("vm", Address(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop)))
+    guest = Guest("vm", MachineAddress(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop)))
     return Setting(
         task_id="osworld/x/y",
         guest=guest,
@@ -134,7 +134,7 @@ async def test_a_history_is_made_and_read_again(
     setting.cache.mkdir()
     (setting.cache / "history_empty.sqlite").write_bytes(history(tmp_path / "db"))
     visit = {"url": "https://a.com", "title": "A", "visit_time_from_now_in_seconds": 60}
-    await take_steps((Step("update_browse_history", {"history": [visit]}),), setting, lambda: 5.0)
+    await take_steps((SetupStep("update_browse_history", {"history": [visit]}),), setting, lambda: 5.0)
     [(url, title, when)] = await seen(setting, "history", dest="history.sqlite")
     moment = datetime.datetime(1601, 1, 1) + datetime.timedelta(microseconds=when)
     ago = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) - moment

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config.machine_address import Address
+from dart.config.machine_address import MachineAddress
 from dart.environments.faults import EvaluatorFailed, TaskUnsupported
 from dart.environments.osworld import downloads, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed, PublicTransport, download, is_public
@@ -15,7 +15,7 @@ from dart.environments.osworld.evidence import look_at
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.setup_steps import Setting, take_steps
-from dart.environments.osworld.tasks import Step
+from dart.environments.osworld.tasks import SetupStep
 from tests.unit.environments.osworld.guest_server import FakeDesktop, guest_server
 
 SECRET = "PRIVATE KEY OF THIS COMPUTER"
@@ -34,7 +34,7 @@ def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
         (tmp_path / folder).mkdir(parents=True)
     return Setting(
         task_id="osworld/x/y",
-        guest=Guest("vm", Address(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
+        guest=Guest("vm", MachineAddress(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
         cache=tmp_path / "cache" / "y",
         scratch=tmp_path / "scratch",
         password="p",
@@ -44,7 +44,7 @@ def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
 
 
 async def take(setting: Setting, type_: str, **parameters: Any) -> None:
-    await take_steps((Step(type_, parameters),), setting, lambda: 5.0)
+    await take_steps((SetupStep(type_, parameters),), setting, lambda: 5.0)
 
 
 # ---- paths ----

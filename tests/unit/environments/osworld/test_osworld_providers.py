@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config.machine_address import Address, parse_address
-from dart.config.sections import OSWorldDocker, OSWorldPool
+from dart.config.machine_address import MachineAddress, parse_address
+from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings
 from dart.environments.faults import (
     CallFailed,
     MachineDied,
@@ -29,13 +29,13 @@ from dart.environments.osworld.providers import AddressList
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("vm", Address(host="vm")),
-        ("vm:5001", Address(host="vm", server=5001)),
-        ("vm:5001:9333", Address(host="vm", server=5001, chromium=9333)),
-        ("vm:5001:9333:8081", Address(host="vm", server=5001, chromium=9333, vlc=8081)),
+        ("vm", MachineAddress(host="vm")),
+        ("vm:5001", MachineAddress(host="vm", server=5001)),
+        ("vm:5001:9333", MachineAddress(host="vm", server=5001, chromium=9333)),
+        ("vm:5001:9333:8081", MachineAddress(host="vm", server=5001, chromium=9333, vlc=8081)),
     ],
 )
-def test_an_address_is_read(text: str, address: Address) -> None:
+def test_an_address_is_read(text: str, address: MachineAddress) -> None:
     assert parse_address(text) == address
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 async def test_each_environment_has_the_address_of_its_number() -> None:
     lent = await AddressList(["a:1", "b:2"], 1).lend(deadline_s=1.0)
-    assert (lent.name, lent.address) == ("the machine at b:2", Address(host="b", server=2))
+    assert (lent.name, lent.address) == ("the machine at b:2", MachineAddress(host="b", server=2))
 
 
 async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def docker(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 
 def provider_of(tmp_path: Path, **settings: Any) -> DockerProvider:
     values = {"program": str(tmp_path / "docker"), "disk": Path("/vm/Ubuntu.qcow2")} | settings
-    return DockerProvider("run:env-003", OSWorldDocker(**values), has_kvm=True)
+    return DockerProvider("run:env-003", OSWorldDockerSettings(**values), has_kvm=True)
 
 
 async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
     lent = await provider_of(tmp_path, cpus=2).lend(deadline_s=20.0)
-    assert lent.address == Address(host="127.0.0.1", server=32768, chromium=32769)
+    assert lent.address == MachineAddress(host="127.0.0.1", server=32768, chromium=32769)
     command = next(call for call in docker()["calls"] if call[0] == "run")
     said = " ".join(command)
     for part in (
@@ -127,7 +127,7 @@ async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
 
 
 def test_without_kvm_the_container_is_told_so(tmp_path: Path) -> None:
-    arguments = DockerProvider("x", OSWorldDocker(), has_kvm=False).run_arguments()
+    arguments = DockerProvider("x", OSWorldDockerSettings(), has_kvm=False).run_arguments()
     assert "KVM=N" in arguments
     assert "/dev/kvm" not in arguments
 
@@ -195,7 +195,7 @@ def pool_provider(pool: FakePool, tmp_path: Path, name: str = "env-000", **setti
 
     return PoolProvider(
         name,
-        OSWorldPool(server="http://pool.test:50003", **settings),
+        OSWorldPoolSettings(server="http://pool.test:50003", **settings),
         tmp_path / "machines",
         environ={"DARTRL_POOL_TOKEN": settings.pop("token", "secret")},
         transport=httpx2.MockTransport(pool),
@@ -207,7 +207,7 @@ async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
     pool = FakePool()
     provider = pool_provider(pool, tmp_path)
     lent = await provider.lend(deadline_s=30.0)
-    assert lent.address == Address(host="pool.test", server=5001, chromium=9223, vlc=2)
+    assert lent.address == MachineAddress(host="pool.test", server=5001, chromium=9223, vlc=2)
     await provider.take_back(lent)
     assert pool.running == {}
 
@@ -251,7 +251,7 @@ async def test_with_a_shared_token_nobodys_machine_is_touched(tmp_path: Path) ->
 async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp_path: Path) -> None:
     provider = PoolProvider(
         "env-000",
-        OSWorldPool(),
+        OSWorldPoolSettings(),
         tmp_path,
         environ={"DARTRL_POOL_TOKEN": token},
         transport=httpx2.MockTransport(FakePool()),

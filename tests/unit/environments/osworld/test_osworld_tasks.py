@@ -10,7 +10,7 @@ import pytest
 from dart.environments.faults import TaskUnsupported, UnknownTask
 from dart.environments.osworld.coverage import main
 from dart.environments.osworld.judging import JUDGES
-from dart.environments.osworld.tasks import Check, Step, load_task, parse_task, task_ids
+from dart.environments.osworld.tasks import Check, SetupStep, load_task, parse_task, task_ids
 
 PLAIN: dict[str, Any] = {
     "id": "x",
@@ -34,8 +34,8 @@ def with_evaluator(**evaluator: Any) -> dict[str, Any]:
 def test_the_plain_form_is_read() -> None:
     task = parse_task("osworld/chrome/x", PLAIN)
     assert (task.instruction, task.snapshot, task.is_any_enough) == ("Do it.", "chrome", False)
-    assert task.setup == (Step("sleep", {"seconds": 1}),)
-    assert task.before_checks == (Step("close_window", {"window_name": "x"}),)
+    assert task.setup == (SetupStep("sleep", {"seconds": 1}),)
+    assert task.before_checks == (SetupStep("close_window", {"window_name": "x"}),)
     assert task.checks == (
         Check(
             "exact_match",
