@@ -192,7 +192,7 @@ def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) ->
     config = Config.model_validate(
         {
             "rollout": {"engine": "simulated", "count": len(WORKERS), "max_batch": 4} | rollout,
-            "simulated": {"generate_base_s": generate_base_s, "generate_each_s": 0.002, "load_s": LOAD_S},
+            "simulation": {"generate_base_s": generate_base_s, "generate_each_s": 0.002, "load_s": LOAD_S},
         }
     )
     with Store(tmp_path / "record.db") as store:

@@ -223,7 +223,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
         {
             "tasks": {"train": [TASK]},
             "environments": {"kind": "simulated"},
-            "simulated": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
+            "simulation": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
             "observe": {"load_every_s": 1e6},
         }
     ).model_dump(mode="json")
