@@ -27,16 +27,16 @@ CONFIGURATION_HEAD = """\
 Generated from `dart/config/sections.py` by `python scripts/generate_docs.py`.
 
 For everyone who writes a configuration file. A value comes from these defaults, from one TOML file, or from
-`--set section.key=value`; the last of them wins. An empty file will do. `dartrl config check FILE` reports every
-problem at once; `dartrl config show FILE` prints the result with the origin of each value. Keys that end in `_s` are
-seconds. Terms are in the [glossary](../glossary.md).
+`--set section.key=value`; the last of them wins. An empty file will do. `dartrl config check FILE` reports
+every problem at once; `dartrl config show FILE` prints the result with the origin of each value. Keys that
+end in `_s` are seconds. Terms are in the [glossary](../glossary.md).
 """
 
 EXIT_CODES_HEAD = """\
 # Exit codes
 
-Generated from `dart/cli/exit_codes.py` by `python scripts/generate_docs.py`. For scripts and service managers that
-run `dartrl`.
+Generated from `dart/cli/exit_codes.py` by `python scripts/generate_docs.py`. For scripts and service
+managers that run `dartrl`.
 
 | code | name | meaning |
 |---|---|---|
@@ -55,18 +55,19 @@ EVENTS_HEAD = """\
 
 Generated from `dart/telemetry/events.py` by `python scripts/generate_docs.py`.
 
-For programs that follow a run, and for readers of `dartrl events`. Each event is a row of the table `events` in the
-run's `store.db`: `unix_s`, `kind`, `subject`, and `data`, a JSON object with the fields below. Fields that end in
-`_s` are seconds. An event is also a line in the log of the actor that emits it, under the same name and with the
-same fields, and is counted in the metric `dartrl_events_total`; `load`, which comes every few seconds, is neither.
+For programs that follow a run, and for readers of `dartrl events`. Each event is a row of the table
+`events` in the run's `store.db`: `unix_s`, `kind`, `subject`, and `data`, a JSON object with the fields
+below. Fields that end in `_s` are seconds. An event is also a line in the log of the actor that emits it,
+under the same name and with the same fields, and is counted in the metric `dartrl_events_total`; `load`,
+which comes every few seconds, is neither.
 """
 
 
 REPORTS_HEAD = """
 # Reports of supervisors
 
-`dartrl events` shows them among the events. They are in `reports/<supervisor>.jsonl` of the run, because supervisors
-write them also while the record is down. Each has these fields:
+`dartrl events` shows them among the events. They are in `reports/<supervisor>.jsonl` of the run, because
+supervisors write them also while the record is down. Each has these fields:
 """
 
 METRICS_HEAD = """\
@@ -74,9 +75,9 @@ METRICS_HEAD = """\
 
 Generated from `dart/inspect/metrics.py` by `python scripts/generate_docs.py`.
 
-For operators who collect metrics. `dartrl metrics` prints them, `dartrl metrics --listen HOST:PORT` serves them on
-`/metrics`. They are read from the board and the record at each scrape. Units are in the names; a ratio is between 0
-and 1. `contrib/grafana/dartrl.json` is a dashboard for Grafana.
+For operators who collect metrics. `dartrl metrics` prints them, `dartrl metrics --listen HOST:PORT` serves
+them on `/metrics`. They are read from the board and the record at each scrape. Units are in the names; a
+ratio is between 0 and 1. `contrib/grafana/dartrl.json` is a dashboard for Grafana.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
@@ -86,8 +87,9 @@ and 1. `contrib/grafana/dartrl.json` is a dashboard for Grafana.
 UPDATE_HEAD = """
 ## Figures of an update
 
-Each is a label of `dartrl_update_figure` and a curve in TensorBoard ([tracking](../tracking.md)). A figure that an
-update could not compute is left out. Means are over the step samples in the loss unless it says otherwise.
+Each is a label of `dartrl_update_figure` and a curve in TensorBoard ([tracking](../tracking.md)). A figure
+that an update could not compute is left out. Means are over the step samples in the loss unless it says
+otherwise.
 """
 
 
