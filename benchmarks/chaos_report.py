@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.actors import machine
 from benchmarks.chaos_faults import JUDGED_FROM_MINUTES, LASTS_S, Fault, is_any
-from dart.config.injected_faults import OF_RESET
+from dart.config.injected_faults import RESET_FAULTS
 from dart.environments.fault_injection import Injection
 
 THROUGHPUT_GOAL = 0.85
@@ -95,7 +95,7 @@ def faulted_and_stored(store: Path, injections: Sequence[Injection]) -> list[tup
     struck = {
         (injection.rollout_id, injection.fence)
         for injection in injections
-        if injection.rollout_id and injection.kind not in OF_RESET
+        if injection.rollout_id and injection.kind not in RESET_FAULTS
     }
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         stored = set(connection.execute("SELECT rollout_id, fence FROM trajectories"))

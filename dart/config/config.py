@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from dart.config.environment_kinds import KINDS
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.layers import (
     Layer,
     Problem,
@@ -299,7 +299,7 @@ def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradictio
     """A fault that this kind of environment cannot have would never strike."""
     if not environments.faults.enabled:
         return
-    for kind in set(Injected) - KINDS[environments.kind].injectable:
+    for kind in set(InjectedFault) - KINDS[environments.kind].injectable:
         if getattr(environments.faults, kind.value):
             yield (
                 (f"environments.faults.{kind.value}", "environments.kind"),

@@ -8,7 +8,7 @@ browser needs no X libraries, a desktop no HTTP client, and a configuration is r
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dart.config.injected_faults import OF_DESKTOPS, Injected
+from dart.config.injected_faults import DESKTOP_FAULTS, InjectedFault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class EnvironmentKind:
     """(config, name of the actor, paths of the run) to an environment that faults can be injected into."""
     task_ids: str = ""
     """Config to the ids of the installed tasks, none where that cannot be known; empty: any id goes."""
-    injectable: frozenset[Injected] = frozenset(Injected)
+    injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into it."""
     content_follows_from_seed: bool = True
     """Whether a task begins differently for each seed."""
@@ -29,7 +29,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "miniwob": EnvironmentKind(
         make="dart.environments.miniwob.environment:make",
         task_ids="dart.environments.miniwob.pages:tasks_of",
-        injectable=frozenset(Injected) - OF_DESKTOPS,  # a page in a browser has no windows, no applications
+        injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page in a browser has no windows, no applications
     ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(

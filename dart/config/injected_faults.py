@@ -9,7 +9,7 @@ that answer with something that is no score.
 from enum import StrEnum
 
 
-class Injected(StrEnum):
+class InjectedFault(StrEnum):
     """What is done to an environment. New kinds come last: a plan draws in this order."""
 
     CRASH = "crash"
@@ -44,25 +44,25 @@ class Injected(StrEnum):
     """The window manager is killed: the picture stays, nothing gets the focus any more."""
 
 
-OF_RESET = frozenset(
+RESET_FAULTS = frozenset(
     {
-        Injected.FAILED_RESET,
-        Injected.NEVER_READY,
-        Injected.READY_TOO_EARLY,
-        Injected.DIRTY_RESET,
-        Injected.POPUP,
-        Injected.SLOW_START,
+        InjectedFault.FAILED_RESET,
+        InjectedFault.NEVER_READY,
+        InjectedFault.READY_TOO_EARLY,
+        InjectedFault.DIRTY_RESET,
+        InjectedFault.POPUP,
+        InjectedFault.SLOW_START,
     }
 )
 """They strike a reset, which is tried again from nothing within its attempt; no episode has begun."""
 
-OF_DESKTOPS = frozenset(
+DESKTOP_FAULTS = frozenset(
     {
-        Injected.READY_TOO_EARLY,
-        Injected.DIRTY_RESET,
-        Injected.POPUP,
-        Injected.DEAD_APPLICATION,
-        Injected.DEAD_WINDOW_MANAGER,
+        InjectedFault.READY_TOO_EARLY,
+        InjectedFault.DIRTY_RESET,
+        InjectedFault.POPUP,
+        InjectedFault.DEAD_APPLICATION,
+        InjectedFault.DEAD_WINDOW_MANAGER,
     }
 )
 """They need windows and applications."""

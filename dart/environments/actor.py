@@ -1,13 +1,13 @@
-"""The environment actor: one browser (or VM), one episode at a time, for ever.
+"""The environment actor: plays one episode after another on one browser, desktop or virtual machine.
 
-Asks       the curator for work (demand drives; nobody pushes) and to record the result of an evaluation,
-           a rollout actor for each answer, the store to keep the finished trajectory
+Asks       the curator for work and to record the result of an evaluation, a rollout actor for each answer,
+           the store to keep the finished trajectory
 Tells      weight_sync which engine did not answer, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
-Dies when  the environment fails several times in a row: its supervisor backs off and starts afresh
-On stop    it plays to the end what ends soon enough, else it parks the episode: its steps are in the record
-On restart the curator takes the lease of the dead incarnation back and the rollout is played again; one that
-           was parked is taken up by whoever gets its lease
+Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
+On stop    finishes the episode if it ends soon enough, else parks it: its steps are stored in the record
+On restart the curator revokes the lease of the dead incarnation and the rollout is played again from its
+           start; a parked rollout is continued by the environment that receives its lease next
 """
 
 import shutil
@@ -26,11 +26,11 @@ from dart.core.actions import is_action
 from dart.core.records import StoredResult
 from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
-from dart.environments.cancellation import Interruption
+from dart.environments.cancellation import StopEvent
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed
 from dart.environments.factory import make_environment
 from dart.environments.faults import EnvironmentFault
-from dart.environments.policy_client import NoAnswer, PolicyClient, Unanswered
+from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_of_hint
 from dart.store.blobs import BlobStore
@@ -42,36 +42,36 @@ from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
 STORE_PATIENCE_S = 60.0
-"""How long a write is tried while the store is being restarted."""
+"""How long a write is repeated while the store is being restarted."""
 
 STORE_RETRY_S = 0.2
 
 CURATOR_PAUSE_S = 0.5
 
 MAX_FAULTS_IN_ROW = 3
-"""The environment repairs itself at the next reset; if that did not help this often, it starts afresh."""
+"""Faults in a row after which the actor dies. Before that, each reset repairs the environment."""
 
 FINISH_SHARE = 0.6
-"""Of the time to stop, for the episode to end by itself; the rest is for parking it and for cleaning up."""
+"""Share of the shutdown time in which the episode may still end; the rest is for parking and cleaning up."""
 
 
 class LeaseLost(Exception):
-    """What this environment holds is not its own any more; nothing it does with it would count."""
+    """The lease of this environment was given to another one; its result would be ignored."""
 
 
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
 class EnvironmentActor(Actor):
-    """Plays what the curator leases it."""
+    """Plays the rollouts and evaluations that the curator leases to it."""
 
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
         paths = RunPaths(self.identity.run_dir)
         scratch = paths.scratch / self.identity.name
         shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
-        self._parcels = paths.step_files
-        make_private(paths.scratch, scratch, self._parcels)
+        self._step_files = paths.step_files
+        make_private(paths.scratch, scratch, self._step_files)
         self._environment = make_environment(
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
@@ -91,22 +91,22 @@ class EnvironmentActor(Actor):
         )
         self._faults_in_row = 0
         self._has_screen = False
-        self._retiring = Interruption()
+        self._stopping = StopEvent()
         self._over: Future[None] = Future()
         self.every(config.telemetry.load_every_s, self._record_load)
         self.after(0.0, self._play_for_ever)
 
     async def on_stop(self) -> None:
-        self._retiring.set()
-        if self._store_runs():  # else there is nobody to give an episode to, however it ends
+        self._stopping.set()
+        if self._runs("store"):  # without the store no episode can be kept, however it ends
             shutdown_s = self._config.supervision.child(self.identity.name).shutdown_s
-            self.after(FINISH_SHARE * shutdown_s, self._player.interruption.set)
+            self.after(FINISH_SHARE * shutdown_s, self._player.stop_event.set)
             await self._over
             self._record_load()
         await self.in_loop(self._environment.close())
 
     async def on_probe(self) -> bool:
-        """A real screenshot; before the first episode there is no screen to take one of."""
+        """Whether the environment can take a real screenshot; True before the first episode has a screen."""
         if not self._has_screen:
             return True
         deadline_s = self._config.environments.observe_deadline_s
@@ -115,7 +115,7 @@ class EnvironmentActor(Actor):
     # ---- work ----
 
     async def _play_for_ever(self) -> None:
-        while not self._retiring.has_come:
+        while not self._stopping.is_set:
             with self._meter.during("idle_s"):
                 work = await self._next_work()
             if work is not None:
@@ -123,14 +123,14 @@ class EnvironmentActor(Actor):
         self._over.succeed(None)
 
     async def _next_work(self) -> Work | None:
-        """What the curator has for this environment; None when there is nothing now."""
+        """Ask the curator for work; None when it has none for this environment now."""
         try:
             answer = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
         except (AskError, MailboxFull) as error:
             self.log.info("no_curator", reason=str(error))
             answer = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
         if isinstance(answer, m.NoWorkYet):
-            await self._retiring.or_first_of(self.sleep(answer.retry_after_s))
+            await self._stopping.wait_first(self.sleep(answer.retry_after_s))
             return None
         return answer  # type: ignore[no-any-return]
 
@@ -138,17 +138,17 @@ class EnvironmentActor(Actor):
         try:
             await self._carry_out(work)
             self._faults_in_row = 0
-            self.used()  # not by what failed: it shows that this environment can be played on
+            self.used()  # only a finished episode shows that this environment works
         except EnvironmentFault as fault:
             self._has_screen = False
             await self._report(work, fault.kind, str(fault))
-            if fault.kind is not FaultKind.TASK:  # what cannot be played anywhere has broken nothing
+            if fault.kind is not FaultKind.TASK:  # a task that cannot be played anywhere has broken nothing
                 self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
-        except (AskError, MailboxFull, NoAnswer) as error:  # the store or the engines, not the task
+        except (AskError, MailboxFull, NoEngineAnswered) as error:  # the store or the engines, not the task
             await self._report(work, FaultKind.SYSTEM, str(error))
-        except Unanswered as refused:
+        except RequestRejected as refused:
             await self._report(work, FaultKind.POLICY, str(refused))
 
     async def _carry_out(self, work: Work) -> None:
@@ -171,7 +171,7 @@ class EnvironmentActor(Actor):
                 await self._store_evaluation(work, played)
 
     async def _played(self, work: Work, task: EpisodeTask) -> PlayedEpisode:
-        if self._retiring.has_come:  # it came when this actor was told to stop: somebody else shall play it
+        if self._stopping.is_set:  # the work came while this actor stops: another environment plays it
             raise Interrupted(task.parked)
         try:
             return await self._player.play(task)
@@ -182,12 +182,15 @@ class EnvironmentActor(Actor):
             return await self._player.play(replace(task, parked=()))
 
     async def _forget_parked(self, lease: RolloutLease, detail: str) -> None:
-        """Before an episode is played anew. Raises LeaseLost where it is not this one's to play any more."""
+        """Remove the stored steps before the episode is played from its start. Raises LeaseLost."""
         call = m.ForgetParked(rollout_id=lease.rollout_id, fence=lease.fence, detail=detail)
         verdict = await self._write(call)
         if verdict.value not in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
-            self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it looks what became of it
-            raise LeaseLost(f"rollout {lease.rollout_id} could not be played anew: {verdict.value}")
+            self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it reads the rollout's state
+            raise LeaseLost(
+                f"rollout {lease.rollout_id} cannot be played from its start: the store answered "
+                f"{verdict.value!r} for lease {lease.fence}; another environment holds the rollout"
+            )
 
     def _task_of(self, work: Work) -> EpisodeTask:
         if isinstance(work, m.EvaluationTask):
@@ -223,12 +226,12 @@ class EnvironmentActor(Actor):
             return reader.parked_steps(lease.rollout_id)
 
     def _actions_of(self, pool_id: int) -> tuple[str, ...]:
-        """What a demonstration did, as far as a request can carry it."""
+        """Return the first actions of a demonstration, as many as fit into a request."""
         with StoreReader(Path(self.args["store"])) as reader:
             answers = [step.answer for step in reader.demonstration(pool_id).steps]
         return first_of_hint([answer for answer in answers if is_action(answer)])
 
-    # ---- what became of it ----
+    # ---- results ----
 
     async def _store_rollout(self, lease: RolloutLease, played: PlayedEpisode) -> None:
         trajectory = Trajectory(
@@ -245,7 +248,7 @@ class EnvironmentActor(Actor):
             duration_s=played.duration_s,
         )
         verdict = await self._send(
-            lambda: send(self._parcels, lease.rollout_id, lease.fence, played.steps),
+            lambda: send(self._step_files, lease.rollout_id, lease.fence, played.steps),
             lambda steps: m.FinishRollout(
                 rollout_id=lease.rollout_id, fence=lease.fence, trajectory=trajectory, steps=steps
             ),
@@ -265,7 +268,7 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
 
     async def _store_evaluation(self, task: m.EvaluationTask, played: PlayedEpisode) -> None:
-        """The curator records it: it knows whether this environment holds the episode still."""
+        """Report the result to the curator, which knows whether this environment still holds the episode."""
         call = m.EvaluationEnded(
             fence=task.fence,
             policy_version=max(step.policy_version for step in played.steps),
@@ -276,7 +279,9 @@ class EnvironmentActor(Actor):
 
     async def _store_guided(self, task: m.GuidedTask, played: PlayedEpisode) -> None:
         verdict = await self._send(
-            lambda: send_guided(self._parcels, task.pool_id, task.attempt, self.identity.name, played.steps),
+            lambda: send_guided(
+                self._step_files, task.pool_id, task.attempt, self.identity.name, played.steps
+            ),
             lambda steps: m.RecordGuided(
                 guide_id=task.pool_id,
                 attempt=task.attempt,
@@ -297,14 +302,15 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.GuidedStored(pool_id=task.pool_id, task_id=task.task_id))
 
     async def _park(self, work: Work, interrupted: Interrupted) -> None:
-        """Keep what was played; no attempt is spent. What is no rollout is played again from its start."""
+        """Store the steps so far, without spending an attempt. Only rollouts are parked: an evaluation or a
+        guided episode is played again from its start."""
         if not isinstance(work, RolloutLease):
             self.tell(
                 "curator", self._unscored(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
             )
             return
         verdict = await self._send(
-            lambda: send(self._parcels, work.rollout_id, work.fence, interrupted.steps),
+            lambda: send(self._step_files, work.rollout_id, work.fence, interrupted.steps),
             lambda steps: m.ParkRollout(
                 rollout_id=work.rollout_id,
                 fence=work.fence,
@@ -319,7 +325,7 @@ class EnvironmentActor(Actor):
         self.tell("curator", m.RolloutParked(rollout_id=work.rollout_id))
 
     async def _report(self, work: Work, kind: FaultKind, detail: str) -> None:
-        """A fault spends an attempt; it never becomes a reward."""
+        """Tell the curator of a fault. It spends an attempt and never becomes a reward."""
         if isinstance(work, RolloutLease):
             report: Any = m.RolloutFailed(
                 rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
@@ -337,7 +343,7 @@ class EnvironmentActor(Actor):
         *,
         is_interrupted: bool = False,
     ) -> m.EvaluationFailed | m.GuidedFailed:
-        """What the curator is told of an episode that is no rollout and has no reward."""
+        """The message to the curator about an evaluation or a guided episode that has no reward."""
         if isinstance(task, m.GuidedTask):
             return m.GuidedFailed(pool_id=task.pool_id, detail=detail, is_interrupted=is_interrupted)
         return m.EvaluationFailed(fence=task.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
@@ -345,7 +351,7 @@ class EnvironmentActor(Actor):
     async def _send(
         self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], Any]
     ) -> m.CallResult:
-        """A write that brings steps along; they are on the disk until the store has them."""
+        """Write a call whose steps travel in a file; the file is removed when the store has answered."""
         step_file = await await_room(self, "the steps of an episode", write_steps)
         try:
             return await self._write(call_with(step_file))
@@ -353,30 +359,29 @@ class EnvironmentActor(Actor):
             discard(step_file)
 
     async def _write(self, call: Any, to: str = "store") -> m.CallResult:
-        """Writes are idempotent: a store that is being restarted is asked again, a full disk waited for.
+        """Write a call, repeating it while the store restarts or its disk is full. Writes are idempotent.
 
-        to   `curator` for what it records after a look at the lease
-        Patience counts from the last answer, which may be that it waits for room.
+        to   `store`, or `curator` for a result that it records after checking the lease
+
+        The patience counts from the last sign of life, which may be the news that the store waits for space.
+        Raises AskError or MailboxFull.
         """
-        heard_s = self.clock.monotonic_s()
+        last_answer_s = self.clock.monotonic_s()
 
-        def it_spoke(_: str) -> None:
-            nonlocal heard_s
-            heard_s = self.clock.monotonic_s()
+        def on_pause(_: str) -> None:
+            nonlocal last_answer_s
+            last_answer_s = self.clock.monotonic_s()
 
         while True:
             try:
-                verdict: m.CallResult = await write(self, call, it_spoke, to)
+                verdict: m.CallResult = await write(self, call, on_pause, to)
                 return verdict
             except (AskError, MailboxFull):
-                # Told to stop: a store that died comes back only after everybody who depends on it has ended.
-                is_over = self._retiring.has_come and not self._runs(to)
-                if is_over or self.clock.monotonic_s() - heard_s >= STORE_PATIENCE_S:
+                # While this actor stops, a store that died starts again only after its dependants have ended.
+                is_over = self._stopping.is_set and not self._runs(to)
+                if is_over or self.clock.monotonic_s() - last_answer_s >= STORE_PATIENCE_S:
                     raise
                 await self.sleep(STORE_RETRY_S)
-
-    def _store_runs(self) -> bool:
-        return self._runs("store")
 
     def _runs(self, name: str) -> bool:
         slot = self.board.find(name)

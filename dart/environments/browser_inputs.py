@@ -1,8 +1,7 @@
 """Actions as the browser's input events: trusted mouse and key events at CSS pixels.
 
-Pure: an action in, a list of Chrome DevTools Protocol calls (method, parameters) out.
-The protocol's Input domain makes what a hand makes: the page cannot tell the difference
-(``isTrusted``), and native widgets react.
+Pure: an action in, a list of Chrome DevTools Protocol calls (method, parameters) out. Events of the
+protocol's Input domain are ``isTrusted`` like those of a real mouse and keyboard, and native widgets react.
 """
 
 from collections.abc import Iterator
@@ -25,10 +24,10 @@ from dart.core.actions import (
 Call = tuple[str, dict[str, Any]]
 
 DRAG_MOVES = 6
-"""Moves between press and release; drag libraries start at the first and want a few more."""
+"""Mouse moves between press and release; drag libraries start a drag at the first and need a few more."""
 
 SCROLL_PIXELS = 100
-"""One turn of the wheel, as a wheel with notches does it."""
+"""Pixels of one scroll: one notch of a mouse wheel."""
 
 BUTTON_BITS = {"none": 0, "left": 1, "right": 2}
 MODIFIER_BITS = {"alt": 1, "ctrl": 2, "meta": 4, "shift": 8}
@@ -61,7 +60,7 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 """Named keys that also produce a character."""
 
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
-"""What ctrl and a letter do in a text field; a browser without a window leaves that to the sender."""
+"""What ctrl and a letter do in a text field; a headless browser expects the sender to name the command."""
 
 SCROLL_DELTAS = {
     "up": (0, -SCROLL_PIXELS),
@@ -72,7 +71,7 @@ SCROLL_DELTAS = {
 
 
 def input_calls(action: Action) -> list[Call]:
-    """The calls that carry out ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
+    """Return the calls that perform ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
     match action:
         case Click(x, y):
             return [_mouse("mouseMoved", x, y), *_press(x, y, "left", 1)]
@@ -101,7 +100,7 @@ def _mouse(kind: str, x: float, y: float, button: str = "none", count: int = 0, 
 
 
 def _press(x: int, y: int, button: str, count: int) -> tuple[Call, Call]:
-    """Press and release; ``count`` is 2 for the second click of a double click."""
+    """A press and a release; ``count`` is 2 for the second click of a double click."""
     return (
         _mouse("mousePressed", x, y, button, count, held=button),
         _mouse("mouseReleased", x, y, button, count),
@@ -149,7 +148,8 @@ def _character(character: str) -> tuple[Call, Call]:
 
 
 def _character_key(character: str) -> tuple[str, str, int]:
-    """DOM key, code and virtual key of the key that types ``character``; no code when a layout decides."""
+    """DOM key, code and virtual key code of the key that types ``character``; the code is empty for
+    characters whose key depends on the keyboard layout."""
     if character.isascii() and character.isalpha():
         return character, f"Key{character.upper()}", ord(character.upper())
     if character.isascii() and character.isdigit():

@@ -1,8 +1,8 @@
-"""One episode: reset, then see, ask and act until it ends; what it is worth.
+"""One episode: reset, then observe, ask the policy and act until it ends, and its reward.
 
-Between two steps it can be interrupted. What was played is then in the record, and whoever takes it up plays
-it again, answer by answer, comparing every screenshot, before it goes on with new answers. While the policy
-thinks for long the environment is parked: the screen's own clock stands still.
+An episode can be interrupted between two steps. Its steps are then stored in the record. The environment that
+continues it replays them first, answer by answer, and compares every screenshot. While the policy takes long
+to answer the environment is parked: the clock of the screen stands still.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from actors.future import Future
 from dart.config.sections import EnvironmentsSettings
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
-from dart.environments.cancellation import Interruption
+from dart.environments.cancellation import StopEvent
 from dart.environments.faults import InfrastructureFault
 from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import Environment, EpisodeKey, Observation
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeTask:
-    """What is to be played."""
+    """An episode to play."""
 
     task_id: str
     seed: int
@@ -43,9 +43,9 @@ class EpisodeTask:
     temperature: float
     key: EpisodeKey
     parked: tuple[Step, ...] = ()
-    """Played before it was interrupted, to be replayed first."""
+    """Steps from before the episode was interrupted; they are replayed first."""
     hint: tuple[str, ...] = ()
-    """Actions that did this task before, to be shown to the policy."""
+    """Actions that solved this task before; the policy sees them in its prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class PlayedEpisode:
 
 
 class Interrupted(Exception):
-    """It was told to end between two steps; ``steps`` are all since it began."""
+    """The episode was interrupted between two steps; ``steps`` holds all of its steps so far."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__(f"interrupted after {len(steps)} steps")
@@ -69,19 +69,19 @@ class Interrupted(Exception):
 
 
 class ReplayFailed(Exception):
-    """The recorded answers did not lead where they led before; the episode has to be played anew."""
+    """The recorded answers led to other screens than before; the episode starts again from its beginning."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """An episode under way."""
+    """The state of an episode that is being played."""
 
     task: EpisodeTask
-    seen: Observation
+    observation: Observation
     observe_ms: float
     steps: list[Step] = field(default_factory=list)
     outcome: Outcome | None = None
-    """How it ended; None while it goes on."""
+    """How the episode ended; None until it does."""
 
 
 class Player:
@@ -92,21 +92,25 @@ class Player:
         actor: Actor,
         environment: Environment,
         limits: EnvironmentsSettings,
-        engines: PolicyClient,
+        policy: PolicyClient,
         blobs: BlobStore,
         meter: LoadMeter,
     ) -> None:
-        self.interruption = Interruption()
-        """When it comes the episode ends between two steps, by `Interrupted`."""
+        self.stop_event = StopEvent()
+        """Setting it ends the episode before its next step, with `Interrupted`."""
         self._actor = actor
         self._environment = environment
         self._limits = limits
-        self._engines = engines
+        self._policy = policy
         self._blobs = blobs
         self._meter = meter
 
     async def play(self, task: EpisodeTask) -> PlayedEpisode:
-        """Raises EnvironmentFault, NoAnswer, Unanswered, Interrupted or ReplayFailed: it has no reward."""
+        """Play an episode to its end.
+
+        Raises EnvironmentFault, NoEngineAnswered, RequestRejected, Interrupted or ReplayFailed; the episode
+        then has no reward.
+        """
         clock = self._actor.clock
         started_unix_s, started_s = clock.unix_s(), clock.monotonic_s()
         with self._meter.during("in_episode_s"):
@@ -115,7 +119,7 @@ class Player:
                 await self._step(progress)
             reward = await self._reward(task, progress.outcome)
         return PlayedEpisode(
-            instruction=progress.seen.instruction,
+            instruction=progress.observation.instruction,
             outcome=progress.outcome,
             reward=reward,
             steps=tuple(progress.steps),
@@ -124,9 +128,9 @@ class Player:
         )
 
     async def _begin(self, task: EpisodeTask) -> _Progress:
-        """The start screen, or the screen at which a parked episode stopped."""
-        seen, observe_ms = await self._reset(task)
-        progress = _Progress(task, seen, observe_ms)
+        """Reset the environment and replay the steps of a parked episode."""
+        observation, observe_ms = await self._reset(task)
+        progress = _Progress(task, observation, observe_ms)
         for step in task.parked:
             self._end_if_interrupted(task.parked)
             await self._replay(progress, step)
@@ -134,16 +138,18 @@ class Player:
 
     async def _replay(self, progress: _Progress, step: Step) -> None:
         number, task_id = len(progress.steps) + 1, progress.task.task_id
-        if hashlib.sha256(progress.seen.screenshot).hexdigest() != step.screenshot_sha256:
+        if hashlib.sha256(progress.observation.screenshot).hexdigest() != step.screenshot_sha256:
             raise ReplayFailed(f"replay of {task_id}: step {number} starts from another screen than recorded")
         if await self._act(step.answer) is not None:
-            raise ReplayFailed(f"replay of {task_id}: step {number} ended the episode, it had gone on")
+            raise ReplayFailed(
+                f"replay of {task_id}: step {number} ended the episode, but the recorded one continued"
+            )
         progress.steps.append(step)
-        await self._look(progress)
+        await self._observe(progress)
 
     async def _step(self, progress: _Progress) -> None:
         self._end_if_interrupted(progress.steps)
-        screenshot = progress.seen.screenshot
+        screenshot = progress.observation.screenshot
         sha256 = await await_room(self._actor, "screenshots", lambda: self._blobs.put(screenshot))
         generation, generate_ms = await _timed(self._answer(progress, sha256))
         ended, act_ms = await _timed(self._act(generation.answer))
@@ -152,15 +158,15 @@ class Player:
             ended = Outcome.STEP_CAP
         progress.outcome = ended
         if ended is None:
-            await self._look(progress)
+            await self._observe(progress)
 
     async def _answer(self, progress: _Progress, sha256: str) -> Generation:
-        """The policy's answer; the screen stands still while it takes long. Raises Interrupted."""
-        asked = self._engines.answer(
+        """Ask the policy, and park the environment while the answer takes long. Raises Interrupted."""
+        asked = self._policy.answer(
             GenerateRequest(
                 screenshot_path=str(self._blobs.path(sha256)),
                 screenshot_sha256=sha256,
-                instruction=progress.seen.instruction,
+                instruction=progress.observation.instruction,
                 history=newest_history([step.answer for step in progress.steps]),
                 temperature=progress.task.temperature,
                 hint=progress.task.hint,
@@ -168,10 +174,10 @@ class Player:
             )
         )
         with self._meter.during("engine_wait_s"):
-            await self.interruption.or_first_of(asked, self._actor.sleep(self._limits.park_after_s))
-            if not asked.is_done and not self.interruption.has_come:
+            await self.stop_event.wait_first(asked, self._actor.sleep(self._limits.park_after_s))
+            if not asked.is_done and not self.stop_event.is_set:
                 await self._in_loop(self._environment.park(deadline_s=self._limits.observe_deadline_s))
-                await self.interruption.or_first_of(asked)
+                await self.stop_event.wait_first(asked)
                 await self._in_loop(self._environment.unpark(deadline_s=self._limits.observe_deadline_s))
         if not asked.is_done:
             raise Interrupted(progress.steps)
@@ -185,7 +191,7 @@ class Player:
         )
 
     async def _act(self, answer: str) -> Outcome | None:
-        """Apply one answer; how the episode ended, or None when it goes on."""
+        """Apply one answer. Returns how the episode ended, or None when it continues."""
         try:
             action = parse_action(answer)
         except ActionParseError:
@@ -195,21 +201,22 @@ class Player:
         if isinstance(action, CallUser):
             return Outcome.INFEASIBLE
         step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
-        result = await self._strictly(step)
+        result = await self._timed_in_environment(step)
         return Outcome.TERMINATED if result.terminated else None
 
-    async def _look(self, progress: _Progress) -> None:
+    async def _observe(self, progress: _Progress) -> None:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
-        progress.seen, progress.observe_ms = await _timed(self._strictly(observe))
+        progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
     async def _reward(self, task: EpisodeTask, outcome: Outcome) -> float:
-        """Every episode is evaluated, also where its outcome alone decides: that is when faults show."""
+        """Evaluate the episode, even when its outcome alone decides: the evaluation also detects faults."""
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
-        score = await self._strictly(evaluate)
-        return reward_of(outcome, score, self._environment.pays_infeasible(task.task_id))
+        score = await self._timed_in_environment(evaluate)
+        return reward_of(outcome, score, self._environment.is_infeasible(task.task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
-        """A reset may be tried again: it starts from nothing. A step never is."""
+        """Reset the environment, a second time after a fault: a reset starts from nothing. No step is ever
+        repeated."""
         deadline_s = self._limits.reset_deadline_s
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(InfrastructureFault),
@@ -222,15 +229,15 @@ class Player:
                 reset = self._environment.reset(
                     task.task_id, task.seed, deadline_s=deadline_s, episode=task.key
                 )
-                return await _timed(self._strictly(reset))
+                return await _timed(self._timed_in_environment(reset))
         raise AssertionError("tenacity returns or raises")
 
     def _end_if_interrupted(self, steps: Sequence[Step]) -> None:
-        if self.interruption.has_come:
+        if self.stop_event.is_set:
             raise Interrupted(steps)
 
-    async def _strictly(self, work: Any) -> Any:
-        """The environment's own time."""
+    async def _timed_in_environment(self, work: Any) -> Any:
+        """Run ``work`` and count its time as the environment's own (`strict_s`)."""
         with self._meter.during("strict_s"):
             return await self._in_loop(work)
 
@@ -239,7 +246,7 @@ class Player:
 
 
 async def _timed(work: Awaitable[T]) -> tuple[T, float]:
-    """The result and how many milliseconds it took."""
+    """Return the result of ``work`` and its duration in milliseconds."""
     started = time.perf_counter()
     return await work, (time.perf_counter() - started) * 1000
 

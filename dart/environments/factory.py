@@ -1,4 +1,4 @@
-"""The environment a configuration asks for, with the waits and the faults it asks for around it."""
+"""Creation of the environment that a configuration names, wrapped in its latency and its injected faults."""
 
 from collections.abc import Callable
 from pkgutil import resolve_name
@@ -8,19 +8,19 @@ from dart.config.environment_kinds import KINDS
 from dart.core.run_directory import RunPaths
 from dart.environments.fault_injection import Breakable, FaultPlan, FaultyEnvironment, InjectionLog
 from dart.environments.latency import LatencyEnvironment
-from dart.environments.latency_model import Waits
+from dart.environments.latency_model import LatencySampler
 from dart.environments.protocol import Environment
 
 FAULTS_FOLDER = "faults"
-"""In the run directory: what was injected, by environment."""
+"""Folder in the run directory with one file of injected faults per environment."""
 
 
 def make_environment(
     config: Config, name: str, incarnation: int, paths: RunPaths, unix_s: Callable[[], float]
 ) -> Environment:
-    """The environment of the actor ``name``; each incarnation has waits and faults of its own.
+    """Create the environment of the actor ``name``. Each incarnation draws its own waits and faults.
 
-    Faults are below the waits, where the real ones are: on the side of the screen.
+    Faults are injected inside the added latency, next to the screen, where real ones occur.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
     breakable: Breakable = resolve_name(KINDS[settings.kind].make)(config, name, paths)
@@ -29,5 +29,5 @@ def make_environment(
         log = InjectionLog(paths.root / FAULTS_FOLDER, name, unix_s)
         environment = FaultyEnvironment(breakable, FaultPlan(settings.faults, seed), log)
     if settings.latency.enabled:
-        environment = LatencyEnvironment(environment, Waits(settings.latency, seed))
+        environment = LatencyEnvironment(environment, LatencySampler(settings.latency, seed))
     return environment

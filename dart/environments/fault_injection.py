@@ -1,10 +1,10 @@
 """Faults injected into an environment on purpose, by a plan that is a pure function of its seed.
 
-What is injected is real where it can be: a crash kills the process behind the screen, a hang stops it, a
-doubled action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that must notice them.
-Each one that strikes is written to <run_dir>/faults/<environment>.jsonl before it has any effect, so that
-afterwards it can be shown that no attempt with a fault became a trajectory. Faults of a reset are the
-exception (`dart.config.injected_faults.OF_RESET`): a reset is tried again within its attempt.
+The faults are real where possible: a crash kills the process behind the screen, a hang stops it, a doubled
+action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that have to notice them. Each
+fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect. The files show afterwards that
+no attempt with a fault became a trajectory. Faults of a reset are the exception
+(`dart.config.injected_faults.RESET_FAULTS`): a reset is repeated within its attempt.
 """
 
 import asyncio
@@ -17,42 +17,42 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action
 from dart.environments.browser_inputs import Call
 from dart.environments.faults import ResetFailed
-from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.screen_io import ScreenIO
 from dart.environments.wrapper import WrappedEnvironment
 
 FIRST_STEPS = (0, 0, 1)
-"""At which step of its episode a fault strikes, drawn from these. An episode that is over before has none."""
+"""The earliest step of the episode for a fault is drawn from these. An episode that ends before it has none."""
 
 SLOWER_BY_SHARE = 1 / 3
-"""Of its deadline a slow reset takes longer."""
+"""Share of its deadline by which a slow reset takes longer."""
 
-DISTURBS_START = (Injected.READY_TOO_EARLY, Injected.DIRTY_RESET, Injected.POPUP)
-DISTURBS_STEP = (Injected.DEAD_APPLICATION, Injected.DEAD_WINDOW_MANAGER)
+START_DISTURBANCES = (InjectedFault.READY_TOO_EARLY, InjectedFault.DIRTY_RESET, InjectedFault.POPUP)
+STEP_DISTURBANCES = (InjectedFault.DEAD_APPLICATION, InjectedFault.DEAD_WINDOW_MANAGER)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """What strikes one episode, and at which of its steps (counted from 0) at the earliest."""
+    """The fault of one episode, and the earliest step (counted from 0) at which it happens."""
 
-    kind: Injected
+    kind: InjectedFault
     step: int = 0
 
 
 class FaultPlan:
-    """Which reset is struck by what. The same seed and name give the same plan; at most one fault each."""
+    """Plans at most one fault for each reset and its episode. The same seed and name give the same plan."""
 
     def __init__(self, faults: FaultsSettings, name: str) -> None:
         self._name = f"{faults.seed}/{name}"
-        self._rates = [(kind, float(getattr(faults, kind.value))) for kind in Injected]
+        self._rates = [(kind, float(getattr(faults, kind.value))) for kind in InjectedFault]
 
-    def of(self, number: int) -> PlannedFault | None:
-        """Of the ``number``-th reset of this environment and the episode it begins."""
+    def for_reset(self, number: int) -> PlannedFault | None:
+        """Return the fault of the ``number``-th reset of this environment and the episode that it begins."""
         rng = random.Random(f"{self._name}/{number}")
         drawn, step = rng.random(), rng.choice(FIRST_STEPS)
         for kind, rate in self._rates:
@@ -64,23 +64,23 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One fault that struck."""
+    """One fault that was injected."""
 
     unix_s: float
     environment: str
-    kind: Injected
+    kind: InjectedFault
     task_id: str
     seed: int
     number: int
-    """Of the reset, counted from 0 since this environment started."""
+    """Number of the reset, counted from 0 since this environment started."""
     rollout_id: int
-    """0: an evaluation."""
+    """0 for an evaluation."""
     attempt: int
     fence: int
 
 
 class InjectionLog:
-    """Writes every injection down, one JSON object a line."""
+    """Writes every injection to a file, one JSON object a line."""
 
     def __init__(self, folder: Path, environment: str, unix_s: Callable[[], float]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,8 +88,8 @@ class InjectionLog:
         self._environment = environment
         self._unix_s = unix_s
 
-    def add(self, kind: Injected, task_id: str, seed: int, number: int, episode: EpisodeKey) -> bool:
-        """Whether it is written down. On a full disk it is not, wholly: nothing half-written stays."""
+    def add(self, kind: InjectedFault, task_id: str, seed: int, number: int, episode: EpisodeKey) -> bool:
+        """Write one injection. Returns False when the disk refuses it; no half-written line remains."""
         injection = Injection(
             unix_s=self._unix_s(),
             environment=self._environment,
@@ -112,91 +112,92 @@ class InjectionLog:
 
 
 def read_injections(folder: Path) -> list[Injection]:
-    """Everything that was injected in a run, by environment and time."""
+    """Return all injections of a run, by environment and time."""
     lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines())
     fields = (json.loads(line) for line in lines)
-    return [Injection(**{**values, "kind": Injected(values["kind"])}) for values in fields]
+    return [Injection(**{**values, "kind": InjectedFault(values["kind"])}) for values in fields]
 
 
 class Breakable(Environment, Protocol):
-    """An environment that can be broken from below."""
+    """An environment that faults can be injected into."""
 
-    wire: ScreenIO
+    screen_io: ScreenIO
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To the process behind the screen."""
+        """Send a signal to the process behind the screen."""
         ...
 
-    async def disturb(self, kind: Injected) -> None:
-        """Do to the screen what `DISTURBS_START` and `DISTURBS_STEP` say, below every check.
+    async def disturb(self, kind: InjectedFault) -> None:
+        """Cause one of the faults of `START_DISTURBANCES` and `STEP_DISTURBANCES` on the screen.
 
-        Raises ValueError for a kind this environment cannot have.
+        Raises ValueError for a kind that this environment cannot have.
         """
         ...
 
 
-class _Strike:
-    """The fault planned for the episode that is played, until it struck."""
+class _Trigger:
+    """Decides when the planned fault of the current episode happens; it happens once."""
 
-    def __init__(self, planned: PlannedFault | None, write: Callable[[Injected], bool]) -> None:
+    def __init__(self, planned: PlannedFault | None, write: Callable[[InjectedFault], bool]) -> None:
         self._planned = planned
         self._write = write
-        self._has_struck = False
+        self._has_fired = False
 
-    def strikes(self, kind: Injected, steps_done: float) -> bool:
-        """Whether this is the moment; it is written down first, and what cannot be does not strike."""
+    def fires(self, kind: InjectedFault, steps_done: float) -> bool:
+        """Whether to inject the fault now. It is written to the log first; without a log entry it does not
+        happen."""
         planned = self._planned
-        if planned is None or planned.kind is not kind or steps_done < planned.step or self._has_struck:
+        if planned is None or planned.kind is not kind or steps_done < planned.step or self._has_fired:
             return False
-        self._has_struck = self._write(kind)
-        return self._has_struck
+        self._has_fired = self._write(kind)
+        return self._has_fired
 
 
-class FaultyWire(ScreenIO):
-    """Loses, doubles, freezes and falsifies what passes, as planned."""
+class FaultyScreenIO(ScreenIO):
+    """Loses, doubles, freezes or falsifies what passes, as planned."""
 
     def __init__(self, breakable: Breakable) -> None:
         self._breakable = breakable
-        self.strike = _Strike(None, lambda kind: False)
+        self.trigger = _Trigger(None, lambda kind: False)
         self.steps_done = 0
         self._last: bytes | None = None
         self._is_frozen = False
 
-    def begin(self, strike: _Strike) -> None:
-        """A new episode."""
-        self.strike, self.steps_done, self._last, self._is_frozen = strike, 0, None, False
+    def begin(self, trigger: _Trigger) -> None:
+        """Start a new episode."""
+        self.trigger, self.steps_done, self._last, self._is_frozen = trigger, 0, None, False
 
-    async def started(self) -> None:
-        if self.strike.strikes(Injected.NEVER_READY, math.inf):
+    async def on_start(self) -> None:
+        if self.trigger.fires(InjectedFault.NEVER_READY, math.inf):
             self._breakable.send_signal(signal.SIGSTOP)
-        for kind in DISTURBS_START:
-            if self.strike.strikes(kind, math.inf):
+        for kind in START_DISTURBANCES:
+            if self.trigger.fires(kind, math.inf):
                 await self._breakable.disturb(kind)
 
-    def sent(self, calls: list[Call]) -> list[Call]:
-        if calls and self.strike.strikes(Injected.LOST_ACTION, self.steps_done):
+    def filter_input(self, calls: list[Call]) -> list[Call]:
+        if calls and self.trigger.fires(InjectedFault.LOST_ACTION, self.steps_done):
             return []
-        if calls and self.strike.strikes(Injected.DOUBLED_ACTION, self.steps_done):
+        if calls and self.trigger.fires(InjectedFault.DOUBLED_ACTION, self.steps_done):
             return calls * 2
         return calls
 
-    def seen(self, png: bytes) -> bytes:
-        """The picture stops after the step the plan names: what comes is the one before it."""
+    def filter_screenshot(self, png: bytes) -> bytes:
+        """Freeze the picture after the planned step: from then on the previous screenshot arrives."""
         if self._last is not None and self.steps_done > 0:
-            if self.strike.strikes(Injected.TRUNCATED_FRAME, self.steps_done - 1):
+            if self.trigger.fires(InjectedFault.TRUNCATED_FRAME, self.steps_done - 1):
                 return png[: len(png) // 2]
-            frozen_now = self.strike.strikes(Injected.FROZEN_FRAME, self.steps_done - 1)
+            frozen_now = self.trigger.fires(InjectedFault.FROZEN_FRAME, self.steps_done - 1)
             self._is_frozen = self._is_frozen or frozen_now
         if not self._is_frozen or self._last is None:
             self._last = png
         return self._last
 
-    def scored(self, raw: Any) -> Any:
-        return math.nan if self.strike.strikes(Injected.BAD_EVALUATION, math.inf) else raw
+    def filter_score(self, raw: Any) -> Any:
+        return math.nan if self.trigger.fires(InjectedFault.BAD_EVALUATION, math.inf) else raw
 
 
 class FaultyEnvironment(WrappedEnvironment):
-    """Breaks the inner environment as planned."""
+    """Injects the planned faults into the inner environment."""
 
     def __init__(
         self,
@@ -207,35 +208,35 @@ class FaultyEnvironment(WrappedEnvironment):
     ) -> None:
         super().__init__(inner)
         self._breakable = inner
-        self._wire = inner.wire = FaultyWire(inner)
+        self._screen_io = inner.screen_io = FaultyScreenIO(inner)
         self._plan = plan
         self._log = log
         self._sleep = sleep
         self._resets = 0
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         number, self._resets = self._resets, self._resets + 1
-        planned = self._plan.of(number)
-        strike = _Strike(planned, lambda kind: self._log.add(kind, task_id, seed, number, episode))
-        self._wire.begin(strike)
-        if strike.strikes(Injected.FAILED_RESET, math.inf):
+        planned = self._plan.for_reset(number)
+        trigger = _Trigger(planned, lambda kind: self._log.add(kind, task_id, seed, number, episode))
+        self._screen_io.begin(trigger)
+        if trigger.fires(InjectedFault.FAILED_RESET, math.inf):
             raise ResetFailed(task_id, "a fault was injected (environments.faults.failed_reset)")
-        if strike.strikes(Injected.SLOW_START, math.inf):
+        if trigger.fires(InjectedFault.SLOW_START, math.inf):
             await self._sleep(SLOWER_BY_SHARE * deadline_s)
             deadline_s -= SLOWER_BY_SHARE * deadline_s
         return await super().reset(task_id, seed, deadline_s=deadline_s, episode=episode)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
-        strike, steps_done = self._wire.strike, self._wire.steps_done
-        if strike.strikes(Injected.CRASH, steps_done):
+        trigger, steps_done = self._screen_io.trigger, self._screen_io.steps_done
+        if trigger.fires(InjectedFault.CRASH, steps_done):
             self._breakable.send_signal(signal.SIGKILL)
-        if strike.strikes(Injected.HANG, steps_done):
+        if trigger.fires(InjectedFault.HANG, steps_done):
             self._breakable.send_signal(signal.SIGSTOP)
-        for kind in DISTURBS_STEP:
-            if strike.strikes(kind, steps_done):
+        for kind in STEP_DISTURBANCES:
+            if trigger.fires(kind, steps_done):
                 await self._breakable.disturb(kind)
         result = await super().step(action, deadline_s=deadline_s)
-        self._wire.steps_done += 1
+        self._screen_io.steps_done += 1
         return result

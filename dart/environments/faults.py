@@ -1,4 +1,4 @@
-"""What can go wrong with an environment, by kind. A fault is never ``None`` and never a reward.
+"""The faults of environments, by kind. A fault is an exception, never ``None`` and never a reward.
 
 ::
 
@@ -9,25 +9,26 @@
     │  ├─ PageCrashed                           the page's renderer is gone (crash, kill, out of memory)
     │  ├─ PageHung                              the page answers nothing, its browser does
     │  ├─ CallRefused                           the browser answered a call with an error
-    │  ├─ EnvironmentTimeout                    page and browser answer, yet the operation did not end
+    │  ├─ EnvironmentTimeout                    page and browser answer, but the operation did not end
     │  ├─ ResetFailed                           the start screen could not be shown
-    │  ├─ ActionNotConfirmed                    an action arrived not at all, in part or twice
+    │  ├─ ActionNotConfirmed                    the screen received an action partly, twice or not at all
     │  ├─ FrozenFrame                           the screenshots no longer show the screen
-    │  ├─ CorruptFrame                          a screenshot is no whole picture
+    │  ├─ CorruptFrame                          a screenshot is not a whole picture
     │  ├─ MachineDied                           the desktop or virtual machine is gone
     │  ├─ MachineHung                           it answers nothing
     │  ├─ CallFailed                            it answered a call with an error, or not as the protocol says
-    │  ├─ NotReady                              it answers, and is not what an episode can be played on
+    │  ├─ MachineNotReady                       it answers, but its desktop is not ready for an episode
     │  ├─ DirtyStart                            something of another episode is on it
     │  ├─ ApplicationDied                       an application of the task is gone or stopped
-    │  ├─ WindowManagerDied                     nobody gives windows focus and frames
+    │  ├─ WindowManagerDied                     the window manager is gone
     │  └─ NoMachineFree                         the provider has no machine to give
-    ├─ EvaluatorFailed          EVALUATOR       the episode ran, its score could not be had
+    ├─ EvaluatorFailed          EVALUATOR       the episode ran, but it could not be scored
     ├─ UnknownTask              TASK            no such task; trying again will not help
-    └─ TaskUnsupported          TASK            the task needs what this system does not have
+    └─ TaskUnsupported          TASK            the task needs something that this system does not have
 
-    InstallationIncomplete      a person has to install something; no attempt of any task can go on
+    InstallationIncomplete      a person has to install something before any task can be played
     ├─ BrowserMissing
+    ├─ BrowserUnfit
     ├─ LauncherMissing
     ├─ PagesMissing
     ├─ DesktopMissing
@@ -43,37 +44,37 @@ from dart.core.types import FaultKind
 
 
 class EnvironmentFault(Exception):
-    """An episode cannot go on and has no reward; ``kind`` says who is to blame."""
+    """The episode cannot continue and has no reward; ``kind`` says who is to blame."""
 
     kind: ClassVar[FaultKind]
 
 
 class InfrastructureFault(EnvironmentFault):
-    """The environment broke. Not the policy's doing, not the task's."""
+    """The environment broke. Neither the policy nor the task is to blame."""
 
     kind = FaultKind.INFRASTRUCTURE
 
 
 class BrowserDied(InfrastructureFault):
-    """The browser process is gone; ``last_words`` is the end of its stderr."""
+    """The browser process is gone; ``stderr_tail`` is the end of its stderr."""
 
-    def __init__(self, during: str, returncode: int | None, last_words: str = "") -> None:
-        words = f"; its last words: {last_words}" if last_words else ""
+    def __init__(self, during: str, returncode: int | None, stderr_tail: str = "") -> None:
+        words = f"; its stderr ends with: {stderr_tail}" if stderr_tail else ""
         super().__init__(f"the browser died during {during} (exit code {returncode}){words}")
         self.during = during
         self.returncode = returncode
-        self.last_words = last_words
+        self.stderr_tail = stderr_tail
 
 
 class BrowserHung(InfrastructureFault):
-    """The browser process lives and answers nothing: stopped, or wedged."""
+    """The browser process is running but answers nothing: it is stopped or stuck."""
 
     def __init__(self, during: str, deadline_s: float) -> None:
         super().__init__(f"the browser answered nothing during {during} for {deadline_s:g} s")
 
 
 class PageCrashed(InfrastructureFault):
-    """The renderer of the page is gone; the browser lives."""
+    """The renderer of the page is gone; the browser is running."""
 
     def __init__(self, during: str, event: str) -> None:
         super().__init__(f"the page crashed during {during} ({event})")
@@ -83,7 +84,9 @@ class PageHung(InfrastructureFault):
     """The page did not answer within ``deadline_s`` while its browser did: a script that never returns."""
 
     def __init__(self, during: str, deadline_s: float) -> None:
-        super().__init__(f"the page answered nothing during {during} for {deadline_s:g} s; its browser did")
+        super().__init__(
+            f"the page answered nothing during {during} for {deadline_s:g} s, although its browser answers"
+        )
 
 
 class CallRefused(InfrastructureFault):
@@ -94,7 +97,7 @@ class CallRefused(InfrastructureFault):
 
 
 class EnvironmentTimeout(InfrastructureFault):
-    """``operation`` did not end within ``deadline_s``; ``missing`` names what was waited for."""
+    """``operation`` did not end within ``deadline_s``; ``missing`` names what it was waiting for."""
 
     def __init__(self, operation: str, deadline_s: float, missing: str = "") -> None:
         waited = f", waiting for {missing}" if missing else ""
@@ -111,28 +114,28 @@ class ResetFailed(InfrastructureFault):
 
 
 class ActionNotConfirmed(InfrastructureFault):
-    """The screen did not get exactly the input that was sent."""
+    """The screen did not receive exactly the input that was sent; ``differences`` says what it received."""
 
     def __init__(self, action: str, differences: str) -> None:
         super().__init__(f"{action} was lost or doubled: {differences} arrived")
 
 
 class FrozenFrame(InfrastructureFault):
-    """The screenshots no longer show the screen: what the policy saw was not what it acted on."""
+    """The screenshots no longer show the screen, so the policy did not see what it acted on."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"the screenshots of {task_id} froze: a mark drawn on the screen is not on them")
 
 
 class CorruptFrame(InfrastructureFault):
-    """A screenshot is cut off, empty, or no picture at all."""
+    """A screenshot is cut off, empty, of the wrong size or not a picture."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the screenshot is corrupt: {why}")
 
 
 class MachineDied(InfrastructureFault):
-    """The desktop or virtual machine ``machine`` is gone; ``why`` is its exit code or what it said last."""
+    """The desktop or virtual machine ``machine`` is gone; ``why`` is its exit code or its last message."""
 
     def __init__(self, machine: str, during: str, why: str) -> None:
         super().__init__(f"{machine} died during {during}: {why}")
@@ -146,35 +149,35 @@ class MachineHung(InfrastructureFault):
 
 
 class CallFailed(InfrastructureFault):
-    """``machine`` answered the call ``call`` with an error, or not as the protocol says."""
+    """``machine`` answered ``call`` with an error, or with something that the protocol does not allow."""
 
     def __init__(self, machine: str, call: str, why: str) -> None:
-        super().__init__(f"{machine} could not do {call}: {why}")
+        super().__init__(f"{machine} failed at {call}: {why}")
 
 
 class MachineNotReady(InfrastructureFault):
-    """``machine`` answers, and still lacks ``missing`` after ``deadline_s``."""
+    """``machine`` answers, but is not ready after ``deadline_s``; ``missing`` says why."""
 
     def __init__(self, machine: str, missing: str, deadline_s: float) -> None:
         super().__init__(f"{machine} was not ready within {deadline_s:g} s: {missing}")
 
 
 class DirtyStart(InfrastructureFault):
-    """What ``machine`` shows before the first action is not only what the task put there."""
+    """``machine`` holds something before the first action that the task did not put there."""
 
     def __init__(self, machine: str, found: str) -> None:
         super().__init__(f"{machine} is not clean before its first action: {found}")
 
 
 class ApplicationDied(InfrastructureFault):
-    """An application of the task was killed, crashed or stands still; the picture alone does not show it."""
+    """An application of the task died or is stopped, which a screenshot does not show."""
 
     def __init__(self, application: str, how: str) -> None:
         super().__init__(f"the application {application} {how}")
 
 
 class WindowManagerDied(InfrastructureFault):
-    """Windows get neither focus nor frames any more; the picture alone does not show it."""
+    """The window manager died or is stopped, which a screenshot does not show."""
 
     def __init__(self, how: str) -> None:
         super().__init__(f"the window manager {how}")
@@ -188,16 +191,16 @@ class NoMachineFree(InfrastructureFault):
 
 
 class EvaluatorFailed(EnvironmentFault):
-    """The episode ran, but its score could not be had."""
+    """The episode ran, but it could not be scored."""
 
     kind = FaultKind.EVALUATOR
 
     def __init__(self, task_id: str, reason: str) -> None:
-        super().__init__(f"the score of {task_id} could not be had: {reason}")
+        super().__init__(f"{task_id} could not be scored: {reason}")
 
 
 class UnknownTask(EnvironmentFault):
-    """There is no task of this name."""
+    """No task has this name."""
 
     kind = FaultKind.TASK
 
@@ -208,7 +211,7 @@ class UnknownTask(EnvironmentFault):
 
 
 class TaskUnsupported(EnvironmentFault):
-    """The task needs something this system cannot do; ``needs`` says what."""
+    """The task cannot be played on this system; ``needs`` says what is missing."""
 
     kind = FaultKind.TASK
 
@@ -217,31 +220,32 @@ class TaskUnsupported(EnvironmentFault):
 
 
 class InstallationIncomplete(UnavailableError):
-    """Something has to be installed before any episode can be played. Not a fault of an episode."""
+    """Something has to be installed before any episode can be played. It is not a fault of an episode."""
 
 
 class BrowserMissing(InstallationIncomplete):
-    """There is no browser to start."""
+    """The browser to start does not exist."""
 
     def __init__(self, executable: str) -> None:
         super().__init__(
             f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
-            "or run `make setup`, or name another executable"
+            "or run `make setup`, or name another one in environments.executable"
         )
 
 
 class BrowserUnfit(InstallationIncomplete):
-    """What should be the browser does not answer as one."""
+    """The configured executable is not a Chromium that starts."""
 
     def __init__(self, executable: str, why: str) -> None:
         super().__init__(
-            f"{executable} is no Chromium that can be started: {why}; install one with "
-            "`apt-get install chromium-headless-shell` or run `make setup`, or name another executable"
+            f"{executable} is not a Chromium that starts: {why}; install one with "
+            "`apt-get install chromium-headless-shell` or run `make setup`, or name another one in "
+            "environments.executable"
         )
 
 
 class LauncherMissing(InstallationIncomplete):
-    """The program that binds the browser's life to ours is not there."""
+    """The program that ends the browser together with its environment is not installed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no {name} on the PATH: install it with `apt-get install util-linux`")
@@ -268,7 +272,7 @@ class DesktopMissing(InstallationIncomplete):
 
 
 class ProviderRefused(InstallationIncomplete):
-    """The provider of machines does not take us; trying again will not help."""
+    """The provider of machines refuses this run, for instance its token; trying again will not help."""
 
     def __init__(self, provider: str, why: str) -> None:
         super().__init__(f"{provider} refuses to give machines: {why}")

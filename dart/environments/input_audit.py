@@ -1,8 +1,9 @@
-"""Whether the screen got exactly the input events that were sent: what a lost or doubled action shows by.
+"""Comparison of the input events that were sent with those that the screen counted. Pure.
 
-Pure. Both sides count events by the name the page gives them; the wheel counts in pixels, because a browser
-may make one event of two. The page counts pointer events rather than mouse events: a disabled button takes
-no mouse events, and whoever stops a pointer event stops the mouse event that follows it.
+It shows when an action was lost or doubled. Both sides count events by the name the page gives them; the
+wheel counts in pixels, because a browser may split one event into two. The page counts pointer events, not
+mouse events: a disabled button receives no mouse events, and a page that cancels a pointer event suppresses
+the mouse event that follows it.
 """
 
 from collections import Counter
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from dart.environments.browser_inputs import Call
 
-Receipts = Counter[str]
-"""Events by name: pointerdown, pointerup, keydown, keyup; and wheel, in pixels."""
+InputCounts = Counter[str]
+"""Number of events by name: pointerdown, pointerup, keydown, keyup; and wheel, in pixels."""
 
 EVENT_OF = {
     "mousePressed": "pointerdown",
@@ -22,9 +23,9 @@ EVENT_OF = {
 }
 
 
-def receipts_of(calls: Iterable[Call]) -> Receipts:
-    """What the page counts when exactly these calls reach it."""
-    counted: Receipts = Counter()
+def expected_counts(calls: Iterable[Call]) -> InputCounts:
+    """Return what the page counts when it receives exactly these calls."""
+    counted: InputCounts = Counter()
     for _, event in calls:
         if event["type"] in EVENT_OF:
             counted[EVENT_OF[event["type"]]] += 1
@@ -34,7 +35,7 @@ def receipts_of(calls: Iterable[Call]) -> Receipts:
 
 
 def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:
-    """In words what does not agree, empty when all does: `2 of 1 pointerdown`."""
+    """Describe what does not agree, such as `2 of 1 pointerdown`; empty when everything agrees."""
     names = sorted({*sent, *arrived})
     return ", ".join(
         f"{arrived.get(name, 0)} of {sent.get(name, 0)} {name}"

@@ -1,6 +1,6 @@
-"""Any environment, as slow as a virtual machine: waits before each reset and each step.
+"""An environment that is as slow as a virtual machine: it waits before each reset and each step.
 
-The waits are the environment's own time, taken out of the deadline of the call they belong to.
+A wait counts as the environment's own time and against the deadline of its call.
 """
 
 import asyncio
@@ -8,23 +8,23 @@ from collections.abc import Awaitable, Callable
 
 from dart.core.actions import Action
 from dart.environments.faults import EnvironmentTimeout
-from dart.environments.latency_model import Waits
-from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.latency_model import LatencySampler
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.wrapper import WrappedEnvironment
 
 
 class LatencyEnvironment(WrappedEnvironment):
-    """Waits as long as `waits` says, then lets the inner environment do it."""
+    """Waits as long as `waits` says, then passes the call to the inner environment."""
 
     def __init__(
-        self, inner: Environment, waits: Waits, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, inner: Environment, waits: LatencySampler, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         super().__init__(inner)
         self._waits = waits
         self._sleep = sleep
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         left_s = await self._wait("reset", self._waits.reset_s(), deadline_s)
         return await self._inner.reset(task_id, seed, deadline_s=left_s, episode=episode)
@@ -34,7 +34,7 @@ class LatencyEnvironment(WrappedEnvironment):
         return await self._inner.step(action, deadline_s=left_s)
 
     async def _wait(self, operation: str, wait_s: float, deadline_s: float) -> float:
-        """The rest of the deadline."""
+        """Wait, and return what is left of the deadline. Raises EnvironmentTimeout."""
         await self._sleep(min(wait_s, deadline_s))
         if wait_s >= deadline_s:
             raise EnvironmentTimeout(

@@ -1,8 +1,8 @@
-"""A function called in a process of its own, with limits on its memory and its time.
+"""Calls of a function in a process of its own, with limits on its memory and its time.
 
-For whatever reads what is not trusted: files of a guest may be small and become huge, or take for ever. The
-child is killed at the deadline, and by the kernel when this process ends. It gets no environment variables
-but those it needs, writes no files, and answers with plain values: nothing of it is executed here.
+Code that reads untrusted files runs here: a small file of a guest may unpack to a huge one, or take for ever
+to read. The child is killed at the deadline, and by the kernel when this process ends. It receives only the
+environment variables that it needs, cannot write files, and answers with plain values that are never executed.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ import msgpack
 from actors.process import die_with_parent, exit_reason_of
 
 MOST_MEMORY_BYTES = 4 * 2**30
-"""Of addresses: two screenshots of 4K that are compared in floating point take three quarters of it."""
+"""Limit of the address space. Comparing two 4K screenshots in floating point takes three quarters of it."""
 
 MOST_ANSWER_BYTES = 160 * 2**20
 READ_BYTES = 2**16
 GONE_WITHIN_S = 5.0
-"""SIGKILL takes effect within this or the computer is broken."""
+"""How long to wait for a killed process to end."""
 
 PATH_TYPE = 1
-"""Of a path among msgpack's extension types."""
+"""Number of the msgpack extension type for paths."""
 
 ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -38,7 +38,7 @@ ENVIRONMENT = {
 
 
 class ChildFailed(Exception):
-    """No value came of a call; says what became of it, to follow the name of the function."""
+    """A call returned no value. The message continues a sentence that begins with the function's name."""
 
 
 async def in_child(
@@ -50,17 +50,17 @@ async def in_child(
     memory_bytes: int = MOST_MEMORY_BYTES,
     passes_on: Sequence[type[Exception]] = (),
 ) -> Any:
-    """What ``package.module:function`` returns. Tuples come back as lists.
+    """Return what ``package.module:function`` returns; tuples come back as lists.
 
-    arguments, options   plain values and paths, as the value that comes back
-    passes_on            exceptions that are raised here as they were there, from their ``args``
+    arguments, options   plain values and paths, like the value that comes back
+    passes_on            exception classes that are raised here again, with the ``args`` they had in the child
 
-    Raises ChildFailed when it did not end in time, needed more memory, crashed or raised anything else.
+    Raises ChildFailed when the call ran out of time or memory, crashed or raised any other exception.
     """
     try:
         request = _packed({"function": function, "arguments": list(arguments), "options": dict(options)})
     except (TypeError, ValueError, OverflowError) as error:
-        raise ChildFailed(f"cannot be asked in a process of its own: {error}") from error
+        raise ChildFailed(f"cannot be called in another process: {error}") from error
     process = await _started(memory_bytes)
     try:
         async with asyncio.timeout(deadline_s):
@@ -86,7 +86,7 @@ async def _started(memory_bytes: int) -> asyncio.subprocess.Process:
 async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(ConnectionError):  # it ended early: its exit code says why
+    with contextlib.suppress(ConnectionError):  # the child ended early; its exit code says why
         process.stdin.write(request)
         await process.stdin.drain()
         process.stdin.close()
@@ -94,7 +94,7 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
     while part := await process.stdout.read(READ_BYTES):
         answer += part
         if len(answer) > MOST_ANSWER_BYTES:
-            raise ChildFailed(f"gives more than {MOST_ANSWER_BYTES} bytes")
+            raise ChildFailed(f"returned more than {MOST_ANSWER_BYTES} bytes")
     await process.wait()
     if process.returncode:
         raise ChildFailed(f"crashed its process ({exit_reason_of(process.returncode)})")
@@ -102,7 +102,7 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill it if it has not ended; its pipe is read to the end, for only then does asyncio close it."""
+    """Kill the child if it still runs, and read its pipe to the end, since only then asyncio closes it."""
     assert process.stdout is not None
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -121,7 +121,7 @@ def _value_of(answer: bytes, passes_on: Sequence[type[Exception]]) -> Any:
             return found["value"]
         raised, arguments, text = found["raised"], found["arguments"], str(found["text"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ChildFailed(f"gives no answer that can be read: {error}") from error
+        raise ChildFailed(f"returned an answer that cannot be read: {error}") from error
     for kind in passes_on:
         if raised == _name_of(kind):
             raise kind(*arguments)
@@ -138,7 +138,7 @@ def _packed(value: Any) -> bytes:
 def _extended(value: Any) -> msgpack.ExtType:
     if isinstance(value, Path):
         return msgpack.ExtType(PATH_TYPE, os.fsencode(value))
-    raise TypeError(f"{type(value).__name__} is no plain value")
+    raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
 def _unpacked(packed: bytes) -> Any:
@@ -147,7 +147,7 @@ def _unpacked(packed: bytes) -> Any:
 
 def _restored(kind: int, data: bytes) -> Path:
     if kind != PATH_TYPE:
-        raise ValueError(f"a value of the unknown type {kind}")
+        raise ValueError(f"expected the extension type {PATH_TYPE}, got {kind}")
     return Path(os.fsdecode(data))
 
 
@@ -155,42 +155,42 @@ def _name_of(kind: type[BaseException]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-# ---- inside of the child ----
+# ---- inside the child ----
 
 
 def main(parent_pid: int, memory_bytes: int) -> None:
-    """Answer the one call that comes on stdin."""
+    """Read one call from stdin and answer it on stdout."""
     die_with_parent(parent_pid)
     limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     for limit, most in limits.items():
         resource.setrlimit(limit, (most, most))
     answers = os.dup(1)
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # keep what a library prints out of the answer
     answer = _answered(sys.stdin.buffer.read(), memory_bytes)
     with os.fdopen(answers, "wb") as stream:
         stream.write(answer)
 
 
 def _answered(request: bytes, memory_bytes: int) -> bytes:
-    """This is the boundary of what is called: whatever it raises is told."""
+    """Call the function and pack its value, or whatever it raises: this is the boundary of untrusted code."""
     try:
         call = _unpacked(request)
         module, _, name = call["function"].partition(":")
         function = getattr(importlib.import_module(module), name)
         return _packed({"value": function(*call["arguments"], **call["options"])})
     except MemoryError:
-        return _told(MemoryError(f"more than the {memory_bytes // 2**20} MiB it may have"))
+        return _packed_error(MemoryError(f"it needs more than its limit of {memory_bytes // 2**20} MiB"))
     except Exception as error:
-        return _told(error)
+        return _packed_error(error)
 
 
-def _told(error: Exception) -> bytes:
+def _packed_error(error: Exception) -> bytes:
     text = f"{type(error).__name__}: {error}"
-    told = {"raised": _name_of(type(error)), "arguments": list(error.args), "text": text}
+    answer = {"raised": _name_of(type(error)), "arguments": list(error.args), "text": text}
     try:
-        return _packed(told)
+        return _packed(answer)
     except (TypeError, ValueError, OverflowError):
-        return _packed(told | {"arguments": []})
+        return _packed(answer | {"arguments": []})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Asking the rollout actors: whom, and until when.
+"""Requests for answers from an environment to the rollout actors.
 
-Asking again changes nothing in the world, so an engine that died, is late or turns requests away is simply
-asked anew, or another one is.
+Generating an answer changes nothing in the world. A request to an engine that died, is late or refuses
+requests is therefore sent again, to the same engine or to another one.
 """
 
 from actors.actor import Actor
@@ -14,30 +14,32 @@ from dart.core.types import GenerateRequest, Generation
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4
-"""Of a lease an episode waits for any engine, so that it says so before the lease ends; see `patience_s`."""
+"""Share of a lease for which an episode waits for an engine; it reports the failure before the lease ends."""
 
 
-class NoAnswer(Exception):
-    """No engine answered within `patience_s`; not the policy's doing, nor the task's."""
+class NoEngineAnswered(Exception):
+    """No engine answered within `patience_s`. Neither the policy nor the task is to blame."""
 
 
-class Unanswered(Exception):
-    """An engine refused the request for what it is: no other one would answer it."""
+class RequestRejected(Exception):
+    """An engine rejected the request itself, for instance a prompt that is too long; every other engine
+    would reject it too."""
 
 
 def patience_s(config: CurationSettings) -> float:
-    """How long an episode waits for any engine before its attempt counts as failed."""
+    """Return how long an episode waits for any engine before its attempt counts as failed."""
     return PATIENCE_SHARE * config.lease_s
 
 
 class PolicyClient:
-    """The rollout actors as one environment sees them."""
+    """Asks the rollout actors for answers on behalf of one environment."""
 
     def __init__(
         self, actor: Actor, workers: list[str], config: CurationSettings, *, answer_deadline_s: float
     ) -> None:
-        """answer_deadline_s: an engine that has not answered after this is suspect; sooner where a lease is
-        short, so that there is time to ask another one."""
+        """answer_deadline_s   an engine that has not answered after this is reported as suspect; at most half
+                            of `patience_s`, so that there is time to ask another engine
+        """
         self._actor = actor
         self._workers = workers
         self._poll_s = config.poll_s
@@ -45,7 +47,7 @@ class PolicyClient:
         self._deadline_s = min(answer_deadline_s, self._patience_s / 2)
 
     def answer(self, request: GenerateRequest) -> Future[Generation]:
-        """Of whichever engine can; fails with NoAnswer or Unanswered."""
+        """Ask until an engine answers. The future fails with NoEngineAnswered or RequestRejected."""
         answered: Future[Generation] = Future()
         self._actor.run(self._ask_until_answered(request, answered))
         return answered
@@ -57,10 +59,10 @@ class PolicyClient:
             if isinstance(answer, Generation):
                 return answered.succeed(answer)
             if isinstance(answer, m.CannotAnswer):
-                return answered.fail(Unanswered(answer.reason))
+                return answered.fail(RequestRejected(answer.reason))
             if self._actor.clock.monotonic_s() >= gives_up_s:
                 detail = f"no engine answered within {self._patience_s:g} s; the last said: {answer.reason}"
-                return answered.fail(NoAnswer(detail))
+                return answered.fail(NoEngineAnswered(detail))
             await self._actor.sleep(answer.retry_after_s)
 
     async def _ask_once(self, request: GenerateRequest) -> Generation | m.NoWorkYet | m.CannotAnswer:
@@ -81,7 +83,7 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """The rollout actor in routing that gives signs of life and has the fewest requests; None without."""
+        """Return the ready rollout actor with the fewest requests and a recent heartbeat; None without one."""
         board = self._actor.board
         loads = {}
         for worker in self._workers:

@@ -1,19 +1,26 @@
-"""What every environment is: a screen that is reset, seen, acted on and scored.
+"""The interface of an environment: a screen that is reset, observed, acted on and scored.
 
-Browsers, desktops and virtual machines all fit it. Every call has a deadline in
-seconds; what goes wrong is an `dart.environments.faults.EnvironmentFault` with its
-kind, never ``None`` and never a reward of 0.
+Browsers, desktops and virtual machines all implement `Environment`. To write one of your own:
+
+1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
+2. give it ``screen_io``, ``send_signal`` and ``disturb`` (`dart.environments.fault_injection.Breakable`);
+3. add a row to `dart.config.environment_kinds.KINDS` and the name to ``environments.kind``.
+
+Every call has a deadline in seconds. A failure is an exception, an
+`dart.environments.faults.EnvironmentFault` that names its kind: never ``None``, never a reward of 0.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dart.core.actions import Action
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the policy sees. The encoded screenshot defines the pixel frame of its actions."""
+    """What the policy sees. The pixels of the screenshot are the coordinates of its actions."""
 
     screenshot: bytes
     """PNG, ``width`` x ``height`` pixels."""
@@ -27,75 +34,87 @@ class StepResult:
     """What one action did to the episode."""
 
     terminated: bool
-    """The environment ended the episode; `Environment.evaluate` has its reward."""
+    """The environment ended the episode; `Environment.evaluate` returns its score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeKey:
-    """Which episode is played, for whoever writes it down; it changes nothing on the screen at the start."""
+    """The rollout that an episode belongs to, for logs. It has no effect on the start screen."""
 
     rollout_id: int = 0
-    """0 when no rollout is behind it."""
+    """0 for episodes that are not part of a rollout, such as evaluations."""
     attempt: int = 0
     fence: int = 0
 
 
-UNNAMED = EpisodeKey()
+NO_ROLLOUT = EpisodeKey()
 
 
 class Environment(Protocol):
     """One screen that plays one episode at a time.
 
-    ``reset``, ``observe``, ``evaluate`` and ``healthy`` may be tried again after a fault;
-    ``step`` never: it is applied at most once, and whether it was is unknown after a fault.
+    The caller may repeat ``reset``, ``observe``, ``evaluate`` and ``healthy`` after a fault. It never repeats
+    ``step``: an action is applied at most once, and after a fault nobody knows whether it was applied.
     """
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
-        """Start a fresh episode, repairing whatever an earlier fault broke.
+        """Start a fresh episode and return its first observation.
 
-        The same task and seed give the same start screen.
+        The same task and seed give the same start screen. A reset also repairs what an earlier fault broke:
+        it starts a browser or a machine that is missing. Raises UnknownTask for a task that this environment
+        does not have, and other faults.
         """
         ...
 
     async def observe(self, *, deadline_s: float) -> Observation:
-        """The screen as it is now."""
+        """Return the screen as it is now."""
         ...
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         """Apply ``action`` exactly once and wait until the screen shows its effect.
 
-        An action that arrived not at all, in part or twice is a fault.
+        Raises ActionNotConfirmed when the screen received the action partly, twice or not at all.
         """
         ...
 
     async def evaluate(self, *, deadline_s: float) -> float:
-        """What the evaluator says of the episode so far, in [0, 1]: see `dart.environments.scoring`.
+        """Return the score of the episode so far, in [0, 1] (`dart.environments.scoring`).
 
-        Raises a fault when the screenshots of the episode did not show the screen.
+        Raises FrozenFrame when the screenshots of the episode did not show the screen.
         """
         ...
 
-    def pays_infeasible(self, task_id: str) -> bool:
-        """Whether the right answer to this task is that it cannot be done."""
+    def is_infeasible(self, task_id: str) -> bool:
+        """Whether the task cannot be done, so that the right answer is to say so."""
         ...
 
     async def park(self, *, deadline_s: float) -> None:
-        """Nobody will act for a while: the screen's own clock stands still. Twice is as good as once."""
+        """Stop the clock of the screen while no action comes. Parking twice is the same as once."""
         ...
 
     async def unpark(self, *, deadline_s: float) -> None:
-        """Go on where `park` stopped."""
+        """Let the clock run again from where `park` stopped it."""
         ...
 
     async def healthy(self, *, deadline_s: float) -> bool:
-        """Whether a real screenshot can be had right now; of a parked screen, whether it answers.
+        """Whether the screen can be captured right now; for a parked screen, whether it answers at all.
 
-        A fault is the answer False.
+        Returns False instead of raising a fault.
         """
         ...
 
     async def close(self) -> None:
-        """Kill first, then clean up. Does not fail, ends within seconds, may be called again."""
+        """Kill the browser or machine, then clean up. Never fails, ends within seconds, may be repeated."""
         ...
+
+
+def require_episode(episode: T | None, operation: str) -> T:
+    """Return the episode that is being played.
+
+    Raises RuntimeError when there is none: before the first reset and after a fault.
+    """
+    if episode is None:
+        raise RuntimeError(f"{operation} without an episode: call reset first")
+    return episode

@@ -1,8 +1,8 @@
-"""What passes between an environment and its screen: its start, input events, screenshots, the raw score.
+"""The boundary between an environment and its screen: start, input events, screenshots and raw scores.
 
-Every environment sends and reads through a `ScreenIO`. This one changes nothing.
-`dart.environments.fault_injection` has one that loses, doubles and freezes, below the checks that must notice
-it.
+Every environment sends and reads through a `ScreenIO`. This class changes nothing;
+`dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes, below the checks
+that have to notice it.
 """
 
 from typing import Any
@@ -11,19 +11,19 @@ from dart.environments.browser_inputs import Call
 
 
 class ScreenIO:
-    """Passes everything on as it is."""
+    """Passes everything through unchanged."""
 
-    async def started(self) -> None:
-        """The screen was just started; nobody has looked yet whether it is ready and clean."""
+    async def on_start(self) -> None:
+        """Called when the screen has started, before the environment checks that it is ready and clean."""
 
-    def sent(self, calls: list[Call]) -> list[Call]:
-        """The input events that reach the screen for those that were sent."""
+    def filter_input(self, calls: list[Call]) -> list[Call]:
+        """Return the input events that reach the screen when the environment sends ``calls``."""
         return calls
 
-    def seen(self, png: bytes) -> bytes:
-        """The screenshot that arrives for the one that was taken."""
+    def filter_screenshot(self, png: bytes) -> bytes:
+        """Return the screenshot that reaches the environment when the screen shows ``png``."""
         return png
 
-    def scored(self, raw: Any) -> Any:
-        """The score that arrives for the one the evaluator gave."""
+    def filter_score(self, raw: Any) -> Any:
+        """Return the score that reaches the environment when the evaluator says ``raw``."""
         return raw

@@ -1,22 +1,15 @@
-"""Whether a screenshot is whole, and whether those of an episode may have stopped following the screen. Pure.
+"""Checks of screenshots: that each one is whole, and that those of an episode still follow the screen.
 
-A frozen picture raises no error: it shows by being the same after an action. Many actions change nothing on
-the screen, so this is only a suspicion, and cheap; who has it looks closer once, before the score counts.
+A frozen picture raises no error: it is the same after an action as before. Many actions change nothing on
+the screen, so a repeated picture is only a suspicion. An environment that has one draws a mark on the screen
+before it returns a score (`refuse_frozen`).
 """
 
+from collections.abc import Awaitable, Callable
+
 from dart.core.png import whole_png_size
-from dart.environments.faults import CorruptFrame
-
-
-def frame_size(png: bytes, expected: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Width and height in pixels. Raises CorruptFrame: no picture, cut off, or of another size."""
-    try:
-        size = whole_png_size(png)
-    except ValueError as error:
-        raise CorruptFrame(str(error)) from error
-    if expected is not None and size != expected:
-        raise CorruptFrame(f"expected {expected[0]}x{expected[1]} pixels, got {size[0]}x{size[1]}")
-    return size
+from dart.environments.faults import CorruptFrame, FrozenFrame
+from dart.environments.protocol import Observation
 
 
 class FrameWatch:
@@ -29,11 +22,53 @@ class FrameWatch:
         self._has_acted = False
 
     def acted(self) -> None:
-        """An action was sent to the screen."""
+        """Note that an action was sent to the screen."""
         self._has_acted = True
 
     def saw(self, png: bytes) -> None:
-        """This is the screen now."""
+        """Note the newest screenshot."""
         if self._has_acted and png == self._last:
             self.is_suspicious = True
         self._last, self._has_acted = png, False
+
+
+def frame_size(png: bytes, expected: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Return width and height in pixels.
+
+    Raises CorruptFrame for a picture that is none, is cut off or is not of the ``expected`` size.
+    """
+    try:
+        size = whole_png_size(png)
+    except ValueError as error:
+        raise CorruptFrame(str(error)) from error
+    if expected is not None and size != expected:
+        raise CorruptFrame(f"expected {expected[0]}x{expected[1]} pixels, got {size[0]}x{size[1]}")
+    return size
+
+
+def observation_of(png: bytes, instruction: str, frames: FrameWatch) -> Observation:
+    """Check a screenshot, note it in ``frames`` and return it as an observation. Raises CorruptFrame."""
+    width, height = frame_size(png)
+    frames.saw(png)
+    return Observation(screenshot=png, width=width, height=height, instruction=instruction)
+
+
+async def refuse_frozen(
+    task_id: str,
+    frames: FrameWatch,
+    capture: Callable[[], Awaitable[bytes]],
+    mark: Callable[[bool], Awaitable[object]],
+) -> None:
+    """Raise FrozenFrame when the screenshots of a suspicious episode do not show the screen.
+
+    capture   takes a screenshot
+    mark      changes the screen visibly (True) and changes it back (False)
+    """
+    if not frames.is_suspicious:
+        return
+    plain = await capture()
+    await mark(True)
+    marked = await capture()
+    await mark(False)
+    if marked == plain:
+        raise FrozenFrame(task_id)

@@ -1,9 +1,9 @@
-"""An environment without a browser, for measurements of everything around environments.
+"""A simulated environment, for measurements of everything around environments.
 
-An episode has a lognormal number of steps and succeeds with a given chance, both drawn from the task, the
-seed and the rollout, so that rollouts of one group differ and an episode that is played again is the same.
-Screenshots are real PNG files of the frame of every task, and differ by step; a group's rollouts start from
-the same one. It takes no time: `dart.environments.latency` adds the waits.
+An episode has a lognormal number of steps and succeeds with a given probability. Both are drawn from the
+task, the seed and the rollout, so the rollouts of a group differ, and an episode that is played again is the
+same. Screenshots are real PNG files that differ by step; the rollouts of a group start from the same one. A
+step takes no time: `dart.environments.latency` adds the waits.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from dart.config.config import Config
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import SimulationSettings
 from dart.core.actions import Action, format_action
 from dart.core.run_directory import RunPaths
@@ -31,16 +31,16 @@ from dart.environments.faults import (
     MachineNotReady,
     WindowManagerDied,
 )
-from dart.environments.input_audit import differences, receipts_of
-from dart.environments.latency_model import cut_lognormal
+from dart.environments.input_audit import differences, expected_counts
+from dart.environments.latency_model import clipped_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
-from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, frame_size
+from dart.environments.screenshot_checks import FrameWatch, observation_of
 
 MOST_STEPS = 1000
-"""No simulated episode is longer."""
+"""Longest simulated episode, in steps."""
 
 INSTRUCTION = "Wait until it is done."
 
@@ -62,64 +62,64 @@ class _Episode:
 
 
 class SimulatedEnvironment:
-    """An `dart.environments.protocol.Environment` of nothing but arithmetic."""
+    """An `dart.environments.protocol.Environment` that computes its episodes."""
 
     def __init__(self, simulated: SimulationSettings, seed: int) -> None:
-        self.wire = ScreenIO()
+        self.screen_io = ScreenIO()
         self._simulation = simulated
         self._seed = seed
         self._episode: _Episode | None = None
         self._signal = 0
-        """What the process that is not there was sent: SIGKILL, SIGSTOP or nothing."""
-        self._disturbed: Injected | None = None
+        """The last signal that the imagined process received: SIGKILL, SIGSTOP or 0 for none."""
+        self._disturbed: InjectedFault | None = None
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         self._signal, self._disturbed = 0, None
-        await self.wire.started()
+        await self.screen_io.on_start()
         if self._signal:
             await asyncio.sleep(deadline_s)
             raise EnvironmentTimeout("reset", deadline_s, "the simulated environment, which is stopped")
-        self._look_for_disturbances(deadline_s)
+        self._raise_disturbance(deadline_s)
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{episode.rollout_id}")
-        steps = cut_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
+        steps = clipped_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
         succeeds = rng.random() < self._simulation.success
         self._episode = _Episode(task_id, seed, max(1, round(steps)), succeeds)
-        return self._see(self._episode)
+        return self._observation(self._episode)
 
     async def observe(self, *, deadline_s: float) -> Observation:
-        return self._see(await self._playing("observe", deadline_s))
+        return self._observation(await self._playing("observe", deadline_s))
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         episode = await self._playing("step", deadline_s)
         if episode.terminated:
             raise RuntimeError(f"step after the end of the episode of {episode.task_id}: call reset first")
         calls = input_calls(action)
-        unconfirmed = differences(receipts_of(calls), receipts_of(self.wire.sent(calls)))
+        unconfirmed = differences(expected_counts(calls), expected_counts(self.screen_io.filter_input(calls)))
         if unconfirmed:
             self._episode = None
             raise ActionNotConfirmed(format_action(action), unconfirmed)
-        self._look_for_disturbances(deadline_s)
+        self._raise_disturbance(deadline_s)
         episode.frames.acted()
         episode.steps_done += 1
         return StepResult(terminated=episode.terminated)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         episode = await self._playing("evaluate", deadline_s)
-        if episode.frames.is_suspicious and self._seen(episode) == self._seen(episode, mark=1):
+        if episode.frames.is_suspicious and self._screenshot(episode) == self._screenshot(episode, mark=1):
             raise FrozenFrame(episode.task_id)
         reached = episode.terminated and episode.succeeds
-        return clamped_score(episode.task_id, self.wire.scored(float(reached)))
+        return clamped_score(episode.task_id, self.screen_io.filter_score(float(reached)))
 
-    def pays_infeasible(self, task_id: str) -> bool:
+    def is_infeasible(self, task_id: str) -> bool:
         return False
 
     async def park(self, *, deadline_s: float) -> None:
-        """Its clock stands still anyway."""
+        """Do nothing: its clock moves with steps only."""
 
     async def unpark(self, *, deadline_s: float) -> None:
-        """Nothing stood still."""
+        """Do nothing: its clock moves with steps only."""
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return self._episode is not None and not self._signal
@@ -128,21 +128,21 @@ class SimulatedEnvironment:
         self._episode, self._signal = None, 0
 
     def send_signal(self, number: signal.Signals) -> None:
-        """As if it had a process: SIGKILL ends it, SIGSTOP makes every call last until its deadline."""
+        """Behave as if a process got the signal: dead after SIGKILL, silent until the deadline after SIGSTOP."""
         self._signal = number
 
-    async def disturb(self, kind: Injected) -> None:
-        """As if it had windows and applications."""
+    async def disturb(self, kind: InjectedFault) -> None:
+        """Behave as if windows and applications had this fault."""
         self._disturbed = kind
 
-    def _look_for_disturbances(self, deadline_s: float) -> None:
-        """What the probes of a real screen would find."""
+    def _raise_disturbance(self, deadline_s: float) -> None:
+        """Raise the fault that the checks of a real screen would find."""
         found = {
-            Injected.READY_TOO_EARLY: MachineNotReady(MACHINE, "no window manager", deadline_s),
-            Injected.DIRTY_RESET: DirtyStart(MACHINE, "a file of another episode"),
-            Injected.POPUP: DirtyStart(MACHINE, "a window nobody asked for"),
-            Injected.DEAD_APPLICATION: ApplicationDied("of the model", "stands still"),
-            Injected.DEAD_WINDOW_MANAGER: WindowManagerDied("is gone"),
+            InjectedFault.READY_TOO_EARLY: MachineNotReady(MACHINE, "no window manager", deadline_s),
+            InjectedFault.DIRTY_RESET: DirtyStart(MACHINE, "a file of another episode"),
+            InjectedFault.POPUP: DirtyStart(MACHINE, "a window nobody asked for"),
+            InjectedFault.DEAD_APPLICATION: ApplicationDied("of the simulation", "stands still"),
+            InjectedFault.DEAD_WINDOW_MANAGER: WindowManagerDied("is gone"),
         }
         if self._disturbed is not None:
             self._episode = None
@@ -156,26 +156,21 @@ class SimulatedEnvironment:
             await asyncio.sleep(deadline_s)
             self._episode = None
             raise EnvironmentTimeout(operation, deadline_s, "the simulated environment, which is stopped")
-        if self._episode is None:
-            raise RuntimeError(f"{operation} without an episode: call reset first")
-        return self._episode
+        return require_episode(self._episode, operation)
 
-    def _see(self, episode: _Episode) -> Observation:
-        png = self._seen(episode)
+    def _observation(self, episode: _Episode) -> Observation:
         try:
-            frame_size(png)
+            return observation_of(self._screenshot(episode), INSTRUCTION, episode.frames)
         except CorruptFrame:
             self._episode = None
             raise
-        episode.frames.saw(png)
-        return Observation(screenshot=png, width=WIDTH, height=HEIGHT, instruction=INSTRUCTION)
 
-    def _seen(self, episode: _Episode, mark: int = 0) -> bytes:
-        return self.wire.seen(screenshot_of(episode.task_id, episode.seed, episode.steps_done, mark))
+    def _screenshot(self, episode: _Episode, mark: int = 0) -> bytes:
+        return self.screen_io.filter_screenshot(screenshot_of(episode.task_id, episode.seed, episode.steps_done, mark))
 
 
 def screenshot_of(task_id: str, seed: int, step: int, mark: int = 0) -> bytes:
-    """A PNG of one colour that belongs to this screen, about 100 bytes."""
+    """Return a PNG of one colour, about 100 bytes, that differs from those of other screens."""
     digest = hashlib.sha256(f"{task_id}/{seed}/{step}/{mark}".encode()).digest()
     header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 1, 3, 0, 0, 0)  # one bit for each pixel, a palette
     chunks = [(b"IHDR", header), (b"PLTE", digest[:6]), (b"IDAT", _PIXELS), (b"IEND", b"")]
@@ -191,5 +186,5 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def make(config: Config, name: str, paths: RunPaths) -> SimulatedEnvironment:
-    """The environment of any actor (`dart.config.environment_kinds`)."""
+    """Create the environment of an actor (`dart.config.environment_kinds`)."""
     return SimulatedEnvironment(config.simulation, config.run.seed)

@@ -1,17 +1,17 @@
-"""An environment around another one."""
+"""A base class for environments that wrap another one."""
 
 from dart.core.actions import Action
-from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 
 
 class WrappedEnvironment:
-    """Passes every call on; who changes one overrides it."""
+    """Passes every call to the inner environment; a subclass overrides the calls that it changes."""
 
     def __init__(self, inner: Environment) -> None:
         self._inner = inner
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         return await self._inner.reset(task_id, seed, deadline_s=deadline_s, episode=episode)
 
@@ -24,8 +24,8 @@ class WrappedEnvironment:
     async def evaluate(self, *, deadline_s: float) -> float:
         return await self._inner.evaluate(deadline_s=deadline_s)
 
-    def pays_infeasible(self, task_id: str) -> bool:
-        return self._inner.pays_infeasible(task_id)
+    def is_infeasible(self, task_id: str) -> bool:
+        return self._inner.is_infeasible(task_id)
 
     async def park(self, *, deadline_s: float) -> None:
         await self._inner.park(deadline_s=deadline_s)

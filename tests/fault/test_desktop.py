@@ -17,7 +17,7 @@ from threading import Timer
 import psutil
 import pytest
 
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings, FaultsSettings
 from dart.core.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
 from dart.environments.desktop import environment as environment_module
@@ -150,7 +150,7 @@ async def test_a_clipboard_whose_owner_does_not_answer_is_not_an_empty_one(
     desktop: DesktopEnvironment,
 ) -> None:
     assert await play(desktop, "desktop/editor-to-clipboard") == 1.0
-    await desktop.disturb(Injected.DEAD_APPLICATION)
+    await desktop.disturb(InjectedFault.DEAD_APPLICATION)
     assert desktop._machine is not None
     with pytest.raises(CallFailed, match="owner of the clipboard did not answer"):
         await desktop._machine.call("state", deadline_s=DEADLINE_S)
@@ -180,30 +180,30 @@ async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnviron
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
-        (Injected.CRASH, MachineDied, "desktop of env-000 died during input"),
-        (Injected.HANG, MachineHung, "desktop of env-000 answered nothing during input"),
-        (Injected.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of 1 key_down"),
-        (Injected.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: 2 of 1 key_down"),
-        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of desktop/editor-append froze"),
-        (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
-        (Injected.FAILED_RESET, ResetFailed, "a fault was injected"),
-        (Injected.NEVER_READY, MachineHung, "answered nothing during state"),
-        (Injected.READY_TOO_EARLY, MachineNotReady, "the window manager was killed by SIGKILL"),
-        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
-        (Injected.DIRTY_RESET, DirtyStart, "the files of the last episode.txt are not those of the task"),
-        (Injected.POPUP, DirtyStart, "expected windows of nobody, got: 'Software Updater'"),
-        (Injected.DEAD_APPLICATION, ApplicationDied, "mousepad stands still"),
-        (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied, "was killed by SIGKILL"),
+        (InjectedFault.CRASH, MachineDied, "desktop of env-000 died during input"),
+        (InjectedFault.HANG, MachineHung, "desktop of env-000 answered nothing during input"),
+        (InjectedFault.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of 1 key_down"),
+        (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: 2 of 1 key_down"),
+        (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of desktop/editor-append froze"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.FAILED_RESET, ResetFailed, "a fault was injected"),
+        (InjectedFault.NEVER_READY, MachineHung, "answered nothing during state"),
+        (InjectedFault.READY_TOO_EARLY, MachineNotReady, "the window manager was killed by SIGKILL"),
+        (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
+        (InjectedFault.DIRTY_RESET, DirtyStart, "the files of the last episode.txt are missing"),
+        (InjectedFault.POPUP, DirtyStart, "expected windows of no application, got: 'Software Updater'"),
+        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "mousepad stands still"),
+        (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied, "was killed by SIGKILL"),
     ],
 )
 async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
-    desktop: DesktopEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str, tmp_path: Path
+    desktop: DesktopEnvironment, kind: InjectedFault, fault: type[EnvironmentFault], says: str, tmp_path: Path
 ) -> None:
-    rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
+    rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
     faulty = FaultyEnvironment(desktop, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
-    reset_s = 8.0 if kind is Injected.NEVER_READY else DEADLINE_S
-    step_s = HANG_S if kind is Injected.HANG else DEADLINE_S
+    reset_s = 8.0 if kind is InjectedFault.NEVER_READY else DEADLINE_S
+    step_s = HANG_S if kind is InjectedFault.HANG else DEADLINE_S
 
     async def playing() -> None:
         await faulty.reset(APPENDS, 0, deadline_s=reset_s)
@@ -215,7 +215,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
     with pytest.raises(fault, match=says):
         await playing()
     assert [injection.kind for injection in read_injections(tmp_path / "faults")] == [kind]
-    desktop.wire = ScreenIO()  # nothing is injected any more: the next reset repairs what was broken
+    desktop.screen_io = ScreenIO()  # nothing is injected any more: the next reset repairs what was broken
     assert await play(desktop, APPENDS) == 1.0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, Type
 from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
@@ -46,23 +46,23 @@ async def target(environment: MiniWobEnvironment, selector: str) -> Click:
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
-        (Injected.CRASH, BrowserDied, "exit code -9"),
-        (Injected.HANG, BrowserHung, "the browser answered nothing during step"),
-        (Injected.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of"),
-        (Injected.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: [24] of"),
-        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of miniwob/enter-text froze"),
-        (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
-        (Injected.FAILED_RESET, ResetFailed, "a fault was injected"),
-        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
+        (InjectedFault.CRASH, BrowserDied, "exit code -9"),
+        (InjectedFault.HANG, BrowserHung, "the browser answered nothing during step"),
+        (InjectedFault.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of"),
+        (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: [24] of"),
+        (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of miniwob/enter-text froze"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.FAILED_RESET, ResetFailed, "a fault was injected"),
+        (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
     ],
 )
 async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
-    environment: MiniWobEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str, tmp_path: Path
+    environment: MiniWobEnvironment, kind: InjectedFault, fault: type[EnvironmentFault], says: str, tmp_path: Path
 ) -> None:
-    rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
+    rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
     faulty = FaultyEnvironment(environment, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
-    deadline_s = HANG_S if kind is Injected.HANG else DEADLINE_S
+    deadline_s = HANG_S if kind is InjectedFault.HANG else DEADLINE_S
 
     async def playing() -> None:
         await faulty.reset(TASK, SEED, deadline_s=DEADLINE_S)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import OSWorldLocalSettings, OSWorldSettings
 from dart.core.actions import Hotkey, Type
 from dart.environments.desktop.requirements import missing_for_desktops
@@ -28,7 +28,7 @@ from dart.environments.faults import (
     WindowManagerDied,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
-from dart.environments.osworld.keyboard import carried_out, keyboard_calls, program
+from dart.environments.osworld.keyboard import lines_done, keyboard_calls, program
 from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
@@ -104,10 +104,10 @@ async def test_a_task_is_set_up_played_and_scored_on_a_real_desktop(environment:
 
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [(Injected.DEAD_APPLICATION, ApplicationDied), (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied)],
+    [(InjectedFault.DEAD_APPLICATION, ApplicationDied), (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied)],
 )
 async def test_what_no_picture_shows_is_found(
-    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault]
+    environment: OSWorldEnvironment, kind: InjectedFault, fault: type[EnvironmentFault]
 ) -> None:
     await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
     await environment.disturb(kind)
@@ -118,19 +118,19 @@ async def test_what_no_picture_shows_is_found(
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
-        (Injected.READY_TOO_EARLY, MachineNotReady, "no window manager"),
-        (Injected.DIRTY_RESET, DirtyStart, r"of the last episode\.txt"),
-        (Injected.POPUP, DirtyStart, "Software Updater"),
+        (InjectedFault.READY_TOO_EARLY, MachineNotReady, "no window manager"),
+        (InjectedFault.DIRTY_RESET, DirtyStart, r"of the last episode\.txt"),
+        (InjectedFault.POPUP, DirtyStart, "Software Updater"),
     ],
 )
 async def test_a_machine_that_is_not_ready_or_not_clean_is_not_used(
-    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault], says: str
+    environment: OSWorldEnvironment, kind: InjectedFault, fault: type[EnvironmentFault], says: str
 ) -> None:
-    class DisturbedWire(ScreenIO):
-        async def started(self) -> None:
+    class DisturbedScreenIO(ScreenIO):
+        async def on_start(self) -> None:
             await environment.disturb(kind)
 
-    environment.wire = DisturbedWire()
+    environment.screen_io = DisturbedScreenIO()
     with pytest.raises(fault, match=says):
         await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
 
@@ -168,7 +168,7 @@ async def test_a_program_that_arrives_twice_is_carried_out_once(environment: OSW
     assert guest is not None
     code = program(keyboard_calls(Type("once")), "number")
     first, second = [await guest.python(code, deadline_s=DEADLINE_S) for _ in range(2)]
-    assert (carried_out(first.output), carried_out(second.output)) == (1, None)
+    assert (lines_done(first.output), lines_done(second.output)) == (1, None)
     assert "FileExistsError" in second.error
     await environment.step(Hotkey(("ctrl", "s")), deadline_s=DEADLINE_S)
     assert await guest.file("/home/user/notes.txt", deadline_s=DEADLINE_S) == b"once"

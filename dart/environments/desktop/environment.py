@@ -1,8 +1,8 @@
 """A desktop without a virtual machine: an X server, a window manager and real applications in a sandbox.
 
-Every reset makes a new sandbox and throws the old one away, so nothing outlives an episode; that the new one
-is clean is looked at all the same, before the first action. What the policy gets is the whole screen and the
-instruction. Episodes end by the policy's word or the step cap, never by themselves.
+Every reset creates a new sandbox and deletes the old one, so nothing outlives an episode. The environment
+checks that the new one is clean before the first action all the same. The policy sees the whole screen and
+the instruction. Episodes end when the policy says so or at the step cap, never by themselves.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings
 from dart.core.actions import Action, Wait, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
-from dart.environments.desktop.inputs import desktop_calls, desktop_receipts, own_time_s
+from dart.environments.desktop.inputs import desktop_calls, expected_desktop_counts, own_time_s
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox_client import DesktopMachine
 from dart.environments.desktop.tasks import Instance, State, Window, instance_of, is_infeasible
@@ -30,17 +30,16 @@ from dart.environments.faults import (
     ApplicationDied,
     DesktopMissing,
     DirtyStart,
-    FrozenFrame,
     InfrastructureFault,
     MachineNotReady,
     TaskUnsupported,
     WindowManagerDied,
 )
-from dart.environments.input_audit import Receipts, differences
-from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.input_audit import InputCounts, differences
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, frame_size
+from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 WAIT_S = 1.0
 """How long the action `Wait` waits."""
@@ -51,7 +50,7 @@ class _Episode:
     task_id: str
     instance: Instance
     machine: DesktopMachine
-    arrived: Receipts = field(default_factory=Counter)
+    arrived: InputCounts = field(default_factory=Counter)
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
@@ -59,7 +58,7 @@ class DesktopEnvironment:
     """An `dart.environments.protocol.Environment` of one sandbox at a time."""
 
     def __init__(self, name: str, scratch: Path, settings: DesktopSettings) -> None:
-        self.wire = ScreenIO()
+        self.screen_io = ScreenIO()
         self._name = name
         self._scratch = scratch / "desktop"
         self._settings = settings
@@ -69,11 +68,11 @@ class DesktopEnvironment:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the sandbox, if there is one."""
+        """Process id of the sandbox; None when none runs."""
         return self._machine.pid if self._machine is not None else None
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         instance = instance_of(task_id, seed)
         missing = missing_for_desktops()
@@ -84,7 +83,7 @@ class DesktopEnvironment:
         async with self._operation("reset", deadline_s) as left_s:
             machine = await self._started(left_s)
             await machine.call("put", files=_files(instance), deadline_s=left_s())
-            await self.wire.started()
+            await self.screen_io.on_start()
             await self._refuse_dirty(machine, instance, (), left_s)
             for application in instance.applications:
                 await machine.call(
@@ -98,54 +97,58 @@ class DesktopEnvironment:
             classes = tuple(application.window_class for application in instance.applications)
             await self._refuse_dirty(machine, instance, classes, left_s)
             self._episode = _Episode(task_id, instance, machine)
-            return await self._see(self._episode, left_s())
+            return await self._observation(self._episode, left_s())
 
     async def observe(self, *, deadline_s: float) -> Observation:
-        episode = self._playing("observe")
+        episode = require_episode(self._episode, "observe")
         async with self._operation("observe", deadline_s) as left_s:
-            return await self._see(episode, left_s())
+            return await self._observation(episode, left_s())
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
-        episode = self._playing("step")
+        episode = require_episode(self._episode, "step")
         calls = desktop_calls(action)
         async with self._operation("step", deadline_s + own_time_s(calls)) as left_s:
             if isinstance(action, Wait):
                 await asyncio.sleep(WAIT_S)
-            sent = self.wire.sent(calls)
+            sent = self.screen_io.filter_input(calls)
             arrived = Counter(await episode.machine.call("input", calls=sent, deadline_s=left_s()))
-            unconfirmed = differences(desktop_receipts(calls), arrived - episode.arrived)
+            unconfirmed = differences(expected_desktop_counts(calls), arrived - episode.arrived)
             episode.arrived = arrived
             if unconfirmed:
                 raise ActionNotConfirmed(format_action(action), unconfirmed)
-            _refuse_dead(await episode.machine.call("look", deadline_s=left_s()))
+            _refuse_dead(await episode.machine.call("status", deadline_s=left_s()))
         episode.frames.acted()
         return StepResult(terminated=False)
 
     async def evaluate(self, *, deadline_s: float) -> float:
-        episode = self._playing("evaluate")
+        episode = require_episode(self._episode, "evaluate")
         async with self._operation("evaluate", deadline_s) as left_s:
-            if episode.frames.is_suspicious:
-                await self._refuse_frozen(episode, left_s())
+            await refuse_frozen(
+                episode.task_id,
+                episode.frames,
+                lambda: self._capture(episode, left_s()),
+                lambda shown: episode.machine.call("mark", shown=shown, deadline_s=left_s()),
+            )
             for title, answers in (await episode.machine.call("ping", deadline_s=left_s())).items():
                 if not answers:
-                    raise ApplicationDied(f"of the window {title!r}", "does not answer its ping")
+                    raise ApplicationDied(f"of the window {title!r}", "does not answer the window manager's ping")
             found = await episode.machine.call("state", deadline_s=left_s())
             _refuse_dead(found)
             reached = float(episode.instance.succeeds(_state(found)))
-        return clamped_score(episode.task_id, self.wire.scored(reached))
+        return clamped_score(episode.task_id, self.screen_io.filter_score(reached))
 
-    def pays_infeasible(self, task_id: str) -> bool:
+    def is_infeasible(self, task_id: str) -> bool:
         return is_infeasible(task_id)
 
     async def park(self, *, deadline_s: float) -> None:
-        """The applications stand still; the X server and the window manager have no clock of their own."""
+        """Stop the applications; the X server and the window manager have no clocks of their own."""
         await self._park(parked=True, deadline_s=deadline_s)
 
     async def unpark(self, *, deadline_s: float) -> None:
         await self._park(parked=False, deadline_s=deadline_s)
 
     async def _park(self, *, parked: bool, deadline_s: float) -> None:
-        episode = self._playing("park" if parked else "unpark")
+        episode = require_episode(self._episode, "park" if parked else "unpark")
         async with self._operation("park" if parked else "unpark", deadline_s) as left_s:
             await episode.machine.call("park", parked=parked, deadline_s=left_s())
         self._is_parked = parked
@@ -154,21 +157,21 @@ class DesktopEnvironment:
         machine = self._machine
         if machine is None or machine.is_over:
             return False
-        if machine.is_busy:  # its episode goes on, and every call of it has a deadline of its own
+        if machine.is_busy:  # it is playing an episode, whose calls have deadlines of their own
             return True
         try:
-            _refuse_dead(await machine.call("look", deadline_s=deadline_s))
+            _refuse_dead(await machine.call("status", deadline_s=deadline_s))
         except InfrastructureFault:
             return False
         return True
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To everything in the sandbox, if there is one."""
+        """Send a signal to everything in the sandbox, if one runs."""
         if self._machine is not None:
             self._machine.send_signal(number)
 
-    async def disturb(self, kind: Injected) -> None:
-        """Break it from inside, below every check; for `dart.environments.fault_injection`."""
+    async def disturb(self, kind: InjectedFault) -> None:
+        """Break something inside the sandbox, for `dart.environments.fault_injection`."""
         if self._machine is not None:
             await self._machine.call("disturb", kind=kind.value, deadline_s=self._settings.start_deadline_s)
 
@@ -180,7 +183,7 @@ class DesktopEnvironment:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     async def _started(self, left_s: LeftS) -> DesktopMachine:
-        """A sandbox with a screen and a window manager."""
+        """Start a sandbox with a screen and a window manager."""
         settings = self._settings
         self._machine = await DesktopMachine.start(
             f"the desktop of {self._name}",
@@ -191,49 +194,36 @@ class DesktopEnvironment:
         await self._machine.call("screen", width=settings.width, height=settings.height, deadline_s=left_s())
         return self._machine
 
-    async def _see(self, episode: _Episode, deadline_s: float) -> Observation:
-        """Raises CorruptFrame."""
-        png = await self._picture(episode, deadline_s)
-        episode.frames.saw(png)
-        width, height = self._settings.width, self._settings.height
-        return Observation(
-            screenshot=png, width=width, height=height, instruction=episode.instance.instruction
-        )
+    async def _observation(self, episode: _Episode, deadline_s: float) -> Observation:
+        png = await self._capture(episode, deadline_s)
+        return observation_of(png, episode.instance.instruction, episode.frames)
 
-    async def _picture(self, episode: _Episode, deadline_s: float) -> bytes:
-        png = self.wire.seen(await episode.machine.call("screenshot", deadline_s=deadline_s))
+    async def _capture(self, episode: _Episode, deadline_s: float) -> bytes:
+        """Take a screenshot. Raises CorruptFrame unless it has the size of the screen."""
+        png = await episode.machine.call("screenshot", deadline_s=deadline_s)
+        png = self.screen_io.filter_screenshot(png)
         frame_size(png, expected=(self._settings.width, self._settings.height))
         return png
 
-    async def _refuse_frozen(self, episode: _Episode, deadline_s: float) -> None:
-        """Show a mark in a corner and look whether the picture has it."""
-        plain = await self._picture(episode, deadline_s)
-        await episode.machine.call("mark", shown=True, deadline_s=deadline_s)
-        marked = await self._picture(episode, deadline_s)
-        await episode.machine.call("mark", shown=False, deadline_s=deadline_s)
-        if marked == plain:
-            raise FrozenFrame(episode.task_id)
 
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS
     ) -> None:
-        """That it is ready, and has nothing but what the task put there and windows of these classes."""
+        """Check that the desktop is ready and holds only the task's files and windows of these classes.
+
+        Raises MachineNotReady, WindowManagerDied, ApplicationDied or DirtyStart.
+        """
         found = await machine.call("state", deadline_s=left_s())
         if found["window_manager"]:
             raise MachineNotReady(machine.name, f"the window manager {found['window_manager']}", left_s())
         _refuse_dead(found)
-        strange = _strange(found, instance, classes)
-        if strange:
-            raise DirtyStart(machine.name, strange)
-
-    def _playing(self, operation: str) -> _Episode:
-        if self._episode is None:
-            raise RuntimeError(f"{operation} without an episode: call reset first")
-        return self._episode
+        unexpected = _unexpected(found, instance, classes)
+        if unexpected:
+            raise DirtyStart(machine.name, unexpected)
 
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Gives what is left of ``deadline_s``; a fault costs the whole sandbox."""
+        """Count down ``deadline_s``; a fault kills the sandbox and ends the episode."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:
@@ -244,45 +234,46 @@ class DesktopEnvironment:
 
 
 def _refuse_without_applications(task_id: str, instance: Instance) -> None:
-    """Raises TaskUnsupported for a task of an application that is not installed."""
+    """Raise TaskUnsupported when an application of the task is not installed."""
     for application in instance.applications:
         if shutil.which(application.command[0]) is None:
             raise TaskUnsupported(task_id, f"{application.command[0]} is not installed")
 
 
 def _files(instance: Instance) -> dict[str, bytes]:
-    """Everything that lies in the home at the start, the hidden files of applications too."""
+    """Return all files of the home at the start, the hidden files of applications included."""
     return {name: text for one in instance.applications for name, text in one.settings.items()} | dict(
         instance.files
     )
 
 
 def _refuse_dead(found: Mapping[str, Any]) -> None:
-    """The window manager and every application live; what ended by itself was the policy's doing."""
+    """Raise a fault when the window manager or an application was killed or is stopped. An application that
+    ended by itself is no fault: the policy may have closed it."""
     if found["window_manager"]:
         raise WindowManagerDied(found["window_manager"])
-    for name, told in found["applications"].items():
-        if told["fault"] and not found["parked"]:
-            raise ApplicationDied(name, told["fault"])
+    for name, status in found["applications"].items():
+        if status["fault"] and not found["parked"]:
+            raise ApplicationDied(name, status["fault"])
 
 
-def _strange(found: Mapping[str, Any], instance: Instance, classes: tuple[str, ...]) -> str:
-    """What is there and should not be, or is not and should be; empty when all is as the task says."""
+def _unexpected(found: Mapping[str, Any], instance: Instance, classes: tuple[str, ...]) -> str:
+    """Describe how the desktop differs from what the task put there; empty when it does not."""
     wanted = {name: content for name, content in instance.files.items() if not name.endswith("/")}
     if found["files"] != wanted:
         names = sorted(set(found["files"]) ^ set(wanted)) or sorted(wanted)
-        return f"the files {', '.join(names)} are not those of the task"
+        return f"the files {', '.join(names)} are missing, changed or not from the task"
     if found["clipboard"]:
         return "the clipboard is not empty"
     windows = Counter(_class_of(window, classes) for window in found["windows"])
     if windows != Counter(classes):
         titles = ", ".join(repr(window["title"]) for window in found["windows"]) or "none"
-        return f"expected windows of {', '.join(classes) or 'nobody'}, got: {titles}"
+        return f"expected windows of {', '.join(classes) or 'no application'}, got: {titles}"
     return ""
 
 
 def _class_of(window: Mapping[str, Any], classes: tuple[str, ...]) -> str:
-    """The application a window belongs to; its title when it is none of them."""
+    """Return the class of the application that a window belongs to, or its title when it belongs to none."""
     return next((name for name in classes if name in window["class"]), window["title"])
 
 
@@ -308,5 +299,5 @@ def _state(found: Mapping[str, Any]) -> State:
 
 
 def make(config: Config, name: str, paths: RunPaths) -> DesktopEnvironment:
-    """The environment of the actor ``name`` (`dart.config.environment_kinds`)."""
+    """Create the environment of the actor ``name`` (`dart.config.environment_kinds`)."""
     return DesktopEnvironment(name, paths.scratch / name, config.environments.desktop)

@@ -1,12 +1,12 @@
-"""The process inside a desktop's sandbox: it starts the X server, window manager and applications, and is
-the hands and eyes of the environment outside.
+"""The process inside a desktop's sandbox: starts the X server, the window manager and the applications, sends
+input and takes screenshots.
 
 Requests come on stdin, answers go to stdout, each a length (4 bytes, big endian) and a msgpack map. One
-request at a time: ``{"call": name, ...}`` is answered by ``{"ok": ...}`` or ``{"error": text}``. When stdin
-ends, so does this process, and with it (it is the sandbox's first) everything else in here.
+request at a time: ``{"call": name, ...}`` is answered by ``{"ok": ...}`` or ``{"error": text}``. This process
+ends when stdin ends. It is the first one of the sandbox, so everything else in there ends with it.
 
-Input goes through the server's XTEST, and what the server took is counted through its RECORD extension on a
-connection of its own: the counts say whether an action arrived, and how often.
+Input goes through the X server's XTEST extension. The RECORD extension counts, on a connection of its own,
+which events the server received: the counts say whether an action arrived, and how often.
 """
 
 import contextlib
@@ -32,32 +32,33 @@ from Xlib.protocol import event, rq
 from dart.environments.desktop.openbox import openbox_rc
 
 START_DEADLINE_S = 60.0
-"""For a single step of the start: the server, the window manager, a window."""
+"""Deadline of a single step of the start: the X server, the window manager, a window."""
 
 POLL_S = 0.01
 SETTLE_LEAST_S, SETTLE_MOST_S, SETTLE_EVERY_S = 0.06, 1.0, 0.03
-"""After an action the picture is looked at until it stands still."""
+"""After an action the screen is captured repeatedly until it no longer changes: the shortest and the longest
+wait, and the time between two captures."""
 
 RECORDED_WITHIN_S = 3.0
-"""Only what is lost is waited for so long; on a busy machine it takes a moment to count."""
+"""How long to wait until all sent events are counted. Only lost events take this long."""
 
 PING_WITHIN_S = 6.0
-"""An application that answers nothing for this long is dead; a busy machine may take seconds."""
+"""How long an application may take to answer a ping before it counts as dead; a busy machine takes seconds."""
 
 SETTLE_PING_S = 1.0
 SELECTION_WITHIN_S = 5.0
 
 QUIET_FOR_S, QUIET_WITHIN_S = 0.3, 10.0
-"""Files of the home are looked at until they stand still."""
+"""The files of the home are read once they did not change for the first time; it waits at most the second."""
 
 SAVING = re.compile(r"lu[0-9a-z]+\.tmp")
-"""What LibreOffice calls a file until it has written it whole."""
+"""Name of a file while LibreOffice writes it."""
 
 SPARE_KEYCODES = 24
-"""Keys without a meaning of their own, for characters that are not on a US keyboard."""
+"""Number of unused keys that are assigned to characters that a US keyboard does not have."""
 
 KEYMAP_SETTLES_S = 0.03
-"""Applications learn of a new key when they come to it."""
+"""Time that applications need to notice a newly assigned key."""
 
 MOST_STATE_BYTES = 8 * 2**20
 
@@ -65,7 +66,8 @@ STILL = {
     ".config/gtk-3.0/settings.ini": "[Settings]\ngtk-cursor-blink=0\ngtk-enable-animations=0\n",
     ".gtkrc-2.0": "gtk-cursor-blink = 0\n",
 }
-"""Files of the home by which nothing moves on the screen by itself."""
+"""Settings in the home that stop the cursor's blinking and animations, so that the screen only changes by
+input."""
 
 EVENT_NAMES = {
     X.KeyPress: "key_down",
@@ -76,11 +78,11 @@ EVENT_NAMES = {
 
 
 class GuestError(Exception):
-    """A call could not be done; the message goes to the caller."""
+    """A call failed; the message goes to the caller."""
 
 
 class Recorder:
-    """Counts the input events the server took, through the RECORD extension."""
+    """Counts the input events that the X server received, through the RECORD extension."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -114,7 +116,7 @@ class Recorder:
                 self.counts[name] += 1
 
     def await_counts(self, wanted: Counter[str]) -> None:
-        """Until that much has been counted, or it evidently will not be."""
+        """Wait until these events have been counted, or `RECORDED_WITHIN_S` has passed."""
         give_up_s = time.monotonic() + RECORDED_WITHIN_S
         while time.monotonic() < give_up_s:
             if all(self.counts[name] >= count for name, count in wanted.items()):
@@ -123,12 +125,12 @@ class Recorder:
 
 
 class Keyboard:
-    """Keysyms as keys of the server, with spare keys given to characters it has none for."""
+    """Finds the key for a keysym; assigns a spare key to characters that have none."""
 
     def __init__(self, screen: Any) -> None:
         self._display = screen
         self._spare: list[int] = []
-        self._given: dict[int, int] = {}
+        self._assigned: dict[int, int] = {}
         first, last = screen.display.info.min_keycode, screen.display.info.max_keycode
         for code, row in enumerate(screen.get_keyboard_mapping(first, last - first + 1), first):
             if not any(row):
@@ -136,21 +138,21 @@ class Keyboard:
         self._spare = self._spare[-SPARE_KEYCODES:]
 
     def keycode(self, keysym: int) -> int:
-        """The key that types it without Shift."""
-        if keysym in self._given:
-            return self._given[keysym]
+        """Return the key that types the keysym without Shift. Raises GuestError."""
+        if keysym in self._assigned:
+            return self._assigned[keysym]
         for code, index in self._display.keysym_to_keycodes(keysym):
             if index == 0:
                 return int(code)
-        return self._give(keysym)
+        return self._assign_key(keysym)
 
-    def _give(self, keysym: int) -> int:
+    def _assign_key(self, keysym: int) -> int:
         if not self._spare:
-            raise GuestError(f"no key is free for keysym {keysym:#x}")
+            raise GuestError(f"the keyboard has no spare key for keysym {keysym:#x}")
         code = self._spare.pop(0)
         self._spare.append(code)
-        self._given = {other: key for other, key in self._given.items() if key != code}
-        self._given[keysym] = code
+        self._assigned = {other: key for other, key in self._assigned.items() if key != code}
+        self._assigned[keysym] = code
         self._display.change_keyboard_mapping(code, [[keysym, keysym]])
         self._display.sync()
         time.sleep(KEYMAP_SETTLES_S)
@@ -171,7 +173,7 @@ class GuestDesktop:
     # ---- start ----
 
     def screen(self, *, width: int, height: int) -> str:
-        """Start the X server and the window manager; the server picks the display itself."""
+        """Start the X server, which picks a free display, and the window manager. Returns the display."""
         read_fd, write_fd = os.pipe()
         self._xvfb = subprocess.Popen(
             [
@@ -181,10 +183,10 @@ class GuestDesktop:
             pass_fds=(write_fd,),
         )
         os.close(write_fd)
-        with os.fdopen(read_fd) as told:
-            number = told.readline().strip()
+        with os.fdopen(read_fd) as display_number:
+            number = display_number.readline().strip()
         if not number:
-            raise GuestError("the X server did not start")
+            raise GuestError("the X server did not start: it named no display")
         os.environ["DISPLAY"] = f":{number}"
         self._x = display.Display()
         self._root = self._x.screen().root
@@ -192,7 +194,7 @@ class GuestDesktop:
         self._root.change_attributes(event_mask=X.SubstructureNotifyMask)
         self._recorder = Recorder()
         self._keyboard = Keyboard(self._x)
-        self._camera = _camera()
+        self._screen_capture = _screen_capture()
         self._root.warp_pointer(width - 1, height - 1)
         self.put(files={name: text.encode() for name, text in STILL.items()})
         rc = Path("/tmp/openbox-rc.xml")
@@ -202,7 +204,7 @@ class GuestDesktop:
         return str(os.environ["DISPLAY"])
 
     def put(self, *, files: dict[str, bytes]) -> None:
-        """Write files below the home, all with one modification time."""
+        """Write files below the home, all with the same modification time."""
         for name, content in files.items():
             path = Path.home() / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,14 +216,14 @@ class GuestDesktop:
             os.utime(path, (1_700_000_000, 1_700_000_000))
 
     def launch(self, *, name: str, command: list[str], window_class: str, still_s: float) -> None:
-        """Start an application; until its window is there, has the focus, and has stood still for so long."""
+        """Start an application and wait for its window to have the focus and to be still for ``still_s``."""
         if self._window_manager() is None:
-            raise GuestError("no window manager runs, so no window will get the focus")
+            raise GuestError("no window manager is running, so no window will get the focus")
         self._applications[name] = process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
         def is_there() -> bool:
             if process.poll() is not None:
-                raise GuestError(f"{name} ended with {process.returncode} before it had a window")
+                raise GuestError(f"{name} ended with code {process.returncode} before it had a window")
             active = self._active()
             return active is not None and window_class in active["class"]
 
@@ -232,26 +234,26 @@ class GuestDesktop:
         give_up_s = time.monotonic() + START_DEADLINE_S
         while not is_true():
             if time.monotonic() >= give_up_s:
-                raise GuestError(f"{missing} did not come within {START_DEADLINE_S:g} s")
+                raise GuestError(f"{missing} did not appear within {START_DEADLINE_S:g} s")
             time.sleep(POLL_S)
 
-    # ---- hands ----
+    # ---- input ----
 
     def input(self, *, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
-        """Carry out input events; how many of each kind the server has taken so far."""
+        """Send input events. Returns the number of events of each kind that the server has received so far."""
         wanted = Counter(self._recorder.counts)
         for name, arguments in calls:
             if name in EVENT_NAMES.values():
                 wanted[name] += 1
-            self._fake(name, arguments)
+            self._send_input(name, arguments)
         self._x.sync()
         self._recorder.await_counts(wanted)
         self._settle()
         return dict(self._recorder.counts)
 
-    def _fake(self, name: str, arguments: dict[str, Any]) -> None:
+    def _send_input(self, name: str, arguments: dict[str, Any]) -> None:
         match name:
-            case "move":  # a policy may name points that no request of X can carry
+            case "move":  # clamp: a policy may name points that no X request can hold
                 x, y = (min(arguments[axis], side - 1) for axis, side in zip("xy", self._size, strict=True))
                 xtest.fake_input(self._x, X.MotionNotify, x=x, y=y)
             case "button_down" | "button_up":
@@ -264,22 +266,22 @@ class GuestDesktop:
                 self._x.sync()
                 time.sleep(arguments["s"])
             case _:
-                raise GuestError(f"no input event is called {name!r}")
+                raise GuestError(f"expected the name of an input event, got {name!r}")
 
-    # ---- eyes ----
+    # ---- screen ----
 
     def screenshot(self) -> bytes:
-        """A PNG of the whole screen, without the pointer."""
+        """Return a PNG of the whole screen, without the pointer."""
         from mss.tools import to_png
 
-        shot = self._camera.grab(self._camera.monitors[0])
+        shot = self._screen_capture.grab(self._screen_capture.monitors[0])
         png = to_png(shot.rgb, shot.size, level=1)
         if png is None:
-            raise GuestError("the screenshot could not be encoded")
+            raise GuestError("the screenshot cannot be encoded as PNG")
         return bytes(png)
 
     def mark(self, *, shown: bool) -> None:
-        """A bright window in the corner, over everything, that nothing else notices."""
+        """Show or hide a bright window in a corner, above all others and unknown to the window manager."""
         if shown:
             self._mark = self._root.create_window(
                 *(0, 0, 24, 24, 0),
@@ -295,26 +297,26 @@ class GuestDesktop:
         time.sleep(SETTLE_LEAST_S)
 
     def _settle(self, still_s: float = SETTLE_LEAST_S, most_s: float = SETTLE_MOST_S) -> None:
-        """Until the applications have taken what was sent, and the picture stands still.
+        """Wait until the applications have processed the input and the screen no longer changes.
 
-        A ping comes to an application after the input before it, and is answered in that order.
+        An application answers a ping only after the input that it received before.
         """
         self.ping(within_s=SETTLE_PING_S)
         give_up_s = time.monotonic() + most_s
         time.sleep(SETTLE_LEAST_S)
         before, since_s = None, time.monotonic()
         while (now_s := time.monotonic()) < give_up_s:
-            now = bytes(self._camera.grab(self._camera.monitors[0]).raw)
+            now = bytes(self._screen_capture.grab(self._screen_capture.monitors[0]).raw)
             if now != before:
                 before, since_s = now, now_s
             elif now_s - since_s >= still_s - SETTLE_LEAST_S:
                 return
             time.sleep(SETTLE_EVERY_S)
 
-    # ---- probes ----
+    # ---- checks ----
 
-    def look(self) -> dict[str, Any]:
-        """Who lives, which windows there are and which has the focus: what a picture does not show."""
+    def status(self) -> dict[str, Any]:
+        """Return which processes run, the windows and the focus: state that a screenshot does not show."""
         return {
             "window_manager": self._manager_fault(),
             "applications": {name: _fault_of(process) for name, process in self._applications.items()},
@@ -324,7 +326,7 @@ class GuestDesktop:
         }
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> dict[str, bool]:
-        """Whether applications answer their windows' ping, by title; those that take none are left out."""
+        """Ping the windows. Returns whether each one answered, by title; windows without pings are left out."""
         waiting = {}
         ping, protocols = self._atom("_NET_WM_PING"), self._atom("WM_PROTOCOLS")
         for window in self._clients():
@@ -337,7 +339,7 @@ class GuestDesktop:
         return self._pongs(waiting, ping, time.monotonic() + within_s)
 
     def _pongs(self, waiting: dict[int, str], ping: int, give_up_s: float) -> dict[str, bool]:
-        """Who answered; a window that is closed meanwhile owes no answer."""
+        """Wait for the answers to pings; a window that was closed meanwhile is left out."""
         answered: set[int] = set()
         while not waiting.keys() <= answered and time.monotonic() < give_up_s:
             while self._x.pending_events():
@@ -350,10 +352,10 @@ class GuestDesktop:
         return {title: title not in silent for title in waiting.values()}
 
     def state(self) -> dict[str, Any]:
-        """What evaluators look at: files of the home without the hidden ones, the clipboard, the windows.
+        """Return what evaluators read: the files of the home without hidden ones, the clipboard, the windows.
 
-        It is waited, for a while, until nobody writes files any more. Raises GuestError when one is still
-        being saved then: what there is of it says nothing.
+        Waits until the files no longer change. Raises GuestError when an application still saves one after
+        `QUIET_WITHIN_S`, because a partial file must not be scored.
         """
         self._await_quiet_files()
         files: dict[str, bytes] = {}
@@ -367,8 +369,8 @@ class GuestDesktop:
             elif path.is_file():
                 files[name] = path.read_bytes()
         if sum(map(len, files.values())) > MOST_STATE_BYTES:
-            raise GuestError(f"the files of the home are more than {MOST_STATE_BYTES} bytes")
-        return {"files": files, "folders": folders, "clipboard": self._clipboard(), **self.look()}
+            raise GuestError(f"the files of the home have more than {MOST_STATE_BYTES} bytes in total")
+        return {"files": files, "folders": folders, "clipboard": self._clipboard(), **self.status()}
 
     def _await_quiet_files(self) -> None:
         give_up_s = time.monotonic() + QUIET_WITHIN_S
@@ -424,7 +426,7 @@ class GuestDesktop:
         return _fault_of(self._manager)["fault"] or ("" if self._window_manager() else "manages no screen")
 
     def _window_manager(self) -> int | None:
-        """The window by which a window manager says that it is there."""
+        """Return the id of the window that a running window manager owns; None without a window manager."""
         atom = self._atom("_NET_SUPPORTING_WM_CHECK")
         said = self._root.get_full_property(atom, Xatom.WINDOW)
         if said is None or not said.value:
@@ -438,9 +440,9 @@ class GuestDesktop:
         return int(said.value[0]) if again is not None and again.value[0] == said.value[0] else None
 
     def _clipboard(self) -> str:
-        """What the clipboard holds as text, empty when nobody owns it or it is no text.
+        """Return the text of the clipboard; empty when it has no owner or holds no text.
 
-        Raises GuestError when its owner does not answer: that is no empty clipboard.
+        Raises GuestError when its owner does not answer, because its content is then unknown.
         """
         selection, kind = self._atom("CLIPBOARD"), self._atom("UTF8_STRING")
         if self._x.get_selection_owner(selection) == X.NONE:
@@ -470,17 +472,17 @@ class GuestDesktop:
     def _atom(self, name: str) -> int:
         return int(self._x.get_atom(name))
 
-    # ---- standing still, and being broken on purpose ----
+    # ---- parking and injected faults ----
 
     def park(self, *, parked: bool) -> None:
-        """Stop every application, or let them go on."""
+        """Stop all applications, or let them continue."""
         self._is_parked = parked
         for process in self._applications.values():
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGSTOP if parked else signal.SIGCONT)
 
     def disturb(self, *, kind: str) -> None:
-        """Break something below every check."""
+        """Cause an injected fault (`dart.config.injected_faults`)."""
         match kind:
             case "ready_too_early" | "dead_window_manager":
                 assert self._manager is not None
@@ -494,7 +496,7 @@ class GuestDesktop:
             case "popup":
                 self._popups.append(self._popup())
             case _:
-                raise GuestError(f"nothing is broken by {kind!r}")
+                raise GuestError(f"expected a fault that can be caused in a desktop, got {kind!r}")
 
     def _popup(self) -> Any:
         window = self._root.create_window(
@@ -504,7 +506,7 @@ class GuestDesktop:
         window.set_wm_class("updater", "Updater")
 
         def is_there() -> bool:
-            window.map()  # again: a window manager that is just starting does not always notice
+            window.map()  # repeated, because a window manager that is starting may miss the first request
             self._x.sync()
             return any(found["title"] == "Software Updater" for found in self._windows())
 
@@ -513,7 +515,7 @@ class GuestDesktop:
 
 
 def _fault_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """How a process is: `fault` in words, empty when it lives or ended by itself."""
+    """Describe a process: `ended`, and `fault`, which is empty when it runs or ended by itself."""
     ended = process.poll()
     if ended is not None:
         fault = f"was killed by {signal.Signals(-ended).name}" if ended < 0 else ""
@@ -523,27 +525,27 @@ def _fault_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def _state_of(pid: int) -> str:
-    """The letter of /proc/PID/stat."""
+    """Return the process state of /proc/PID/stat, one letter; X when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
     except OSError:
         return "X"
 
 
-def _camera() -> Any:
+def _screen_capture() -> Any:
     import mss
 
     return mss.MSS()
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer calls until there are no more."""
+    """Answer calls until stdin ends."""
     desktop = GuestDesktop()
     calls = {
         name: getattr(desktop, name)
         for name in (
             *("screen", "put", "launch", "input", "screenshot", "mark"),
-            *("look", "ping", "state", "park", "disturb"),
+            *("status", "ping", "state", "park", "disturb"),
         )
     }
     while (request := _read(requests)) is not None:
@@ -571,7 +573,7 @@ def _write(stream: BinaryIO, answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve stdin and stdout; what children print goes to stderr."""
+    """Serve calls on stdin and stdout; the output of children goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _write(answers, {"ok": sorted(name for name in ("Xvfb", "openbox") if shutil.which(name))})

@@ -1,8 +1,8 @@
-"""Actions as input events of an X server: what `dart.environments.desktop.guest` sends through XTEST.
+"""Actions as input events of an X server, which `dart.environments.desktop.guest` sends through XTEST.
 
-Pure: an action in, a list of calls (name, parameters) out. Keys are keysyms of the X protocol, which for
-Latin-1 are the character's own number; what a US keyboard types with Shift is typed with Shift, so that the
-events that arrive can be counted against the ones sent.
+Pure: an action in, a list of calls (name, parameters) out. Keys are keysyms of the X protocol; for Latin-1
+these are the numbers of the characters. Characters that a US keyboard types with Shift are sent with Shift,
+so that the events that arrive can be compared with the events that were sent.
 """
 
 from collections import Counter
@@ -22,25 +22,25 @@ from dart.core.actions import (
     Wait,
 )
 from dart.environments.browser_inputs import Call
-from dart.environments.input_audit import Receipts
+from dart.environments.input_audit import InputCounts
 
 LEFT, RIGHT = 1, 3
 WHEEL = {"up": 4, "down": 5, "left": 6, "right": 7}
-"""X has no wheel: each of its notches is the click of a button."""
+"""X has no wheel events: each notch of the wheel is a click of one of these buttons."""
 
 NOTCHES = 5
-"""Notches of one `Scroll`, as in UI-TARS."""
+"""Wheel notches of one `Scroll`, as in UI-TARS."""
 
 DRAG_MOVES = 8
-"""Moves between press and release; toolkits begin a drag some pixels after the press."""
+"""Mouse moves between press and release; toolkits begin a drag some pixels after the press."""
 
 DRAG_PAUSE_S = 0.02
 
 KEY_PAUSE = ("pause", {"s": 0.008})
-"""After each typed character; some applications lose keys that come faster."""
+"""Pause after each typed character; some applications lose keys that come faster."""
 
 SLOWEST_KEY_S = 0.05
-"""Longest a key takes by itself: the pause after it, and the learning of one that is not on the keyboard."""
+"""Longest time of one key: the pause after it, and the assignment of a character that has no key yet."""
 
 SHIFT = 0xFFE1
 MODIFIERS = {"ctrl": 0xFFE3, "alt": 0xFFE9, "shift": SHIFT, "meta": 0xFFEB}
@@ -63,16 +63,16 @@ NAMED_KEYS = {
 }
 
 _SHIFTED = dict(zip('~!@#$%^&*()_+{}|:"<>?', "`1234567890-=[]\\;',./", strict=True))
-"""What a US keyboard types with Shift, by the key."""
+"""Characters that a US keyboard types with Shift, each with its key."""
 
 UNICODE_KEYSYMS = 0x01000000
-"""Added to the number of a character outside of Latin-1."""
+"""Offset of the keysyms of characters outside Latin-1."""
 
 COUNTED = ("key_down", "key_up", "button_down", "button_up")
 
 
 def desktop_calls(action: Action) -> list[Call]:
-    """The calls that carry out ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
+    """Return the calls that perform ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
     match action:
         case Click(x, y):
             return [_move(x, y), *_press(LEFT)]
@@ -92,14 +92,14 @@ def desktop_calls(action: Action) -> list[Call]:
             return []
 
 
-def desktop_receipts(calls: Iterable[Call]) -> Receipts:
-    """What the X server records when exactly these calls are carried out."""
-    counted: Receipts = Counter(name for name, _ in calls if name in COUNTED)
+def expected_desktop_counts(calls: Iterable[Call]) -> InputCounts:
+    """Return what the X server counts when it receives exactly these calls."""
+    counted: InputCounts = Counter(name for name, _ in calls if name in COUNTED)
     return counted
 
 
 def own_time_s(calls: Iterable[Call]) -> float:
-    """How long input takes that is carried out without delay: a page of text is no machine that hangs."""
+    """Return the time that sending the calls takes; it is added to a step's deadline, for long texts."""
     return SLOWEST_KEY_S * sum(name == "key_down" for name, _ in calls)
 
 

@@ -1,4 +1,4 @@
-"""A limit on the memory of a sandbox, by a control group of its own where the kernel lets us make one."""
+"""A limit on the memory of a sandbox, through a control group where the kernel permits one."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ PREFIX = "dartrl-"
 
 
 class MemoryLimit:
-    """One control group; without rights, or with 0 bytes, it does nothing, and `holds` says so."""
+    """One control group. Without the rights for it, or with 0 bytes, it does nothing; `holds` is False then."""
 
     def __init__(self, name: str, limit_bytes: int, root: Path = CGROUPS) -> None:
         self._bytes = limit_bytes
@@ -22,7 +22,7 @@ class MemoryLimit:
             self._folder = parent / f"{PREFIX}{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{os.getpid()}"
 
     def take(self, pids: Iterable[int]) -> None:
-        """Limit these processes and all they start from now on, together."""
+        """Limit the memory of these processes and of all that they start from now on, in total."""
         if self._folder is None:
             return
         _sweep(self._folder.parent)
@@ -36,7 +36,7 @@ class MemoryLimit:
             self.release()
 
     def release(self) -> None:
-        """Remove the group; one whose processes have not all ended stays for `_sweep`."""
+        """Remove the group. A group with running processes stays and is removed by `_sweep` later."""
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
@@ -44,7 +44,7 @@ class MemoryLimit:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed environments left; a group in which something lives cannot be removed."""
+    """Remove the groups of environments that were killed; groups with running processes stay."""
     for folder in parent.glob(f"{PREFIX}*"):
         pid = folder.name.rpartition("-")[2]
         if not Path(f"/proc/{pid}").exists():
@@ -53,7 +53,7 @@ def _sweep(parent: Path) -> None:
 
 
 def _parent_of(root: Path) -> tuple[Path | None, str]:
-    """The memory group this process is in and the name of its limit, of version 1 or 2 of control groups."""
+    """Return the memory group of this process and the file name of its limit (cgroups version 1 or 2)."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -65,6 +65,6 @@ def _parent_of(root: Path) -> tuple[Path | None, str]:
 
 
 def _existing(mount: Path, path: str) -> Path | None:
-    """In a container the mount may begin at our own group."""
+    """Return the folder of a group; in a container the mount itself may be the process's own group."""
     own = mount / path.strip("/")
     return next((folder for folder in (own, mount) if folder.is_dir()), None)

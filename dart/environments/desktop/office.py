@@ -1,6 +1,7 @@
-"""Tables and texts for LibreOffice as single XML files (flat OpenDocument), written and read.
+"""Tables and texts for LibreOffice as single XML files (flat OpenDocument): writing and reading. Pure.
 
-Pure. LibreOffice opens and saves these without asking about formats, and they need no library to be judged.
+LibreOffice opens and saves these files without a question about formats, and no library is needed to read
+them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +13,10 @@ _TABLE = "urn:oasis:names:tc:opendocument:xmlns:table:1.0"
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 
 MOST_CELLS = 50
-"""Of a row; what is repeated beyond is empty."""
+"""Largest number of cells of a row that are read; repeated cells beyond it are empty."""
 
 PROFILE = ".config/libreoffice/4/user/registrymodifications.xcu"
-"""Below the home: what LibreOffice was told before."""
+"""LibreOffice's settings, below the home."""
 
 QUIET = b"""<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry" xmlns:xs="http://www.w3.org/2001/XMLSchema"
@@ -32,11 +33,11 @@ QUIET = b"""<?xml version="1.0" encoding="UTF-8"?>
 <value>4000000000</value></prop></item>
 </oor:items>
 """
-"""No tip of the day, no news of the release."""
+"""Settings that suppress the tip of the day and the news of a release."""
 
 
 def table(rows: Sequence[Sequence[int]]) -> bytes:
-    """A sheet with these numbers in its upper left corner."""
+    """Return a sheet with these numbers in its upper left corner."""
     cells = "".join(
         "<table:table-row>"
         + "".join(
@@ -52,7 +53,7 @@ def table(rows: Sequence[Sequence[int]]) -> bytes:
 
 
 def letter(paragraphs: Sequence[str]) -> bytes:
-    """A text with these paragraphs."""
+    """Return a text with these paragraphs."""
     lines = "".join(f"<text:p>{escape(line)}</text:p>" for line in paragraphs)
     return _document("text", f"<office:text>{lines}</office:text>")
 
@@ -67,7 +68,10 @@ def _document(kind: str, body: str) -> bytes:
 
 
 def cell(content: bytes, row: int, column: int) -> str:
-    """The value of a cell of the first sheet, both counted from 0; empty for none or for no table at all."""
+    """Return the value of a cell of the first sheet, row and column counted from 0.
+
+    Empty where the cell is empty or missing, or the content is not a table.
+    """
     root = _parsed(content)
     rows = _repeated(root.iter(f"{{{_TABLE}}}table-row"), "number-rows-repeated") if root is not None else []
     if row >= len(rows):
@@ -79,7 +83,7 @@ def cell(content: bytes, row: int, column: int) -> str:
 
 
 def lines(content: bytes) -> list[str]:
-    """The paragraphs of a text; none for no text at all."""
+    """Return the paragraphs of a text; none when the content is not a text."""
     root = _parsed(content)
     body = None if root is None else root.find(f"{{{_OFFICE}}}body/{{{_OFFICE}}}text")
     return [] if body is None else ["".join(one.itertext()) for one in body.iter(f"{{{_TEXT}}}p")]
@@ -93,7 +97,7 @@ def _parsed(content: bytes) -> ElementTree.Element | None:
 
 
 def _repeated(elements: Iterable[ElementTree.Element], attribute: str) -> list[ElementTree.Element]:
-    """Each element as often as it says that it stands there, up to `MOST_CELLS` in all."""
+    """Repeat each element as often as its attribute says, up to `MOST_CELLS` in total."""
     found: list[ElementTree.Element] = []
     for element in elements:
         times = int(element.get(f"{{{_TABLE}}}{attribute}", "1"))

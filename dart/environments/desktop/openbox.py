@@ -1,4 +1,4 @@
-"""The window manager's configuration: every window has its place, and little happens by itself."""
+"""The window manager's configuration: every window opens at a fixed place, and nothing moves by itself."""
 
 PLACES = (
     ("*", "normal", 70, 30),
@@ -7,13 +7,13 @@ PLACES = (
     ("?ousepad", "normal", 40, 40),
     ("?cmanfm", "normal", 60, 30),
 )
-"""Class, type, and upper left corner of a window's frame in pixels; what comes later wins."""
+"""Class, type, and upper left corner of a window's frame in pixels; later entries win."""
 
 DOUBLE_CLICK_MS = 500
 
 
 def openbox_rc() -> str:
-    """An rc.xml for openbox 3.6: focus on click, title bars that move and maximise, Alt+F4, Alt+Tab."""
+    """Return an rc.xml for openbox 3.6: focus on click, title bars that move and maximise, Alt+F4, Alt+Tab."""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
   <focus><focusNew>yes</focusNew><followMouse>no</followMouse></focus>

@@ -1,21 +1,21 @@
-"""What a local desktop needs that is not there. Nothing heavy is imported to find out."""
+"""The programs and packages that a local desktop needs. The check imports nothing heavy."""
 
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 PROGRAMS = {"bwrap": "bubblewrap", "Xvfb": "xvfb", "openbox": "openbox"}
-"""Program to Debian package: without one of them there is no desktop."""
+"""Program to Debian package: what every desktop needs."""
 
 APPLICATIONS = {"mousepad": "mousepad", "galculator": "galculator", "pcmanfm": "pcmanfm"}
-"""Program to Debian package: what the tasks are played on."""
+"""Program to Debian package: the applications of the tasks."""
 
 MODULES = {"Xlib": "python-xlib", "mss": "mss"}
-"""Python module to distribution."""
+"""Python module to the distribution that provides it."""
 
 
 def missing_for_desktops(applications: bool = True) -> list[str]:
-    """In words, what is not installed; empty when desktops can be played."""
+    """Describe what is not installed; empty when desktops can be played."""
     return list(_missing(PROGRAMS | APPLICATIONS if applications else PROGRAMS))
 
 

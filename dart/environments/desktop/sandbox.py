@@ -1,8 +1,8 @@
-"""The sandbox of one desktop: bubblewrap's command line. Pure.
+"""The bubblewrap command line of a desktop's sandbox. Pure.
 
-Inside there is a read-only system, an empty home and an empty /tmp in memory, a process namespace and a
-network namespace of its own, and nothing of the run. The kernel ends everything in it together with
-bubblewrap, and bubblewrap together with the thread that started it, also by SIGKILL.
+The sandbox has a read-only system, an empty home and an empty /tmp in memory, its own process and network
+namespaces, and no access to the run. The kernel ends everything in it together with bubblewrap, and
+bubblewrap together with the thread that started it, even when that is killed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ USER, UID = "user", 1000
 HOME = f"/home/{USER}"
 
 HOME_BYTES = 128 * 2**20
-"""Everything a task may write; a file manager shows how much of it is free, the same on every machine."""
+"""Size of the home. A file manager shows its free space, which has to be the same on every machine."""
 
 RUNTIME_DIR = "/tmp/runtime"
 
@@ -36,7 +36,7 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-"""All a process in the sandbox knows of its surroundings."""
+"""All environment variables of a process in the sandbox."""
 
 
 def sandbox_command(
@@ -48,11 +48,11 @@ def sandbox_command(
     shares_network: bool = False,
     environment: dict[str, str] | None = None,
 ) -> list[str]:
-    """The command line that runs ``command`` in a fresh sandbox.
+    """Return the command line that runs ``command`` in a fresh sandbox.
 
-    readable         folders outside of the system that the command needs: the interpreter, the package
-    passwd           a file that says who the user is, instead of the machine's /etc/passwd
-    shares_network   for what serves the outside by a port
+    readable         folders outside the system that the command needs: the interpreter, the package
+    passwd           a file that replaces the machine's /etc/passwd
+    shares_network   whether the command is reachable from outside through a port
     """
     variables = ENVIRONMENT | (environment or {})
     return [
@@ -72,7 +72,7 @@ def sandbox_command(
 
 
 def passwd_text() -> str:
-    """The only user there is."""
+    """Return the content of /etc/passwd: one user."""
     return f"{USER}:x:{UID}:{UID}:{USER}:{HOME}:/bin/sh\n"
 
 
@@ -86,7 +86,7 @@ def _system() -> Iterator[str]:
 
 
 def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """Without those that the system or another of them brings already."""
+    """Leave out folders that the system or another folder of the list contains."""
     system = [Path(folder) for folder in _SYSTEM]
     distinct = sorted(set(folders))
     return [

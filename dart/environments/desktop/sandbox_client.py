@@ -1,8 +1,8 @@
-"""A running desktop as its environment sees it: one child process that answers calls through its pipes.
+"""A client of a running desktop: a child process that answers calls through its pipes.
 
-The child is bubblewrap with everything in it (`dart.environments.desktop.sandbox`). Every call ends: by its
-answer, by `MachineDied` when the pipes break, or by `MachineHung` at its deadline; after either of the last
-two the machine is dead for good.
+The child is bubblewrap and everything inside it (`dart.environments.desktop.sandbox`). Every call ends: with
+its answer, with `MachineDied` when the pipes break, or with `MachineHung` at its deadline. After either fault
+the machine cannot be used again.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from dart.environments.faults import CallFailed, MachineDied, MachineHung
 GUEST = "dart.environments.desktop.guest"
 
 KILL_DEADLINE_S = 5.0
-"""SIGKILL takes effect within this or the computer is broken."""
+"""How long to wait for a killed sandbox to end."""
 
 EXIT_GRACE_S = 0.3
-"""Who broke the pipe may tell its exit code before it is killed."""
+"""How long a sandbox that closed its pipe has to exit by itself, with its exit code, before it is killed."""
 
-LAST_WORDS_BYTES = 600
+LOG_TAIL_BYTES = 600
 
 ANSWER_MOST_BYTES = 160 * 2**20
-"""Of one answer; a picture of the largest screen that cannot be compressed has 100 MiB."""
+"""Limit of one answer; an incompressible picture of the largest screen has 100 MiB."""
 
 
 class DesktopMachine:
@@ -53,10 +53,10 @@ class DesktopMachine:
     async def start(
         cls, name: str, scratch: Path, *, memory_bytes: int, deadline_s: float
     ) -> "DesktopMachine":
-        """Start a sandbox; its guest answers when this returns.
+        """Start a sandbox and wait until its guest process answers. Raises MachineDied or MachineHung.
 
-        scratch        a folder of its own, for the log of what runs in it
-        memory_bytes   limit for everything in it together, where the kernel lets us set one; 0 for none
+        scratch        a folder for this machine alone, for the log of its guest
+        memory_bytes   limit of the total memory, where the kernel permits one; 0 for no limit
         """
         scratch.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - one local folder, microseconds
         passwd = scratch / "passwd"
@@ -76,7 +76,7 @@ class DesktopMachine:
         return machine
 
     async def call(self, name: str, /, *, deadline_s: float, **arguments: Any) -> Any:
-        """Ask the guest. Raises MachineDied, MachineHung, or CallFailed when it answered with an error."""
+        """Call the guest. Raises MachineDied, MachineHung, or CallFailed when it answers with an error."""
         packed = msgpack.packb({"call": name, **arguments})
         async with self._one_at_a_time:
             if self._is_over or self._process.stdin is None:
@@ -91,7 +91,8 @@ class DesktopMachine:
                 (length,) = struct.unpack(">I", await self._process.stdout.readexactly(4))
                 if length > ANSWER_MOST_BYTES:
                     self.kill()
-                    raise MachineDied(self.name, call, f"it answers with {length} bytes and was killed")
+                    why = f"its answer of {length} bytes exceeds {ANSWER_MOST_BYTES}; it was killed"
+                    raise MachineDied(self.name, call, why)
                 answer = msgpack.unpackb(await self._process.stdout.readexactly(length))
         except TimeoutError:
             self.kill()
@@ -101,7 +102,7 @@ class DesktopMachine:
             why = self._why()
             self.kill()
             raise MachineDied(self.name, call, why) from None
-        except asyncio.CancelledError:  # half an answer may be left in the pipe
+        except asyncio.CancelledError:  # part of an answer may still be in the pipe
             self.kill()
             raise
         if "error" in answer:
@@ -110,21 +111,21 @@ class DesktopMachine:
 
     @property
     def is_over(self) -> bool:
-        """It was killed or has ended; nothing can be asked any more."""
+        """Whether the machine was killed or has ended, so that it answers no more calls."""
         return self._is_over or self._process.returncode is not None
 
     @property
     def is_busy(self) -> bool:
-        """A call is under way."""
+        """Whether a call is in progress."""
         return self._one_at_a_time.locked()
 
     @property
     def pid(self) -> int:
-        """Of bubblewrap."""
+        """Process id of bubblewrap."""
         return self._process.pid
 
     def send_signal(self, number: signal.Signals) -> None:
-        """To everything in the sandbox: SIGSTOP makes it hang, SIGKILL ends it."""
+        """Send a signal to everything in the sandbox: SIGSTOP makes it hang, SIGKILL ends it."""
         if number is signal.SIGKILL:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -134,19 +135,19 @@ class DesktopMachine:
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """End everything in the sandbox; does not wait."""
+        """Kill everything in the sandbox without waiting."""
         self._is_over = True
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     async def close(self) -> None:
-        """As `kill`, and waits until it is gone. May be called again."""
+        """Kill the sandbox and wait for its end. May be repeated."""
         self.kill()
         await self._await_exit(KILL_DEADLINE_S)
         self._limit.release()
 
     async def _await_exit(self, within_s: float) -> None:
-        """Its pipes are read to their end: only then does asyncio close them."""
+        """Wait for the exit and read the pipes to their end, since only then asyncio closes them."""
         assert self._process.stdout is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -154,7 +155,7 @@ class DesktopMachine:
                 await self._process.stdout.read()
 
     def _pids(self) -> list[int]:
-        """Bubblewrap and everything below it."""
+        """Return the process ids of bubblewrap and all its descendants."""
         try:
             process = psutil.Process(self._process.pid)
             return [process.pid, *(child.pid for child in process.children(recursive=True))]
@@ -165,14 +166,14 @@ class DesktopMachine:
         code = self._process.returncode
         ended = "it was killed" if self._is_over and code is None else f"exit code {code}"
         with contextlib.suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, self._log.stat().st_size - LAST_WORDS_BYTES))
+            log.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
             words = log.read().decode(errors="replace").strip()
-            return f"{ended}; its last words: {words}" if words else ended
+            return f"{ended}; its log ends with: {words}" if words else ended
         return ended
 
 
 def _python(passwd: Path) -> dict[str, Any]:
-    """What this interpreter needs inside, and how it finds this package there."""
+    """Return the options of the sandbox that make this interpreter and this package usable inside."""
     package = Path(dart.__file__).resolve().parent
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     return {

@@ -1,9 +1,8 @@
-"""The tasks of local desktops: real applications, one instruction, an evaluator, and a scripted solution.
+"""The tasks of local desktops: applications, an instruction, an evaluator and a scripted solution. Pure.
 
-Pure. A task is drawn from its seed: what lies in the home, which applications are open, what is asked, and
-how what is left in the end is judged. The solution is a list of actions as a policy could take them; it is a
-function of the instruction alone, so that it can be played by whoever only sees what a policy sees
-(`solution_of`).
+The seed of a task decides the files of the home, the open applications, the instruction and the evaluator.
+The solution is a list of actions that a policy could take. It is a function of the instruction alone, so the
+oracle engine can play it with no more than a policy sees (`solution_of`).
 """
 
 import random
@@ -45,9 +44,9 @@ class Application:
     command: tuple[str, ...]
     window_class: str
     settings: Mapping[str, bytes] = field(default_factory=dict)
-    """Hidden files of the home by which it asks and tells nothing of its own."""
+    """Hidden files of the home that suppress the application's own dialogs and hints."""
     still_s: float = 0.1
-    """It takes input when its window has stood still for this long."""
+    """The application accepts input once its window did not change for this long."""
 
 
 EDITOR = Application(name="mousepad", command=("mousepad", "--disable-server"), window_class="Mousepad")
@@ -74,7 +73,7 @@ TEXTS = Application(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A window as its title and frameless place on the screen say."""
+    """A window: its title, its class, and its place on the screen without the frame."""
 
     title: str
     window_class: tuple[str, ...]
@@ -86,10 +85,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is left of an episode."""
+    """The state of the desktop at the end of an episode."""
 
     files: Mapping[str, bytes]
-    """Below the home, by relative path, without hidden ones."""
+    """Content by path relative to the home, without hidden files."""
     folders: frozenset[str] = frozenset()
     clipboard: str = ""
     windows: tuple[Window, ...] = ()
@@ -97,23 +96,23 @@ class State:
     """Class of the window that has the focus, empty when none has."""
 
     def text(self, name: str) -> str | None:
-        """A file's text without the newline at its end; None when there is no such file."""
+        """Return a file's text without its final newline; None when there is no such file."""
         content = self.files.get(name)
         return None if content is None else content.decode(errors="replace").removesuffix("\n")
 
     def window(self, window_class: str) -> Window | None:
-        """The first window of a class."""
+        """Return the first window of a class; None without one."""
         return next((window for window in self.windows if window_class in window.window_class), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A task drawn from a seed."""
+    """A task with the content that its seed decides."""
 
     instruction: str
     applications: tuple[Application, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """At the start, by path relative to the home; a name that ends in / is a folder."""
+    """Files at the start by path relative to the home; a name that ends in / is a folder."""
     succeeds: Callable[[State], bool]
 
 
@@ -132,7 +131,8 @@ _TASKS: dict[str, _Task] = {}
 
 
 def _task(name: str, pattern: str, solve: Solution) -> Callable[[Draw], Draw]:
-    """Register a task: its drawer, the form of its instructions, and the actions for what the form says."""
+    """Register a task: the function that draws an instance, the pattern of its instructions, and the function
+    from the pattern's groups to the actions of its solution."""
 
     def register(draw: Draw) -> Draw:
         _TASKS[PREFIX + name] = _Task(draw, re.compile(pattern, re.DOTALL), solve)
@@ -143,17 +143,17 @@ def _task(name: str, pattern: str, solve: Solution) -> Callable[[Draw], Draw]:
 
 @cache
 def task_ids() -> tuple[str, ...]:
-    """Every task, sorted."""
+    """Return the ids of all tasks, sorted."""
     return tuple(sorted(_TASKS))
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Every task, whatever the configuration."""
+    """Return the ids of all tasks; they do not depend on the configuration."""
     return task_ids()
 
 
 def instance_of(task_id: str, seed: int) -> Instance:
-    """The task drawn from its seed; raises UnknownTask."""
+    """Return the task with the content of a seed; raises UnknownTask."""
     task = _TASKS.get(task_id)
     if task is None:
         raise UnknownTask(task_id, task_ids())
@@ -161,29 +161,29 @@ def instance_of(task_id: str, seed: int) -> Instance:
 
 
 def is_infeasible(task_id: str) -> bool:
-    """Whether the right answer is to declare that it cannot be done."""
+    """Whether the right answer is to declare that the task cannot be done."""
     return task_id in INFEASIBLE
 
 
 def solution_of(instruction: str) -> tuple[Action, ...]:
-    """Every action of the scripted solution, the last one `Finished` or `CallUser`.
+    """Return all actions of the scripted solution; the last one is `Finished` or `CallUser`.
 
-    Raises LookupError for an instruction of no task.
+    Raises LookupError for an instruction that belongs to no task.
     """
     for task_id, task in _TASKS.items():
         match = task.pattern.fullmatch(instruction)
         if match is not None:
             return (*task.solve(*match.groups()), CallUser() if is_infeasible(task_id) else Finished())
-    raise LookupError(f"no task of a local desktop says {instruction!r}")
+    raise LookupError(f"no task of a local desktop has the instruction {instruction!r}")
 
 
 def answer_of(instruction: str, history: Sequence[str]) -> str:
-    """The text of the solution's next action after these; raises LookupError."""
+    """Return the text of the solution's next action after the actions in ``history``; raises LookupError."""
     solution = solution_of(instruction)
     return format_action(solution[min(len(history), len(solution) - 1)])
 
 
-# ---- what instances are drawn from ----
+# ---- random content ----
 
 
 def _word(rng: random.Random) -> str:
@@ -206,7 +206,7 @@ def _editor(*files: str) -> Application:
 def _in_editor(
     instruction: str, before: Sequence[str], succeeds: Callable[[State], bool], name: str = "notes.txt"
 ) -> Instance:
-    """A file open in the text editor."""
+    """Return a task with one file open in the text editor."""
     text = "".join(f"{line}\n" for line in before)
     return Instance(
         instruction=instruction,
@@ -217,7 +217,7 @@ def _in_editor(
 
 
 def _has_text(name: str, lines: Sequence[str]) -> Callable[[State], bool]:
-    """A file has these lines, whether or not the last one is ended."""
+    """Return a check that a file has these lines, with or without a newline at the end."""
     wanted = "\n".join(lines)
     return lambda state: state.text(name) == wanted
 
@@ -342,10 +342,8 @@ def _(rng: random.Random) -> Instance:
 
 
 def _numbers(rng: random.Random, digits: int) -> tuple[int, int]:
-    """Two numbers of so many digits, the larger first, and no digit twice in them.
-
-    The calculator's buttons ignore a key that comes again within a quarter of a second.
-    """
+    """Return two numbers with this many digits, the larger first. No digit occurs twice, because the
+    calculator ignores a key that is pressed again within a quarter of a second."""
     drawn = rng.sample("123456789", 2 * digits)
     numbers = sorted(int("".join(part)) for part in (drawn[:digits], drawn[digits:]))
     return numbers[1], numbers[0]
@@ -390,7 +388,7 @@ def _(rng: random.Random) -> Instance:
 # ---- the file manager ----
 
 FIRST_FILE = Click(267, 147)
-"""The first icon of the file manager at its place; its files are sorted by name."""
+"""Position of the first icon in the file manager, which sorts files by name."""
 
 
 def _in_files(asked: str, files: Mapping[str, bytes], succeeds: Callable[[State], bool]) -> Instance:
@@ -469,7 +467,7 @@ def _(rng: random.Random) -> Instance:
 # ---- windows ----
 
 EDITOR_TITLE, EDITOR_CLOSE = (200, 50), (674, 50)
-"""Points on the text editor's title bar at its place: where it can be held, and its button to close."""
+"""Points on the text editor's title bar: one to drag it by, and its close button."""
 
 
 @_task(
@@ -519,12 +517,12 @@ def _(rng: random.Random) -> Instance:
 
 # ---- LibreOffice ----
 
-KEPT = (SAVE, Wait(), Wait(), Wait())
-"""LibreOffice takes its time to save."""
+SAVE_OFFICE = (SAVE, Wait(), Wait(), Wait())
+"""Actions that save a file in LibreOffice, which takes some seconds."""
 
 
 def _in_table(asked: str, row: Sequence[int], column: int, wanted: int) -> Instance:
-    """A sheet is open; one cell of its first row is to have a value, and the others keep theirs."""
+    """Return a task with an open sheet: one cell of its first row gets a value, the others keep theirs."""
 
     def succeeds(state: State) -> bool:
         content = state.files.get("table.fods", b"")
@@ -543,7 +541,7 @@ RIGHT = Hotkey(("right",))
 @_task(
     "table-number",
     r"Write the number (\d+) into cell D1 of the open table and save it\.",
-    lambda number: [RIGHT, RIGHT, RIGHT, Type(f"{number}\n"), *KEPT],
+    lambda number: [RIGHT, RIGHT, RIGHT, Type(f"{number}\n"), *SAVE_OFFICE],
 )
 def _(rng: random.Random) -> Instance:
     row, number = [rng.randrange(10, 100) for _ in range(3)], rng.randrange(100, 1000)
@@ -554,7 +552,7 @@ def _(rng: random.Random) -> Instance:
 @_task(
     "table-sum",
     r"Write the sum of A1 and B1 as a formula into cell D1 of the open table and save it\.",
-    lambda: [RIGHT, RIGHT, RIGHT, Type("=A1+B1\n"), *KEPT],
+    lambda: [RIGHT, RIGHT, RIGHT, Type("=A1+B1\n"), *SAVE_OFFICE],
 )
 def _(rng: random.Random) -> Instance:
     row = [rng.randrange(10, 100) for _ in range(3)]
@@ -562,8 +560,8 @@ def _(rng: random.Random) -> Instance:
     return _in_table(asked, row, 3, row[0] + row[1])
 
 
-def _said(lines: Sequence[str]) -> list[str]:
-    """LibreOffice corrects the first letters of sentences by itself."""
+def _lowered(lines: Sequence[str]) -> list[str]:
+    """Ignore case, because LibreOffice capitalises the first letters of sentences by itself."""
     return [line.lower() for line in lines]
 
 
@@ -572,14 +570,14 @@ def _in_letter(asked: str, before: Sequence[str], after: Sequence[str]) -> Insta
         instruction=asked,
         applications=(TEXTS,),
         files={"letter.fodt": office.letter(before)},
-        succeeds=lambda state: _said(office.lines(state.files.get("letter.fodt", b""))) == _said(after),
+        succeeds=lambda state: _lowered(office.lines(state.files.get("letter.fodt", b""))) == _lowered(after),
     )
 
 
 @_task(
     "letter-append",
     r'Add the paragraph "(.*)" at the end of the open letter and save it\.',
-    lambda text: [BOTTOM, Type(f"\n{text}"), *KEPT],
+    lambda text: [BOTTOM, Type(f"\n{text}"), *SAVE_OFFICE],
 )
 def _(rng: random.Random) -> Instance:
     before, text = _lines(rng, 3), _phrase(rng)
@@ -590,7 +588,7 @@ def _(rng: random.Random) -> Instance:
 @_task(
     "letter-replace",
     r'Replace everything in the open letter by the paragraph "(.*)" and save it\.',
-    lambda text: [ALL, Type(text), *KEPT],
+    lambda text: [ALL, Type(text), *SAVE_OFFICE],
 )
 def _(rng: random.Random) -> Instance:
     before, text = _lines(rng, 3), _phrase(rng)
@@ -598,7 +596,7 @@ def _(rng: random.Random) -> Instance:
     return _in_letter(asked, before, [text])
 
 
-# ---- what cannot be done ----
+# ---- infeasible tasks ----
 
 
 @_task(
@@ -613,4 +611,4 @@ def _(rng: random.Random) -> Instance:
 
 
 INFEASIBLE = frozenset({f"{PREFIX}calculator-mail"})
-"""Tasks on which only declaring that they cannot be done pays."""
+"""Tasks on which only the declaration that they cannot be done is rewarded."""

@@ -1,17 +1,17 @@
-"""Chromium over its debugging pipe: one process, one asyncio task's worth of code.
+"""A client of Chromium's debugging pipe.
 
 The Chrome DevTools Protocol is JSON, each message ended by a NUL byte, read by the
 browser from descriptor 3 and written to descriptor 4 (``--remote-debugging-pipe``).
-No port, no token, nobody else can connect, and the end of the pipe is the end of the
-browser. Why own code and no library: docs/decisions/0004-cdp-client.md.
+The pipe needs no port and no token, nothing else can connect to it, and the browser ends
+when it closes. Why this is not a library: docs/decisions/0004-cdp-client.md.
 
-Three promises the callers build on:
+Callers rely on three promises:
 
-* Every call ends: by its answer, by `CallRefused`, by `PageCrashed` or `BrowserDied`,
-  or by the caller's own deadline. What the browser never answers (anything in flight
-  when a renderer crashes) is failed here, from the event that tells of it.
+* Every call ends: with its answer, with `CallRefused`, with `PageCrashed` or `BrowserDied`,
+  or at the caller's own deadline. The browser never answers calls that are in flight when a
+  renderer crashes; they fail here, when the crash event arrives.
 * A call may be posted without waiting; the browser keeps the order within a session.
-* The browser dies with us, even when we are killed: see `_command`.
+* The browser ends together with this process, even when this process is killed: see `_command`.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ Params = dict[str, Any]
 Answer = asyncio.Future[dict[str, Any]]
 
 LAUNCHER = "setpriv"
-"""From util-linux, which every Debian has: starts a program with a parent-death signal."""
+"""Program of util-linux that starts another program with a parent-death signal."""
 
-LAST_WORDS_BYTES = 2048
+STDERR_TAIL_BYTES = 2048
 """How much of the end of the browser's stderr is kept for `BrowserDied`."""
 
 EXIT_GRACE_S = 0.2
-"""A browser that closed its pipe may exit by itself, telling its exit code, before it is killed."""
+"""How long a browser that closed its pipe has to exit by itself, with its exit code, before it is killed."""
 
 KILL_DEADLINE_S = 5.0
-"""SIGKILL takes effect within this or the machine is broken."""
+"""How long to wait for a killed browser to end."""
 
 FLAGS = (
     "--remote-debugging-pipe",
@@ -81,7 +81,7 @@ class _Pending:
 
 
 class CdpSession:
-    """The connection to one page. Once ``fault`` is set the page is gone for good."""
+    """The connection to one page. Once ``fault`` is set, the page is gone for good."""
 
     def __init__(self, browser: "Browser", session_id: str, context_id: str) -> None:
         self.browser = browser
@@ -89,15 +89,15 @@ class CdpSession:
         self.context_id = context_id
         self.fault: InfrastructureFault | None = None
         self.dialogs = 0
-        """How many dialogs opened so far."""
+        """Number of dialogs that the page has opened."""
         self._bindings: dict[str, asyncio.Future[str]] = {}
 
     def post(self, method: str, params: Params | None = None) -> Answer:
-        """Send without waiting; the future is the answer."""
+        """Send a call without waiting for it; the future becomes its answer."""
         return self.browser.post(method, params, session=self)
 
     async def evaluate(self, expression: str) -> Any:
-        """The JSON value of a JavaScript expression in the page, a promise's once it is kept."""
+        """Return the JSON value of a JavaScript expression in the page; a promise is awaited."""
         params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         answer = await self.post("Runtime.evaluate", params)
         if "exceptionDetails" in answer:
@@ -105,7 +105,7 @@ class CdpSession:
         return answer["result"].get("value")
 
     def next_binding_call(self, name: str) -> asyncio.Future[str]:
-        """The text of the next call of the page's function ``name`` (made by Runtime.addBinding)."""
+        """Return the argument of the page's next call of its function ``name`` (Runtime.addBinding)."""
         return self._bindings.setdefault(name, asyncio.get_running_loop().create_future())
 
     def on_event(self, method: str, params: Params) -> None:
@@ -115,13 +115,13 @@ class CdpSession:
                 if called is not None and not called.done():
                     called.set_result(params["payload"])
             case "Page.javascriptDialogOpening":
-                # A dialog stops everything in its page, screenshots too. Nobody can press its
-                # buttons through pixels, so it is dismissed; leaving a page is always allowed.
+                # A dialog blocks everything in its page, screenshots too, and no click can reach
+                # its buttons. It is dismissed; leaving a page is always allowed.
                 self.dialogs += 1
                 leaving = params.get("type") == "beforeunload"
                 self.browser.notify("Page.handleJavaScriptDialog", {"accept": leaving}, session=self)
             case "Inspector.targetCrashed" | "Inspector.detached":
-                self.browser.lose(self, method)
+                self.browser.on_page_gone(self, method)
 
     def fail_bindings(self, fault: InfrastructureFault) -> None:
         for called in self._bindings.values():
@@ -130,7 +130,7 @@ class CdpSession:
 
 
 class Browser:
-    """A running Chromium and every call that waits for it."""
+    """A running Chromium and all calls that wait for its answers."""
 
     def __init__(self, profile_dir: Path) -> None:
         self.fault: BrowserDied | None = None
@@ -145,7 +145,10 @@ class Browser:
 
     @classmethod
     async def launch(cls, executable: str, profile_dir: Path) -> "Browser":
-        """Start a browser whose user data live in ``profile_dir``, emptied before and removed after."""
+        """Start a browser. Its user data live in ``profile_dir``, which is emptied before and removed after.
+
+        Raises BrowserMissing or LauncherMissing.
+        """
         if not os.access(executable, os.X_OK):
             raise BrowserMissing(executable)
         if shutil.which(LAUNCHER) is None:
@@ -169,7 +172,7 @@ class Browser:
         return pid
 
     def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Answer:
-        """Send a call without waiting for it; the future is its answer."""
+        """Send a call without waiting for it; the future becomes its answer."""
         answer: Answer = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
@@ -181,12 +184,12 @@ class Browser:
         return answer
 
     def notify(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> None:
-        """Send a call whose answer nobody needs."""
+        """Send a call and ignore its answer."""
         if self.fault is None:
             self._send(method, params, session.session_id if session else None)
 
     async def open_page(self) -> CdpSession:
-        """An empty page in a browser context of its own (cookies and storage apart)."""
+        """Open an empty page in a browser context of its own, with separate cookies and storage."""
         context_id = (await self.post("Target.createBrowserContext"))["browserContextId"]
         target = await self.post(
             "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
@@ -198,12 +201,12 @@ class Browser:
         return session
 
     def drop_page(self, session: CdpSession) -> None:
-        """Close the page's context. Works on a hung page too; does not wait."""
+        """Close the page's context without waiting. Works on a page that hangs."""
         self.notify("Target.disposeBrowserContext", {"browserContextId": session.context_id})
-        self.lose(session, "closed by us")
+        self.on_page_gone(session, "closed by its environment")
 
-    def lose(self, session: CdpSession, event: str) -> None:
-        """The page is gone: fail what waits for it, because the browser never answers those."""
+    def on_page_gone(self, session: CdpSession, event: str) -> None:
+        """Fail all calls that wait for this page, because the browser never answers them."""
         if self._sessions.pop(session.session_id, None) is None:
             return
         session.fault = PageCrashed("the last call", event)
@@ -213,11 +216,9 @@ class Browser:
         session.fail_bindings(session.fault)
 
     async def close(self) -> None:
-        """Kill the whole process group, wait for the exit, remove the profile. May be called again."""
+        """Kill the whole process group, wait for its end and remove the profile. May be repeated."""
         self.kill()
-        with contextlib.suppress(
-            TimeoutError
-        ):  # a process in uninterruptible sleep: nothing more can be done
+        with contextlib.suppress(TimeoutError):  # a process in uninterruptible sleep cannot be ended
             async with asyncio.timeout(KILL_DEADLINE_S):
                 await self._exited.wait()
         self._transport.close()
@@ -225,11 +226,11 @@ class Browser:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs and was not told to die."""
+        """Whether the browser runs and was not killed."""
         return self.fault is None and not self._killed and not self._exited.is_set()
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group; does not wait."""
+        """Send SIGKILL to the whole process group, without waiting."""
         self._killed = True
         if not self._exited.is_set():
             with contextlib.suppress(ProcessLookupError):
@@ -253,7 +254,7 @@ class Browser:
         elif message["method"] == "Target.detachedFromTarget":
             detached = self._sessions.get(message["params"]["sessionId"])
             if detached is not None:
-                self.lose(detached, "Target.detachedFromTarget")
+                self.on_page_gone(detached, "Target.detachedFromTarget")
 
     def _on_answer(self, message: dict[str, Any]) -> None:
         pending = self._pending.pop(message["id"], None)
@@ -265,15 +266,15 @@ class Browser:
             pending.answer.set_result(message["result"])
 
     def on_exit(self) -> None:
-        """The process is gone; what it said last may still come."""
+        """Note that the process is gone; the end of its stderr may still arrive."""
         self._exited.set()
 
-    def on_last_words(self, returncode: int | None, last_words: str) -> None:
-        """Fails everything that waits."""
-        self.fault = BrowserDied("the last call", returncode, last_words)
+    def on_closed(self, returncode: int | None, stderr_tail: str) -> None:
+        """Fail all calls that still wait, with the exit code and the end of stderr."""
+        self.fault = BrowserDied("the last call", returncode, stderr_tail)
         pending, self._pending = self._pending, {}
         for call in pending.values():
-            _fail(call.answer, BrowserDied(call.method, returncode, last_words))
+            _fail(call.answer, BrowserDied(call.method, returncode, stderr_tail))
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.fault = self.fault
@@ -281,7 +282,7 @@ class Browser:
 
 
 class _Pipes(asyncio.SubprocessProtocol):
-    """Cuts the browser's output into messages and keeps the end of its stderr."""
+    """Splits the browser's output into messages and keeps the end of its stderr."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -297,7 +298,7 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self._stderr = (self._stderr + data)[-LAST_WORDS_BYTES:]
+            self._stderr = (self._stderr + data)[-STDERR_TAIL_BYTES:]
             return
         self._received += data
         if b"\0" in data:
@@ -307,45 +308,45 @@ class _Pipes(asyncio.SubprocessProtocol):
                 self._browser.on_message(json.loads(message))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1:  # without its pipe a browser is of no use, and it exits by itself or not at all
+        if fd == 1:  # a browser without its pipe is useless; it may or may not exit by itself
             asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._browser.kill)
         if fd == 2:
             self._is_stderr_open = False
             if self._has_exited:
-                self._tell_last_words()
+                self._report_end()
 
     def process_exited(self) -> None:
-        """Last words may come after the news of the exit; a helper that lives on keeps their pipe open."""
+        """Report the end once stderr is closed, or after a while: a helper process may keep it open."""
         self._has_exited = True
         self._browser.on_exit()
         if self._is_stderr_open:
-            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._tell_last_words)
+            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._report_end)
         else:
-            self._tell_last_words()
+            self._report_end()
 
-    def _tell_last_words(self) -> None:
-        """Told twice is told once: whatever waited is not there any more."""
+    def _report_end(self) -> None:
+        """Tell the browser object of its end; a second call finds no waiting calls and changes nothing."""
         words = self._stderr.decode(errors="replace").strip()
-        self._browser.on_last_words(self._transport.get_returncode(), words)
+        self._browser.on_closed(self._transport.get_returncode(), words)
 
 
 def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
     if not waiting.done():
         waiting.set_exception(fault)
-        waiting.exception()  # a posted call may have no waiter any more; that is no news
+        waiting.exception()  # marks the exception as seen: a posted call may have no waiter any more
 
 
 def _command(executable: str, profile_dir: Path) -> Sequence[str]:
-    """The command line that starts the browser so that it does not outlive us.
+    """Return the command line that starts the browser so that it does not outlive this process.
 
     ``setpriv --pdeathsig`` (util-linux) sets PR_SET_PDEATHSIG, which exec keeps: the kernel
     kills the browser when the thread that forked it ends. The signal belongs to that
     *thread*, not to the process, so the loop that launches browsers must run in a thread
-    that lives as long as its environment; an environment actor's loop does. Its helper
-    processes end when their channel to the browser breaks, and a browser that missed the
-    signal (we died before it was set) ends when its pipe does.
+    that lives as long as its environment; an environment actor's loop does. The browser's helper
+    processes end when their channel to the browser breaks. A browser whose parent died before
+    the signal was set ends when its pipe closes.
 
-    The shell puts the pipes where the browser looks for them and execs, so the pid stays.
+    The shell moves the pipes to the descriptors that the browser expects and execs, so the pid stays.
     """
     flags = [*FLAGS, f"--user-data-dir={profile_dir}"]
     if os.geteuid() == 0:

@@ -1,11 +1,11 @@
-// Runs first in every document: timers and clocks that dartClock.stop() halts and dartClock.go() sets going
-// again, with what was left of every timer. Freezing a page alone does not do that: its timers run out
-// meanwhile and fire the moment it wakes.
+// Runs first in every document: replaces timers and clocks so that dartClock.stop() halts them and
+// dartClock.go() resumes them with the remaining time of every timer. Freezing a page alone is not enough:
+// its timers run out while it is frozen and fire the moment it wakes.
 (() => {
   const nativeNow = performance.now.bind(performance);
   const [setNative, clearNative, nextFrame] = [setTimeout, clearTimeout, requestAnimationFrame];
-  let stoppedMs = null;    // when it was stopped, on the native clock; null while it goes
-  let standstillMs = 0;    // how long it has stood still so far
+  let stoppedMs = null;    // when the clock was stopped, on the native clock; null while it runs
+  let standstillMs = 0;    // total time for which the clock was stopped
   const now = () => (stoppedMs ?? nativeNow()) - standstillMs;
 
   const timers = new Map();

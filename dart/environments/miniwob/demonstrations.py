@@ -1,4 +1,4 @@
-"""Demonstrations: what the oracles did on training seeds, as screenshots and actions.
+"""Demonstrations: episodes that the oracles played on training seeds, as screenshots and actions.
 
 ``python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-test --episodes 100 --out DIR``
 writes, for every task, that many *successful* episodes::
@@ -6,8 +6,8 @@ writes, for every task, that many *successful* episodes::
     DIR/demonstrations.jsonl          one episode a line: task_id, seed, instruction, reward, steps
     DIR/screenshots/<sha256>.png      each distinct screen once
 
-A step is ``{"screenshot_sha256", "action", "target"}``: what was seen, the action's text,
-and the box [left, top, right, bottom] in pixels of what it aims at, or null.
+A step is ``{"screenshot_sha256", "action", "target"}``: the screenshot before the action, the action's text,
+and the box [left, top, right, bottom] in pixels of the element that it aims at, or null.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from dart.environments.miniwob.oracle_runner import OracleEpisode, OracleStep, p
 from dart.environments.miniwob.oracles import ORACLES
 
 SPARE = 1.1
-"""Seeds tried for each episode wanted: an oracle fails on up to 5 % of them."""
+"""Seeds to try for each wanted episode: an oracle fails on up to 5 % of them."""
 
 
 def save_screenshot(folder: Path, png: bytes) -> str:
-    """Write ``png`` under its sha256, once; returns the sha256 in hex."""
+    """Write ``png`` under its sha256 unless it is there already. Returns the sha256 in hex."""
     digest = hashlib.sha256(png).hexdigest()
     path = folder / f"{digest}.png"
     if not path.exists():
@@ -38,7 +38,7 @@ def save_screenshot(folder: Path, png: bytes) -> str:
 
 
 def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
-    """One line of the file, its screenshots written before."""
+    """Write the screenshots of an episode and return its line of the file."""
     return {
         "task_id": play.task_id,
         "seed": play.seed,
@@ -59,7 +59,7 @@ def _step_record(step: OracleStep, screenshots: Path) -> dict[str, Any]:
 async def collect(
     tasks: Sequence[str], episodes: int, first: int, environments: int, lines: TextIO, out: Path
 ) -> Counter[str]:
-    """Play training seeds from the ``first`` on; returns how many episodes each task got."""
+    """Play training seeds from the ``first`` on. Returns the number of episodes by task."""
     screenshots = out / "screenshots"
     screenshots.mkdir(parents=True, exist_ok=True)
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
@@ -73,7 +73,7 @@ async def collect(
 
 
 def main() -> None:
-    """Collect demonstrations into a folder; an existing file is added to."""
+    """Collect demonstrations into a folder and append them to an existing file."""
     parser = argparse.ArgumentParser(description="Collect successful oracle episodes on training seeds.")
     parser.add_argument(
         "--tasks", nargs="+", default=sorted(ORACLES), choices=sorted(ORACLES), metavar="TASK"

@@ -1,4 +1,4 @@
-"""Finding what an oracle aims at: an element of the page becomes a pixel to click and a box around it."""
+"""Queries of oracles: find an element of the page, as a pixel to click and a box around it."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from dart.core.actions import Action, Click
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 
 Box = tuple[int, int, int, int]
-"""Left, top, right, bottom in pixels; every click inside hits the same element (if nothing covers it)."""
+"""Left, top, right, bottom in pixels; every click inside hits the same element unless something covers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One action, and the box of what it aims at when it aims at something."""
+    """One action, and the box of the element that it aims at; None when it aims at none."""
 
     action: Action
     target: Box | None = None
@@ -26,8 +26,8 @@ class QueriedPage(Protocol):
     async def inspect(self, expression: str) -> Any: ...
 
 
-class OracleLost(Exception):
-    """An oracle found no target where it expected one."""
+class TargetNotFound(Exception):
+    """The page or the instruction lacks something that the oracle expected."""
 
 
 FIND_TARGET = """
@@ -50,11 +50,12 @@ FIND_TARGET = """
   return [...document.querySelectorAll(selector)].filter(fits).map(spot).find(s => s !== null) ?? null;
 })
 """
-"""The pixel nearest the centre of an element's largest box that really hits it, and that box."""
+"""JavaScript that returns the largest box of an element, and the pixel nearest to its centre where a click
+hits the element."""
 
 
 async def find(page: QueriedPage, selector: str, text: str | None = None) -> Move | None:
-    """A click on the first visible element that matches ``selector`` and says ``text``, if there is one."""
+    """Return a click on the first visible element that matches ``selector`` and shows ``text``; else None."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
     found = await page.inspect(f"{FIND_TARGET}({arguments})")
     if found is None:
@@ -64,21 +65,21 @@ async def find(page: QueriedPage, selector: str, text: str | None = None) -> Mov
 
 
 async def click(page: QueriedPage, selector: str, text: str | None = None) -> Move:
-    """As `find`; raises `OracleLost` when nothing matches."""
+    """Like `find`; raises `TargetNotFound` when nothing matches."""
     move = await find(page, selector, text)
     if move is None:
-        raise OracleLost(f"expected a visible {selector} that says {text!r}")
+        raise TargetNotFound(f"expected a visible element {selector!r} with the text {text!r}, found none")
     return move
 
 
 def quoted(instruction: str) -> list[str]:
-    """The texts in double quotes."""
+    """Return the texts in double quotes."""
     return re.findall(r'"(.*?)"', instruction)
 
 
-def said(pattern: str, instruction: str) -> str:
-    """The first group of ``pattern`` in the instruction."""
+def extract(pattern: str, instruction: str) -> str:
+    """Return the first group of ``pattern`` in the instruction; raises `TargetNotFound` without a match."""
     match = re.search(pattern, instruction)
     if match is None:
-        raise OracleLost(f"expected the instruction to say {pattern!r}, got: {instruction!r}")
+        raise TargetNotFound(f"expected the instruction to match {pattern!r}, got: {instruction!r}")
     return match[1]

@@ -2,11 +2,11 @@
 
 The pages (Shi et al. 2017, Liu et al. 2018; Farama's MiniWoB++ 1.0) come with the PyPI
 package ``miniwob`` and are loaded from disk. One environment is one browser with one
-page. What the policy gets is the task's 160x210 pixels and the instruction; the line of
-earlier rewards and the wall clock that the page draws below are outside of the viewport.
+page. The policy sees the task's 160x210 pixels and the instruction; the earlier rewards
+and the clock that the page draws below are outside the viewport.
 
-The reward is the page's *raw* reward, clamped to [0, 1]: the other one decays with the
-time that passes on the wall, which would make it depend on the machine.
+The score is the page's *raw* reward, clamped to [0, 1]. The page's other reward decays with
+wall-clock time, so it would depend on the speed of the machine.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.core.actions import Action, Scroll, Wait, format_action
 from dart.core.png import png_size
 from dart.core.run_directory import RunPaths
@@ -34,12 +34,11 @@ from dart.environments.faults import (
     CallRefused,
     CorruptFrame,
     EnvironmentTimeout,
-    FrozenFrame,
     InfrastructureFault,
     PageHung,
     ResetFailed,
 )
-from dart.environments.input_audit import Receipts, differences, receipts_of
+from dart.environments.input_audit import InputCounts, differences, expected_counts
 from dart.environments.miniwob.cdp import Answer, Browser, CdpSession
 from dart.environments.miniwob.pages import (
     HEIGHT,
@@ -54,32 +53,33 @@ from dart.environments.miniwob.pages import (
     page_url,
     task_ids,
 )
-from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, frame_size
+from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
 
 __all__ = ["CHROMIUM", "MiniWobEnvironment", "miniwob_html_dir", "task_ids"]
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
-"""Debian's; the full browser's new headless mode works too and is three times slower."""
+"""Debian's headless shell. The full browser's new headless mode works too and is three times slower."""
 
 WAIT_S = 0.25
 """How long the action `Wait` waits."""
 
 PROBE_S = 0.5
-"""When a deadline has passed: how long browser and page have to show which of them still answers.
+"""How long browser and page have to show which of them still answers, once an operation has timed out.
 
-Taken out of the operation's deadline, at most a quarter of it."""
+It is part of the operation's deadline, at most a quarter of it."""
 
-RECEIPT_READS = 5
-"""An event may be counted some frames after the browser said it was taken: so often it is looked again."""
+COUNT_READS = 5
+"""How often the page's event counts are read: the page may count an event some frames after the browser
+confirmed it."""
 
 INSPECT_DEADLINE_S = 5.0
 
-PAGES_LEFT = 200
-"""After so many episodes the browser is told to collect what their pages left behind. By itself it hardly
-does: a renderer grew by 43 KiB an episode, and after 1,500 of them 62 of its 120 MiB were of this kind."""
+EPISODES_PER_COLLECTION = 200
+"""Number of episodes after which the browser is told to collect garbage. By itself it hardly does: a renderer
+grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
@@ -92,30 +92,30 @@ class _Episode:
     instruction: str
     terminated: bool = False
     raw_reward: Any = 0
-    arrived: Receipts | None = field(default_factory=Receipts)
-    """Input events the page has counted; None where it cannot."""
+    arrived: InputCounts | None = field(default_factory=InputCounts)
+    """Input events that the page has counted; None while it cannot count."""
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
 class MiniWobEnvironment:
     """An `dart.environments.protocol.Environment` of one browser with one page.
 
-    The browser starts with the first ``reset``. Every reset loads the page anew; only the
-    clipboard outlives an episode. A fault costs the page, a fault of the browser or during
-    a reset costs the browser; the next reset starts what is missing.
+    The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
+    episode. A fault closes the page; a fault of the browser, or during a reset, kills the browser. The next
+    reset starts what is missing.
     """
 
     def __init__(self, scratch_dir: Path, executable: str = CHROMIUM) -> None:
-        self.wire = ScreenIO()
+        self.screen_io = ScreenIO()
         self._profile_dir = scratch_dir / "profile"
         self._executable = executable
         self._browser: Browser | None = None
         self._page: CdpSession | None = None
         self._episode: _Episode | None = None
         self._is_parked = False
-        self._pages_left = 0
+        self._episodes_since_collection = 0
         self._frame: Answer | None = None
-        """The screenshot asked for together with the last action; `observe` picks it up."""
+        """The screenshot that was requested together with the last action; `observe` returns it."""
 
     @property
     def browser_pid(self) -> int | None:
@@ -123,14 +123,14 @@ class MiniWobEnvironment:
         return self._browser.pid if self._browser is not None else None
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         url = page_url(task_id, seed)
         self._episode = None
         async with self._operation("reset", deadline_s):
             page = await self._ready_page()
-            await self._clear_away(page)
-            await self.wire.started()
+            await self._collect_garbage(page)
+            await self.screen_io.on_start()
             ready = page.next_binding_call("dartReady")
             navigated = await page.post("Page.navigate", {"url": url})
             if "errorText" in navigated:
@@ -140,14 +140,14 @@ class MiniWobEnvironment:
                 raise ResetFailed(task_id, start["error"])
             screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
         self._episode = _Episode(task_id, start["instruction"])
-        return self._see(self._episode, screenshot)
+        return self._observation(self._episode, screenshot)
 
     async def observe(self, *, deadline_s: float) -> Observation:
         page, episode = self._playing("observe")
         async with self._operation("observe", deadline_s):
             frame, self._frame = self._frame, None
             screenshot = await _screenshot(frame or page.post("Page.captureScreenshot", SCREENSHOT))
-            return self._see(episode, screenshot)
+            return self._observation(episode, screenshot)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         page, episode = self._playing("step")
@@ -165,20 +165,21 @@ class MiniWobEnvironment:
         async with self._operation("evaluate", deadline_s):
             if not episode.terminated:
                 episode.terminated, episode.raw_reward, _ = await _read_state(page)
-            if episode.frames.is_suspicious:
-                await self._refuse_frozen(page, episode)
-        return clamped_score(episode.task_id, self.wire.scored(episode.raw_reward))
+            await refuse_frozen(
+                episode.task_id, episode.frames, lambda: self._capture(page), lambda shown: _mark(page, shown)
+            )
+        return clamped_score(episode.task_id, self.screen_io.filter_score(episode.raw_reward))
 
-    def pays_infeasible(self, task_id: str) -> bool:
-        """Every MiniWoB++ task can be done."""
+    def is_infeasible(self, task_id: str) -> bool:
+        """False: every MiniWoB++ task can be done."""
         return False
 
     async def park(self, *, deadline_s: float) -> None:
-        """The page's clocks stand still, and its timers keep what was left of them.
+        """Stop the page's clocks; its timers keep their remaining time.
 
-        Of the page itself, not of frames in it or of animations of its style sheets: those run no code
-        meanwhile and then jump ahead. Chromium's virtual time would stop all of them, but cannot be ended:
-        after its first pause the clock of a page either stands or runs ahead of the wall."""
+        Frames inside the page and CSS animations are not included: they run no code while the page is parked
+        and jump ahead afterwards. Chromium's virtual time would stop them too, but cannot be switched off
+        again: after its first pause the clock of a page either stands still or runs ahead of real time."""
         page, _ = self._playing("park")
         async with self._operation("park", deadline_s):
             await _freeze(page)
@@ -196,7 +197,7 @@ class MiniWobEnvironment:
             return False
         try:
             async with asyncio.timeout(deadline_s):
-                if self._is_parked:  # a picture would wake it
+                if self._is_parked:  # a screenshot would wake the page
                     await page.evaluate("1")
                 else:
                     await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
@@ -205,16 +206,18 @@ class MiniWobEnvironment:
         return True
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the browser's process, if there is one (`dart.environments.fault_injection`)."""
+        """Send a signal to the browser's process, if it runs (`dart.environments.fault_injection`)."""
         if self._browser is not None and self._browser.alive:
             os.kill(self._browser.pid, number)
 
-    async def disturb(self, kind: Injected) -> None:
-        """A page has neither windows nor applications."""
-        raise ValueError(f"a page in a browser cannot have {kind.value}")
+    async def disturb(self, kind: InjectedFault) -> None:
+        """Raise ValueError: a page in a browser has neither windows nor applications to disturb."""
+        raise ValueError(
+            f"a page in a browser cannot have the fault {kind.value!r}: set environments.faults.{kind.value} = 0"
+        )
 
     async def inspect(self, expression: str) -> Any:
-        """The JSON value of a JavaScript expression in the page: for oracles and tests, not for policies."""
+        """Return the JSON value of a JavaScript expression in the page; for oracles and tests, not policies."""
         page, _ = self._playing("inspect")
         async with self._operation("inspect", INSPECT_DEADLINE_S):
             return await page.evaluate(expression)
@@ -225,67 +228,54 @@ class MiniWobEnvironment:
             await browser.close()
 
     async def _act(self, page: CdpSession, action: Action) -> None:
-        """Send the whole action and the screenshot after it at once, then wait until the page took it.
+        """Send all events of the action and a screenshot request at once, then wait for the page to take them.
 
-        The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each;
-        the screenshot needs a new frame, and that frame shows what the action did.
+        The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
+        screenshot needs a new frame, and that frame shows the effect of the action.
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
-        calls = self.wire.sent(input_calls(action))
-        taken = [page.post(method, params) for method, params in calls]
-        follows = bool(calls) and not isinstance(action, Scroll)
-        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if follows else None
-        await asyncio.gather(*taken)
+        calls = self.screen_io.filter_input(input_calls(action))
+        answers = [page.post(method, params) for method, params in calls]
+        wants_frame = bool(calls) and not isinstance(action, Scroll)
+        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
+        await asyncio.gather(*answers)
         if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
             await page.evaluate(NEXT_FRAMES)
 
     async def _confirm(self, page: CdpSession, episode: _Episode, action: Action, dialogs: int) -> None:
-        """Read how the episode stands, and whether the page got exactly the events of ``action``.
+        """Read the state of the episode and check that the page received exactly the events of ``action``.
 
-        Where the page cannot tell, nothing is concluded: it was left, a dialog swallowed what followed, the
-        pointer was outside of the frame.
+        The check is skipped when the page cannot count: it was left, a dialog swallowed later events, or the
+        pointer was outside the frame. Raises ActionNotConfirmed.
         """
         calls = input_calls(action)
         before = episode.arrived
-        for read in range(RECEIPT_READS):
+        for read in range(COUNT_READS):
             episode.terminated, episode.raw_reward, episode.arrived = await _read_state(page)
             if before is None or episode.arrived is None or page.dialogs != dialogs or not _inside(calls):
                 return
-            unconfirmed = differences(receipts_of(calls), episode.arrived - before)
+            unconfirmed = differences(expected_counts(calls), episode.arrived - before)
             if not unconfirmed:
                 return
-            if read == RECEIPT_READS - 1:
+            if read == COUNT_READS - 1:
                 raise ActionNotConfirmed(format_action(action), unconfirmed)
-            with contextlib.suppress(CallRefused):  # the page is being left, as the next look will show
+            with contextlib.suppress(CallRefused):  # the page is being left, as the next read will show
                 await page.evaluate(NEXT_FRAMES)
 
-    async def _refuse_frozen(self, page: CdpSession, episode: _Episode) -> None:
-        """Draw on the page and look whether the picture shows it."""
-        plain = await self._picture(page)
-        await page.evaluate(SHOW_MARK)
-        marked = await self._picture(page)
-        await page.evaluate(HIDE_MARK)
-        if marked == plain:
-            raise FrozenFrame(episode.task_id)
+    async def _capture(self, page: CdpSession) -> bytes:
+        png = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
+        return self.screen_io.filter_screenshot(png)
 
-    async def _picture(self, page: CdpSession) -> bytes:
-        return self.wire.seen(await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT)))
-
-    def _see(self, episode: _Episode, screenshot: bytes) -> Observation:
-        """Raises CorruptFrame."""
-        png = self.wire.seen(screenshot)
-        frame_size(png)
-        episode.frames.saw(png)
-        return _observation(png, episode.instruction)
+    def _observation(self, episode: _Episode, screenshot: bytes) -> Observation:
+        png = self.screen_io.filter_screenshot(screenshot)
+        return observation_of(png, episode.instruction, episode.frames)
 
     def _playing(self, operation: str) -> tuple[CdpSession, _Episode]:
-        if self._page is None or self._episode is None:
-            raise RuntimeError(f"{operation} without an episode: call reset first")
-        return self._page, self._episode
+        return require_episode(self._page, operation), require_episode(self._episode, operation)
 
     async def _ready_page(self) -> CdpSession:
-        """The page, with everything started that is not there or broken."""
+        """Return the page; starts the browser and the page when they are missing or broken."""
         self._frame = None
         if self._browser is not None and not self._browser.alive:
             await self._browser.close()
@@ -300,15 +290,15 @@ class MiniWobEnvironment:
         self._is_parked = False
         return self._page
 
-    async def _clear_away(self, page: CdpSession) -> None:
-        self._pages_left += 1
-        if self._pages_left >= PAGES_LEFT:
-            self._pages_left = 0
+    async def _collect_garbage(self, page: CdpSession) -> None:
+        self._episodes_since_collection += 1
+        if self._episodes_since_collection >= EPISODES_PER_COLLECTION:
+            self._episodes_since_collection = 0
             await page.post("HeapProfiler.collectGarbage")
 
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:
-        """Ends ``name`` within ``deadline_s``, and gives up what a fault has shown to be broken."""
+        """End the operation within ``deadline_s``; after a fault, close the page or kill the browser."""
         probe_s = min(PROBE_S, deadline_s / 4)
         try:
             async with asyncio.timeout(deadline_s - probe_s):
@@ -322,7 +312,7 @@ class MiniWobEnvironment:
             raise
 
     async def _diagnose(self, name: str, deadline_s: float, probe_s: float) -> InfrastructureFault:
-        """Who does not answer: the browser, its page, or neither of them alone."""
+        """Find out what does not answer: the browser, its page, or only the operation."""
         if self._browser is None:
             return EnvironmentTimeout(name, deadline_s, "the browser to start")
         probes = [self._browser.post("Browser.getVersion")]
@@ -337,7 +327,7 @@ class MiniWobEnvironment:
             return BrowserHung(name, deadline_s)
         if not all(answered):
             return PageHung(name, deadline_s)
-        return EnvironmentTimeout(name, deadline_s, "the page, which answers, to come this far")
+        return EnvironmentTimeout(name, deadline_s, "the page, which answers, to finish it")
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
         page, self._page, self._frame, self._episode = self._page, None, None, None
@@ -350,7 +340,7 @@ class MiniWobEnvironment:
 
 
 async def _prepare(page: CdpSession) -> None:
-    """Frame and start script for every document this page will load."""
+    """Set the frame and the start script for every document that this page will load."""
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
     await asyncio.gather(
         page.post("Emulation.setDeviceMetricsOverride", metrics),
@@ -361,7 +351,7 @@ async def _prepare(page: CdpSession) -> None:
 
 
 async def _freeze(page: CdpSession) -> None:
-    """The clock first: it is set to the last moment the page saw. Only a background page can be frozen."""
+    """Stop the page's clock, then freeze the page, which has to be in the background for that."""
     await page.evaluate(STOP_CLOCK)
     await asyncio.gather(
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
@@ -370,7 +360,7 @@ async def _freeze(page: CdpSession) -> None:
 
 
 async def _thaw(page: CdpSession) -> None:
-    """Back into the foreground too: in the background a page draws no frames."""
+    """Activate the page and bring it to the foreground, since a background page draws no frames."""
     await asyncio.gather(
         page.post("Page.setWebLifecycleState", {"state": "active"}),
         page.post("Emulation.setFocusEmulationEnabled", {"enabled": True}),
@@ -378,23 +368,23 @@ async def _thaw(page: CdpSession) -> None:
     await page.evaluate(START_CLOCK)
 
 
-async def _read_state(page: CdpSession) -> tuple[bool, Any, Receipts | None]:
-    """Whether the episode is over, the raw reward, and the input events counted so far, if they can be."""
+async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
+    """Return whether the episode is over, the raw reward, and the counted input events (None: unknown)."""
     try:
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
-    except CallRefused:  # the document was just being left; its successor answers, without the episode
+    except CallRefused:  # the page was being left; the next document answers that the episode is over
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
-    return terminated, raw_reward, None if counted is None else Receipts(counted)
+    return terminated, raw_reward, None if counted is None else InputCounts(counted)
 
 
 def _inside(calls: list[Call]) -> bool:
-    """Whether every event of the pointer is in the frame; the page hears nothing of the others."""
+    """Whether every pointer event is inside the frame; the page receives no others."""
     points = [(event["x"], event["y"]) for _, event in calls if "x" in event]
     return all(x < WIDTH and y < HEIGHT for x, y in points)
 
 
 async def _screenshot(answer: Answer) -> bytes:
-    """The PNG of a capture; a corrupt one is the browser's fault."""
+    """Return the PNG of a capture. Raises CorruptFrame."""
     try:
         png = base64.b64decode((await answer)["data"], validate=True)
         png_size(png)
@@ -403,11 +393,10 @@ async def _screenshot(answer: Answer) -> bytes:
     return png
 
 
-def _observation(png: bytes, instruction: str) -> Observation:
-    width, height = png_size(png)
-    return Observation(screenshot=png, width=width, height=height, instruction=instruction)
+async def _mark(page: CdpSession, shown: bool) -> None:
+    await page.evaluate(SHOW_MARK if shown else HIDE_MARK)
 
 
 def make(config: Config, name: str, paths: RunPaths) -> MiniWobEnvironment:
-    """The environment of the actor ``name`` (`dart.config.environment_kinds`)."""
+    """Create the environment of the actor ``name`` (`dart.config.environment_kinds`)."""
     return MiniWobEnvironment(paths.scratch / name, config.environments.executable or CHROMIUM)

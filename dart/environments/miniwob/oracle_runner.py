@@ -1,4 +1,4 @@
-"""Letting an oracle play episodes, one or many at a time, and keeping what it saw and did."""
+"""Episodes played by oracles, one or many at a time, with their screenshots and moves."""
 
 import asyncio
 import tempfile
@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.environments.miniwob.dom_queries import Move, OracleLost, QueriedPage
+from dart.environments.miniwob.dom_queries import Move, TargetNotFound, QueriedPage
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.protocol import Observation
 
 DEADLINE_S = 10.0
-"""For every call to the environment while an oracle plays."""
+"""Deadline of every call to the environment while an oracle plays."""
 
 Oracle = Callable[[QueriedPage, str], AsyncIterator[Move]]
-"""Moves for a page and its instruction; resumed when the move was made."""
+"""Yields the moves for a page and its instruction; it is resumed after each move was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class OracleStep:
-    """What was on the screen, and the oracle's move."""
+    """The screen before a move, and the move."""
 
     observation: Observation
     move: Move
@@ -27,14 +27,14 @@ class OracleStep:
 
 @dataclass(frozen=True, slots=True)
 class OracleEpisode:
-    """An episode an oracle played."""
+    """An episode that an oracle played."""
 
     task_id: str
     seed: int
     instruction: str
     steps: tuple[OracleStep, ...]
     reward: float
-    lost: str = ""
+    failure: str = ""
     """What the oracle did not find, if it gave up."""
 
 
@@ -43,23 +43,23 @@ async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, se
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     instruction = observation.instruction
     steps: list[OracleStep] = []
-    lost = ""
+    failure = ""
     try:
         async for move in oracle(environment, instruction):
             steps.append(OracleStep(observation, move))
             if (await environment.step(move.action, deadline_s=DEADLINE_S)).terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
-    except OracleLost as error:
-        lost = str(error)
+    except TargetNotFound as error:
+        failure = str(error)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)
-    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward, lost)
+    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward, failure)
 
 
 async def play_all(
     oracles: Mapping[str, Oracle], episodes: Sequence[tuple[str, int]], environments: int
 ) -> AsyncIterator[OracleEpisode]:
-    """Play every (task id, seed), several environments at a time; in the order they end."""
+    """Play every (task id, seed) on several environments at a time; yields episodes in the order they end."""
     waiting = iter(episodes)
     played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
 

@@ -1,9 +1,9 @@
-"""Scripted solvers of MiniWoB++ tasks: they make the demonstrations and prove the environment.
+"""Oracles: scripted solvers of MiniWoB++ tasks, for demonstrations and for tests of the environment.
 
-An oracle looks at the page's elements to find its targets, and acts only as a policy
-can: one `Action` a step, whole pixels, keys. So what it did is exactly (screenshot,
-instruction, previous actions) -> action. Each is an async generator that yields its
-moves and is resumed when the move was made; where the page ends the episode, it stops.
+An oracle reads the page's elements to find its targets, but acts only as a policy
+can: one `Action` a step, whole pixels, keys. Its episodes therefore are pairs of (screenshot,
+instruction, previous actions) and action. Each oracle is an async generator that yields its
+moves and is resumed after each move; it stops when the page ends the episode.
 
 ``python -m dart.environments.miniwob.oracles --seeds 50`` prints how often each one succeeds.
 """
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from dart.core.actions import Click, Drag, Hotkey, Scroll, Type
 from dart.core.seeds import training_seed
-from dart.environments.miniwob.dom_queries import Move, QueriedPage, click, find, quoted, said
+from dart.environments.miniwob.dom_queries import Move, QueriedPage, click, extract, find, quoted
 from dart.environments.miniwob.oracle_runner import Oracle, OracleEpisode, play_all
 
 ORACLES: dict[str, Oracle] = {}
@@ -64,7 +64,7 @@ async def link(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
 
 @solves("click-color")
 async def colored_box(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    color = said(r"the (\w+) colored", instruction)
+    color = extract(r"the (\w+) colored", instruction)
     yield await click(page, f"[data-color={color}]")
 
 
@@ -80,7 +80,7 @@ async def text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 @solves("focus-text-2")
 async def numbered_text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    number = said(r"the (\d)", instruction)
+    number = extract(r"the (\d)", instruction)
     yield await click(page, f"#tt{number}")
 
 
@@ -100,7 +100,7 @@ async def dialog_button(page: QueriedPage, instruction: str) -> AsyncIterator[Mo
 
 @solves("click-tab")
 async def tab(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#area ul a", said(r"(Tab #\d)", instruction))
+    yield await click(page, "#area ul a", extract(r"(Tab #\d)", instruction))
 
 
 @solves("click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard", "click-tab-2")
@@ -116,7 +116,7 @@ async def link_behind_tab(page: QueriedPage, instruction: str) -> AsyncIterator[
 
 @solves("grid-coordinate")
 async def grid_point(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    point = said(r"(\(.*\))", instruction)
+    point = extract(r"(\(.*\))", instruction)
     yield await click(page, f'[id="{point}"]')
 
 
@@ -131,13 +131,13 @@ async def shape_name(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 @solves("click-option")
 async def option(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#boxes label", said(r"Select (.*) and click", instruction))
+    yield await click(page, "#boxes label", extract(r"Select (.*) and click", instruction))
     yield await click(page, "#subbtn")
 
 
 @solves("click-checkboxes", "click-checkboxes-transfer")
 async def checkboxes(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    wanted = said(r"Select (.*) and click", instruction)
+    wanted = extract(r"Select (.*) and click", instruction)
     for name in [] if wanted == "nothing" else wanted.split(", "):
         yield await click(page, "#boxes label", name)
     yield await click(page, "#subbtn")
@@ -194,7 +194,7 @@ async def arithmetic(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 @solves("use-spinner")
 async def spinner(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    number = int(said(r"Select (-?\d+)", instruction))
+    number = int(extract(r"Select (-?\d+)", instruction))
     for _ in range(abs(number)):
         yield await click(page, ".ui-spinner-up" if number > 0 else ".ui-spinner-down")
     yield await click(page, "#subbtn")
@@ -203,7 +203,7 @@ async def spinner(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
 @solves("choose-list")
 async def choose_from_list(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#options")
-    yield Move(Type(said(r"Select (.*) from", instruction) + "\n"))
+    yield Move(Type(extract(r"Select (.*) from", instruction) + "\n"))
     yield await click(page, "#area button")
 
 
@@ -249,13 +249,13 @@ async def _table(tasks: Sequence[str], seeds: int, environments: int) -> bool:
     for task, played in plays.items():
         failed = [p for p in played if p.reward < 1.0]
         steps = sum(len(p.steps) for p in played) / len(played)
-        why = f"seed {failed[0].seed}: reward {failed[0].reward:g} {failed[0].lost}" if failed else ""
+        why = f"seed {failed[0].seed}: reward {failed[0].reward:g} {failed[0].failure}" if failed else ""
         print(f"{task:34} {100 * (1 - len(failed) / len(played)):5.1f} % {steps:5.1f}  {why}")
     return all(sum(p.reward == 1.0 for p in played) >= 0.95 * seeds for played in plays.values())
 
 
 def main() -> None:
-    """Play every oracle; exit code 1 when one of them solves less than 95 %."""
+    """Play every oracle; ends with code 1 when one of them solves less than 95 % of its episodes."""
     parser = argparse.ArgumentParser(description="How often each scripted oracle solves its task.")
     parser.add_argument("--seeds", type=int, default=50, help="training seeds for each task")
     parser.add_argument(

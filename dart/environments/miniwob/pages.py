@@ -1,6 +1,6 @@
-"""The MiniWoB++ pages as they lie on disk: where, which, at which address, and what their numbers mean.
+"""The installed MiniWoB++ pages: their folder, task ids and addresses, and the scripts that read them.
 
-Pure but for looking at the installed files. `dart.environments.miniwob.environment` plays them.
+Reads the installed files and nothing else. `dart.environments.miniwob.environment` plays the pages.
 """
 
 import importlib.util
@@ -11,24 +11,24 @@ from dart.config.config import Config
 from dart.environments.faults import PagesMissing, UnknownTask
 
 WIDTH, HEIGHT = 160, 210
-"""Every task is drawn in this frame, the instruction in its top 50 pixels."""
+"""Size in pixels of the frame in which every task is drawn; the instruction is in its top 50 pixels."""
 
 START_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("clock.js", "start.js"))
-"""Runs first in every document."""
+"""JavaScript that runs first in every document."""
 
 STOP_CLOCK = "window.dartClock?.stop()"
 START_CLOCK = "window.dartClock?.go()"
-"""What the page sees of time, its timers too, stands still in between."""
+"""Between the two, the page's clocks and timers stand still."""
 
 READ_STATE = """
 typeof dartEpisode === 'undefined' ? [true, 0, null]
     : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL,
-       window.length || document.querySelector(':is(select, input):open') ? null : dartReceipts]
+       window.length || document.querySelector(':is(select, input):open') ? null : dartInputCounts]
 """
-"""Whether the episode is over, the raw reward, and which input events arrived so far.
+"""Whether the episode is over, the raw reward, and the input events that arrived so far.
 
-Who leaves the page (a submitted form) has lost. The events are null where they cannot be counted: in another
-document, and when some go to frames inside the page or to the list of an open menu."""
+An episode that leaves the page (by a submitted form) has failed. The events are null where they cannot be
+counted: in another document, and when some go to frames inside the page or to the list of an open menu."""
 
 SHOW_MARK = """
 (() => {
@@ -39,11 +39,15 @@ SHOW_MARK = """
 })()
 """
 HIDE_MARK = "document.getElementById('dart-mark').remove()"
-"""A picture of the page with the mark is not the picture without it, or pictures do not show the page."""
+"""Two scripts that show and hide a mark over the whole page. A screenshot with the mark differs from one
+without it, unless screenshots no longer follow the page."""
 
 
 def miniwob_html_dir() -> Path:
-    """The folder ``html/miniwob`` of the installed package, which is not imported (it wants selenium)."""
+    """Return the folder ``html/miniwob`` of the installed package, without importing it (it needs selenium).
+
+    Raises PagesMissing.
+    """
     spec = importlib.util.find_spec("miniwob")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     for folder in folders:
@@ -55,12 +59,12 @@ def miniwob_html_dir() -> Path:
 
 @cache
 def task_ids() -> tuple[str, ...]:
-    """Every installed task, sorted: ``miniwob/click-test`` and so on."""
+    """Return the ids of all installed tasks, sorted: ``miniwob/click-test`` and so on."""
     return tuple(sorted(f"miniwob/{page.stem}" for page in miniwob_html_dir().glob("*.html")))
 
 
 def page_url(task_id: str, seed: int) -> str:
-    """The address that plays ``task_id`` from ``seed``; raises `UnknownTask`."""
+    """Return the address that plays ``task_id`` from ``seed``; raises `UnknownTask`."""
     if task_id not in task_ids():
         raise UnknownTask(task_id, task_ids())
     page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
@@ -68,7 +72,7 @@ def page_url(task_id: str, seed: int) -> str:
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Every installed task; none where the pages are missing, which is said elsewhere."""
+    """Return the ids of all installed tasks; none where the pages are missing, which another check reports."""
     try:
         return task_ids()
     except PagesMissing:

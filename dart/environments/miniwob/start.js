@@ -1,48 +1,49 @@
-// Runs first in every document of a MiniWoB++ page: starts the episode of the address's ?seed= once
-// the page's own load handler has run, and tells dartReady(...) the instruction or the error.
+// Runs first in every document of a MiniWoB++ page: starts the episode for the ?seed= of the address once
+// the page's own load handler has run, and passes the instruction or the error to dartReady(...).
 (() => {
   const seed = new URLSearchParams(location.search).get('seed');
   if (seed === null) return;
 
-  // What arrived of the input events that were sent, counted before the page can stop them.
-  window.dartReceipts = {pointerdown: 0, pointerup: 0, keydown: 0, keyup: 0, wheel: 0};
-  const receive = (event, kind = event.type) => {
+  // Counts the input events that arrive, before the page can stop them.
+  window.dartInputCounts = {pointerdown: 0, pointerup: 0, keydown: 0, keyup: 0, wheel: 0};
+  const count = (event, kind = event.type) => {
     if (!event.isTrusted) return;
-    dartReceipts[kind] += kind === 'wheel' ? Math.abs(event.deltaX) + Math.abs(event.deltaY) : 1;
+    dartInputCounts[kind] += kind === 'wheel' ? Math.abs(event.deltaX) + Math.abs(event.deltaY) : 1;
   };
   const first = {capture: true, passive: true};
-  for (const kind in dartReceipts) addEventListener(kind, (event) => receive(event), first);
-  // Whoever drags a text or a link about releases the pointer to the browser, not to the page.
-  addEventListener('pointercancel', (event) => receive(event, 'pointerup'), first);
+  for (const kind in dartInputCounts) addEventListener(kind, (event) => count(event), first);
+  // When a text or a link is dragged, the browser takes the release of the pointer instead of the page.
+  addEventListener('pointercancel', (event) => count(event, 'pointerup'), first);
 
   const report = (message) => dartReady(JSON.stringify(message));
 
   const whenReady = () => {
     if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
-    const told = core.getUtterance();
+    const utterance = core.getUtterance();
     window.dartEpisode = true;
-    report({instruction: typeof told === 'string' ? told : told.utterance});
+    report({instruction: typeof utterance === 'string' ? utterance : utterance.utterance});
   };
 
-  // Earlier rewards, the wall clock and the click marks: right of the frame, but one can scroll there.
-  const hideWhatIsBeside = () => {
+  // Earlier rewards, the clock and the click marks are right of the frame, where a policy could scroll to.
+  const hideSurroundings = () => {
     core.hideDisplay();
     document.getElementById('click-canvas').style.display = 'none';
   };
 
   const start = () => {
     if (core.cover_div === null) return setTimeout(start, 2);
-    core.EPISODE_MAX_TIME = 2 ** 30;  // its timer would end an episode while a slow policy thinks
+    core.EPISODE_MAX_TIME = 2 ** 30;  // else its timer could end the episode of a slow policy
     Math.seedrandom(Number(seed));
     core.setDataMode('train');
     core.startEpisodeReal();
     core.startEpisode = () => {};     // no START cover over the last screen, no second episode
-    hideWhatIsBeside();
-    scrollTo(0, 0);                   // a dialog that takes the focus may have scrolled there
+    hideSurroundings();
+    scrollTo(0, 0);                   // a dialog that takes the focus may have scrolled the page
     whenReady();
   };
 
-  // The style sheets' pictures are fetched when they are first drawn, which the first screenshot can miss.
+  // Browsers fetch the pictures of style sheets when they are first drawn, which may be too late for the
+  // first screenshot, so they are fetched here.
   const pictureUrls = (sheet) => [...sheet.cssRules].flatMap((rule) =>
     [...rule.cssText.matchAll(/url\("(.*?)"\)/g)].map((found) => new URL(found[1], sheet.href ?? location.href).href));
   const fetched = (url) => Object.assign(new Image(), {src: url}).decode();

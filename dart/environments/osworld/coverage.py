@@ -1,10 +1,11 @@
-"""Which of a folder's OSWorld tasks can be played here, and what the others need that is not known.
+"""A report of which OSWorld tasks of a folder can be played, and what the others need.
 
 ::
 
     python -m dart.environments.osworld.coverage evaluation_examples/examples
 
-Only the files are read: whether a machine has the programs, and the cache the files, is not looked at.
+The report reads the task files only. It does not check whether the machines have the programs or the cache
+has the files.
 """
 
 import sys
@@ -20,11 +21,11 @@ from dart.environments.osworld.tasks import PREFIX, load_task, task_ids
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What is known of one task."""
+    """What one task needs that is not supported."""
 
     task_id: str
     missing: tuple[str, ...]
-    """What it needs and is not known here; what is wrong with its file, if it says no task."""
+    """Steps and functions that are not supported, or what is wrong with the task's file."""
 
     @property
     def area(self) -> str:
@@ -32,7 +33,7 @@ class Coverage:
 
 
 def covered(tasks: Path) -> list[Coverage]:
-    """Every task of a folder or a set, by name."""
+    """Return the coverage of every task of a folder or a set, by name."""
     return [Coverage(task_id, tuple(_missing(task_id, tasks))) for task_id in task_ids(tasks)]
 
 
@@ -44,7 +45,7 @@ def _missing(task_id: str, tasks: Path) -> list[str]:
 
 
 def report(found: Sequence[Coverage]) -> Iterator[str]:
-    """A line for each area, one for all, and one for each thing that is missing, the most wanted first."""
+    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed first."""
     for area in sorted({one.area for one in found}):
         yield _line(area, [one for one in found if one.area == area])
     yield _line("all", found)

@@ -1,8 +1,8 @@
-"""Virtual machines in containers of this computer, by docker's command line.
+"""Virtual machines in containers of this computer, through docker's command line.
 
-The container publishes its ports to ports of the loopback interface that docker picks itself, so that no two
-environments can want the same one. It is called after its run and environment, which is how one that a
-killed environment left is found and removed before the next one starts.
+Docker publishes a container's ports to free ports of the loopback interface, so that two environments never
+compete for one. A label names the run and the environment of a container; by it, a container that a killed
+environment left behind is found and removed before the next one starts.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from dart.config.machine_address import CHROMIUM_PORT, SERVER_PORT, VLC_PORT, VNC_PORT, MachineAddress
 from dart.config.sections import OSWorldDockerSettings
 from dart.environments.faults import CallFailed, InfrastructureFault
-from dart.environments.osworld.providers import Lent, run
+from dart.environments.osworld.providers import MachineLease, run
 
 LABEL = "dartrl.environment"
 KVM = Path("/dev/kvm")
@@ -26,7 +26,7 @@ class DockerProvider:
         self._settings = settings
         self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
 
-    async def lend(self, *, deadline_s: float) -> Lent:
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
         await self._remove_all(deadline_s)
         container = (await self._docker(*self.run_arguments(), deadline_s=deadline_s)).strip()
         ports = await self._ports(container, deadline_s)
@@ -36,17 +36,17 @@ class DockerProvider:
             chromium=ports[CHROMIUM_PORT],
             vlc=ports.get(VLC_PORT, VLC_PORT),
         )
-        return Lent(name=f"the container {container[:12]} of {self._name}", address=address)
+        return MachineLease(name=f"the container {container[:12]} of {self._name}", address=address)
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
-        raise CallFailed(lent.name, "a revert", "containers have no snapshots: set renew to 'recreate'")
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+        raise CallFailed(lease.name, "a revert", "containers have no snapshots: set renew to 'recreate'")
 
-    async def take_back(self, lent: Lent) -> None:
-        with contextlib.suppress(InfrastructureFault):  # what is left now is removed before the next one
+    async def release(self, lease: MachineLease) -> None:
+        with contextlib.suppress(InfrastructureFault):  # a container that stays is removed at the next start
             await self._remove_all(REMOVE_DEADLINE_S)
 
     def run_arguments(self) -> list[str]:
-        """The arguments of ``docker run``."""
+        """Return the arguments of ``docker run``."""
         settings = self._settings
         published = [
             part
@@ -65,7 +65,8 @@ class DockerProvider:
         ]
 
     async def _ports(self, container: str, deadline_s: float) -> dict[int, int]:
-        """Port inside to port here, as ``docker port`` says: ``5000/tcp -> 127.0.0.1:32768``."""
+        """Map ports of the container to ports of this computer, from the lines of ``docker port`` such as
+        ``5000/tcp -> 127.0.0.1:32768``."""
         said = await self._docker("port", container, deadline_s=deadline_s)
         ports: dict[int, int] = {}
         for line in said.splitlines():
@@ -78,7 +79,7 @@ class DockerProvider:
         return ports
 
     async def _remove_all(self, deadline_s: float) -> None:
-        """Every container of this environment, also one an earlier process of it left."""
+        """Remove every container of this environment, including those of an earlier process."""
         said = await self._docker(
             "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=deadline_s
         )

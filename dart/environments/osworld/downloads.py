@@ -1,8 +1,8 @@
-"""Files that tasks fetch from the network: from public addresses only, up to a limit.
+"""Downloads of files that tasks need: from public addresses only, up to a limit.
 
-A task's file is somebody else's: what it names may not be a service of this computer or of the networks
-around it, be it by a redirection or by a name that resolves to something else each time. So every address is
-looked at when it is connected to, and it is that very address that is connected to.
+Task files are not trusted. A URL must not reach a service of this computer or of its private networks, also
+not through a redirection or a name that resolves to another address each time. Every address is therefore
+checked right before a connection, and the connection goes to exactly that address.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from dart.environments.osworld.bodies import IDENTITY, BodyRefused, body_of
 
 MOST_REDIRECTS = 10
 CONNECT_DEADLINE_S = 10.0
-"""For each of the addresses of a host."""
+"""Deadline of the connection to each address of a host."""
 
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""Addresses that stand for one of IPv4 in their last four bytes."""
+"""IPv6 addresses that contain an IPv4 address in their last four bytes."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class DownloadFailed(Exception):
-    """A file could not be fetched; says why."""
+    """A file cannot be downloaded; the message says why."""
 
 
 class InternalAddress(DownloadFailed):
-    """A host has an address that is not one of the public network."""
+    """A host has an address outside the public network."""
 
     def __init__(self, host: str, address: str) -> None:
         super().__init__(f"{host} is refused: {address} is not an address of the public network")
@@ -39,7 +39,7 @@ class InternalAddress(DownloadFailed):
 async def download(
     url: str, *, most_bytes: int, deadline_s: float, transport: httpx2.AsyncBaseTransport | None = None
 ) -> bytes:
-    """The bytes at a URL, redirections followed. Raises DownloadFailed."""
+    """Return the bytes at a URL, following redirections. Raises DownloadFailed."""
     timeout = httpx2.Timeout(None, connect=CONNECT_DEADLINE_S)
     try:
         async with (
@@ -50,13 +50,13 @@ async def download(
         ):
             return await _followed(client, url, most_bytes)
     except TimeoutError as error:
-        raise DownloadFailed(f"it did not end within {deadline_s:.0f} s") from error
+        raise DownloadFailed(f"the download did not end within {deadline_s:.0f} s") from error
     except (httpx2.HTTPError, httpx2.InvalidURL, BodyRefused) as error:
         raise DownloadFailed(f"{type(error).__name__}: {error}") from error
 
 
 async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> bytes:
-    """Bodies of redirections are not read: the client would read them whole."""
+    """Follow redirections here, because the client would read their bodies without a limit."""
     request: httpx2.Request | None = client.build_request("GET", url)
     for _ in range(MOST_REDIRECTS):
         assert request is not None
@@ -68,14 +68,14 @@ async def _followed(client: httpx2.AsyncClient, url: str, most_bytes: int) -> by
             request = response.next_request
         finally:
             await response.aclose()
-    raise DownloadFailed(f"more than {MOST_REDIRECTS} redirects")
+    raise DownloadFailed(f"the server redirects more than {MOST_REDIRECTS} times")
 
 
 class PublicTransport(httpx2.AsyncBaseTransport):
-    """Connects to addresses of the public network, and refuses a host that has any other.
+    """Connects to public addresses only, and refuses a host that has any other address.
 
-    Where the environment names a proxy it is used for what it is named for. It resolves names itself: then
-    only what resolves here as well is looked at.
+    Proxies of the environment variables are used. A proxy resolves names itself, so with a proxy a host that
+    does not resolve here is not checked.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         self._by_proxy: dict[str, httpx2.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises InternalAddress, or what the client expects of a transport."""
+        """Send a request. Raises InternalAddress, or the exceptions that the client expects of a transport."""
         if request.url.scheme not in ("http", "https"):
             raise httpx2.UnsupportedProtocol(f"{request.url.scheme!r} is neither 'http' nor 'https'")
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)
@@ -130,7 +130,7 @@ class PublicTransport(httpx2.AsyncBaseTransport):
 
 
 def _at(request: httpx2.Request, address: str) -> httpx2.Request:
-    """The same request at an address; the host stays in its headers, and is whose certificate is expected."""
+    """Return the same request for an address; headers and the expected certificate keep the host's name."""
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
@@ -149,8 +149,11 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public network: not of this computer, of a private network, of a link
-    (where clouds serve their metadata) or reserved, also not as an address of IPv4 in one of IPv6."""
+    """Whether an address belongs to the public network.
+
+    Addresses of this computer, of private networks, of a link (where clouds serve their metadata) and
+    reserved ones do not, nor do IPv6 addresses that contain such an IPv4 address.
+    """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour

@@ -19,7 +19,7 @@ from dart.environments.limited_child import ChildFailed, in_child
 from dart.environments.osworld import evidence_of_applications  # noqa: F401 - its looks make themselves known
 from dart.environments.osworld.evidence import LOOKS, MISSING, look_at
 from dart.environments.osworld.guest import AnswerTooLarge
-from dart.environments.osworld.readiness import look
+from dart.environments.osworld.readiness import read_guest_state
 from dart.environments.osworld.reading import Unreadable
 from dart.environments.osworld.setup_steps import STEPS, Setting
 from dart.environments.osworld.tasks import INFEASIBLE, Check, OSWorldTask
@@ -117,7 +117,7 @@ async def _checked(check: Check, setting: Setting, left_s: LeftS) -> float:
         except Unreadable as error:
             if _is_expected(error.path, expected):
                 raise EvaluatorFailed(setting.task_id, f"of what to compare with, {error}") from error
-    (await look(setting.guest, deadline_s=left_s())).refuse_dead()
+    (await read_guest_state(setting.guest, deadline_s=left_s())).refuse_dead()
     return 0.0
 
 

@@ -1,8 +1,8 @@
-"""Actions as pyautogui code for the guest: what its protocol takes for mouse and keyboard. Pure.
+"""Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
-Each call is one line of Python. The lines of one action are sent as one program that claims its number by
-making a file before it does anything: a program that arrives a second time, by whatever retried it on the
-way, ends there. It says how many lines it carried out.
+Each call is one line of Python. The lines of one action are sent as one program. Before it does anything, the
+program creates a file with the number of the action; a program that arrives a second time finds the file and
+ends. Its last output is the number of lines that it executed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,23 +24,24 @@ from dart.core.actions import (
 from dart.environments.browser_inputs import Call
 
 LINE = "line"
-"""Name of a call; its parameter is the code."""
+"""Name of a call; its parameter is the line of code."""
 
 NOTCHES = 5
-"""Notches of one `Scroll`, as in UI-TARS."""
+"""Wheel notches of one `Scroll`, as in UI-TARS."""
 
 DRAG_S = 0.5
 KEY_PAUSE_S = 0.02
 PASTE_PAUSE_S = 0.3
 
 OWNED_WITHIN_S = 10.0
-"""What was copied is in the clipboard this soon. Copying ends earlier: a paste at once gives what was."""
+"""Longest time until a copied text is in the clipboard. Copying returns before that, and a paste right after
+it would paste the old text."""
 
 KEY_NAMES = {"meta": "win"}
-"""pyautogui's word for a key where it is not ours."""
+"""pyautogui's names of keys that differ from ours."""
 
-SAID = "dartrl carried out"
-"""How a program's last word begins."""
+DONE_PREFIX = "dartrl carried out"
+"""Beginning of a program's last line of output."""
 
 PROGRAM = """
 import os, time
@@ -51,49 +52,53 @@ import pyautogui
 pyautogui.FAILSAFE = False
 def paste(text):
     import pyperclip
-    nowhere, said = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
-    os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+    null, streams = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
+    os.dup2(null, 1), os.dup2(null, 2)
     try:
         pyperclip.copy(text)
     finally:
-        os.dup2(said[0], 1), os.dup2(said[1], 2)
+        os.dup2(streams[0], 1), os.dup2(streams[1], 2)
     patience = time.monotonic() + {owned_within}
     while pyperclip.paste() != text:
         if time.monotonic() > patience:
-            raise TimeoutError("the clipboard does not take what is copied")
+            raise TimeoutError("the copied text did not arrive in the clipboard")
         time.sleep(0.02)
     pyautogui.hotkey("ctrl", "v")
     time.sleep({pause})
 done = 0
 {lines}
-print({said!r}, done)
+print({done_prefix!r}, done)
 """
-
-"""What the guest runs. Who owns the clipboard (xclip) goes on living, and the guest waits until nobody holds
-the program's output any more: an owner that had it would hold up the answer until its deadline."""
+"""The program that the guest runs. The process that owns the clipboard (xclip) outlives the program. It must
+not inherit the program's output, because the guest's answer would wait for it until the deadline."""
 
 CLAIMS = "~/.cache/dartrl-actions"
-"""In the guest: one empty file for each action that arrived."""
+"""Folder in the guest with one empty file for each action that arrived."""
 
 
 def keyboard_calls(action: Action) -> list[Call]:
-    """The lines that carry out ``action``; none for `Wait`, `Finished` and `CallUser`."""
+    """Return the lines that perform ``action``; none for `Wait`, `Finished` and `CallUser`."""
     return [(LINE, {"code": code}) for code in _lines(action)]
 
 
 def program(calls: Sequence[Call], number: str) -> str:
-    """The program that carries out these lines once, under a number no other action of the machine has."""
+    """Return the program that executes these lines once; ``number`` is unique among the machine's actions."""
     lines = "\n".join(f"{arguments['code']}\ndone += 1" for _, arguments in calls)
     return PROGRAM.format(
-        folder=CLAIMS, number=number, lines=lines, said=SAID, pause=PASTE_PAUSE_S, owned_within=OWNED_WITHIN_S
+        folder=CLAIMS,
+        number=number,
+        lines=lines,
+        done_prefix=DONE_PREFIX,
+        pause=PASTE_PAUSE_S,
+        owned_within=OWNED_WITHIN_S,
     )
 
 
-def carried_out(output: str) -> int | None:
-    """How many lines a program says it carried out; None when it did not come to its end."""
+def lines_done(output: str) -> int | None:
+    """Return the number of lines that a program executed; None when it did not reach its end."""
     for line in reversed(output.splitlines()):
         head, _, count = line.strip().rpartition(" ")
-        if head == SAID and count.isdigit():
+        if head == DONE_PREFIX and count.isdigit():
             return int(count)
     return None
 
@@ -123,7 +128,7 @@ def _lines(action: Action) -> Iterator[str]:
 
 
 def _typed(content: str) -> Iterator[str]:
-    """Runs of what a keyboard can type, and of what is pasted; '<', which pyautogui types as '>', alone."""
+    """Yield one line for each run of typed or pasted characters; '<', which pyautogui types as '>', alone."""
     for kind, run in groupby(content, _kind):
         if kind == "typed":
             yield _written("".join(run))

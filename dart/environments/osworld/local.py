@@ -1,7 +1,8 @@
-"""A guest server in a sandbox of this computer: a desktop that speaks OSWorld's protocol without a machine.
+"""A guest server in a sandbox of this computer: a desktop with OSWorld's protocol but no virtual machine.
 
-The sandbox is that of local desktops, with the network shared so that its port can be reached; only use it
-with a guest server you trust. X server and window manager are started first, then the configured command.
+The sandbox is the same as for local desktops, but shares the network so that its port can be reached. Use it
+only with a guest server that you trust. The X server and the window manager start first, then the configured
+command.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from dart.environments.desktop.openbox import openbox_rc
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.sandbox import passwd_text, sandbox_command
 from dart.environments.faults import CallFailed, DesktopMissing
-from dart.environments.osworld.providers import Lent
+from dart.environments.osworld.providers import MachineLease
 
 START = """
 touch "$HOME/.Xauthority"
@@ -29,7 +30,7 @@ export DISPLAY=:$(cat /tmp/display)
 openbox --sm-disable --config-file {rc} &
 exec {server}
 """
-"""What runs in the sandbox."""
+"""The shell script that runs in the sandbox."""
 
 KILL_DEADLINE_S = 5.0
 
@@ -43,7 +44,7 @@ class LocalProvider:
         self._scratch = scratch / "local"
         self._process: asyncio.subprocess.Process | None = None
 
-    async def lend(self, *, deadline_s: float) -> Lent:
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
         missing = missing_for_desktops(applications=False)
         if missing:
             raise DesktopMissing(missing)
@@ -54,14 +55,14 @@ class LocalProvider:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(port), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        return Lent(
+        return MachineLease(
             name=f"the sandbox of {self._name}", address=MachineAddress(host="127.0.0.1", server=port)
         )
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
-        raise CallFailed(lent.name, "a revert", "sandboxes have no snapshots: set renew to 'recreate'")
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+        raise CallFailed(lease.name, "a revert", "sandboxes have no snapshots: set renew to 'recreate'")
 
-    async def take_back(self, lent: Lent) -> None:
+    async def release(self, lease: MachineLease) -> None:
         await self._kill()
 
     def _command(self, port: int) -> list[str]:
@@ -93,8 +94,11 @@ class LocalProvider:
 
 
 def free_port() -> int:
-    """A port of the loopback interface nobody listens on now. Between now and then somebody else may take it:
-    the guest then does not come up, which is a fault like any other, and the next try has another port."""
+    """Return a free port of the loopback interface.
+
+    Another process may take the port before the guest does. The guest then does not start, which is a fault
+    like any other, and the next reset uses another port.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,20 +1,20 @@
-"""Paths that a task or a guest names, kept inside the folder they belong to."""
+"""Paths from tasks and guests, restricted to the folder that they belong to."""
 
 from pathlib import Path
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file ``name`` of a folder, links followed.
+    """Return the path of the file ``name`` in a folder, with links resolved.
 
-    Raises ValueError for a name that leads out of the folder, is the folder itself or is no name: absolute,
-    with ``..``, through a link.
+    Raises ValueError for a name that is not a path, is the folder itself or leads out of it: an absolute
+    path, one with ``..`` or one through a link.
     """
     try:
         root = folder.resolve()
         path = (root / name).resolve()
-    except (OSError, RuntimeError, TypeError, ValueError):  # a loop of links, no text, a NUL
+    except (OSError, RuntimeError, TypeError, ValueError):  # a loop of links, not a text, a NUL
         path = root
-    is_loop = any(one.is_symlink() for one in (path, *path.parents))  # Python 3.13 leaves it as it is
+    is_loop = any(one.is_symlink() for one in (path, *path.parents))  # Python 3.13 resolves loops without error
     if is_loop or root not in path.parents:
         raise ValueError(f"{name!r} leads out of the folder {folder}, by itself or through a link")
     return path

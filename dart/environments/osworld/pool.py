@@ -1,9 +1,9 @@
-"""Virtual machines lent by a server of DART's environment protocol, under a token with a quota.
+"""Virtual machines from a server of DART's environment protocol, under a token with a quota.
 
-The server may take minutes to start a machine. A request that was given up is not a request that failed: the
-machine may come up all the same, unknown to us, and use up the quota. So what this environment holds, or has
-asked for, stands in a file; and with a token of our own, machines of it that stand in no such file and are
-older than any request can be are given back.
+The server may take minutes to start a machine. After a request has timed out, its machine may still start,
+unknown to the run, and use up the quota. Every environment therefore writes the machine that it holds to a
+file. With a token that only this run uses, machines of the token that are in no such file and older than any
+request are stopped.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ import httpx2
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
 from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
-from dart.environments.osworld.providers import Lent
+from dart.environments.osworld.providers import MachineLease
 
 QUOTA_RETRY_S = 5.0
-"""How often a full quota is looked at again."""
+"""How often a request is repeated while the quota is full."""
 
 CALL_DEADLINE_S = 20.0
-"""For everything but a start."""
+"""Deadline of every request except a start."""
 
 LEAKED_AFTER_MINUTES = 2
-"""A machine this old that nobody wrote down was lent to nobody. Told within a second, it would be known."""
+"""Age at which a machine that is in no file has leaked; an environment writes the file within a second."""
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
 
 
 class PoolProvider:
-    """Asks the server for a machine for each episode and gives it back afterwards."""
+    """Starts a machine on the server for each episode and stops it afterwards."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PoolProvider:
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         """
-        ledger   folder in which every environment of the run writes down what it holds, one file each
+        ledger   folder with one file for each environment of the run that names the machine it holds
         """
         self._name = name
         self._settings = settings
@@ -58,31 +58,32 @@ class PoolProvider:
         self._client = httpx2.AsyncClient(transport=transport, timeout=None, trust_env=False)
         self._sleep = sleep
 
-    async def lend(self, *, deadline_s: float) -> Lent:
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
         if not self._token:
             raise ProviderRefused(
-                self._settings.server, f"the variable {self._settings.token_variable} is empty"
+                self._settings.server,
+                f"the environment variable {self._settings.token_variable} is empty; set it to your token",
             )
         give_up_s = time.monotonic() + deadline_s
-        await self._give_back_old()
+        await self._stop_own()
         while True:
             left_s = give_up_s - time.monotonic()
             response = await self._ask("POST", "/start_emulator", max(0.001, left_s))
             if response.status_code != TOO_MANY:
-                return self._lent(response)
+                return self._lease(response)
             why = _said(response)
             if left_s <= QUOTA_RETRY_S:
                 raise NoMachineFree(self._settings.server, why, deadline_s)
-            await self._give_back_leaks()
+            await self._stop_leaked()
             await self._sleep(QUOTA_RETRY_S)
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
-        raise CallFailed(lent.name, "a revert", "the server has no snapshots: set renew to 'recreate'")
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+        raise CallFailed(lease.name, "a revert", "the server has no snapshots: set renew to 'recreate'")
 
-    async def take_back(self, lent: Lent) -> None:
-        await self._give_back_old()
+    async def release(self, lease: MachineLease) -> None:
+        await self._stop_own()
 
-    def _lent(self, response: httpx2.Response) -> Lent:
+    def _lease(self, response: httpx2.Response) -> MachineLease:
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise ProviderRefused(self._settings.server, _said(response))
         if response.status_code != 200:
@@ -97,18 +98,20 @@ class PoolProvider:
                 vlc=int(data.get("vlc_port") or VLC_PORT),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise CallFailed(self._settings.server, "a start", f"its answer has no {error}") from error
-        self._write_down(emulator)
-        return Lent(name=f"the machine {emulator[:8]} of {self._name}", address=address)
+            raise CallFailed(
+                self._settings.server, "a start", f"its answer does not follow the protocol: {error!r}"
+            ) from error
+        self._write_ledger(emulator)
+        return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
-    async def _give_back_old(self) -> None:
-        """What this environment holds by its file, also from before it was started again."""
+    async def _stop_own(self) -> None:
+        """Stop the machine that this environment's file names, which may be from before a restart."""
         emulator = self._held(self._own)
-        if emulator and await self._gave_back(emulator):
+        if emulator and await self._stop(emulator):
             self._own.unlink(missing_ok=True)
 
-    async def _give_back_leaks(self) -> None:
-        """Machines of our own token that nobody in this run knows of."""
+    async def _stop_leaked(self) -> None:
+        """Stop machines of the run's own token that no environment of the run holds."""
         if not self._settings.own_token:
             return
         response = await self._quietly("GET", f"/emulators?token={self._token}")
@@ -118,14 +121,14 @@ class PoolProvider:
         for one in response.json():
             is_old = int(one.get("duration_minutes", 0)) >= LEAKED_AFTER_MINUTES
             if is_old and one["emulator_id"] not in held:
-                await self._gave_back(one["emulator_id"])
+                await self._stop(one["emulator_id"])
 
-    async def _gave_back(self, emulator: str) -> bool:
-        """Whether the server has it no more."""
+    async def _stop(self, emulator: str) -> bool:
+        """Stop a machine. Returns whether the server confirms that it is gone."""
         response = await self._quietly("POST", "/stop_emulator", json={"emulator_id": emulator})
         return response is not None and response.status_code in (200, NOT_FOUND)
 
-    def _write_down(self, emulator: str) -> None:
+    def _write_ledger(self, emulator: str) -> None:
         self._ledger.mkdir(parents=True, exist_ok=True)
         written = self._own.with_suffix(".new")
         written.write_text(json.dumps({"emulator_id": emulator}))
@@ -139,7 +142,7 @@ class PoolProvider:
             return ""
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
-        """An exchange whose failure only means that it has to be tried another time."""
+        """Send a request that can be repeated later; None when the server does not answer."""
         try:
             return await self._ask(method, path, CALL_DEADLINE_S, **content)
         except (MachineDied, MachineHung):

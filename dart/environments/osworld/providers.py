@@ -1,4 +1,4 @@
-"""Where virtual machines come from: the interface of providers, and machines whose addresses are known."""
+"""Providers of virtual machines: their interface, and a provider of machines at fixed addresses."""
 
 import asyncio
 import subprocess
@@ -13,61 +13,64 @@ MOST_SAID = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lent:
-    """One machine, for as long as its environment holds it."""
+class MachineLease:
+    """A machine that an environment holds."""
 
     name: str
-    """For messages."""
+    """Name of the machine in messages."""
     address: MachineAddress
 
 
 class Provider(Protocol):
     """Gives one environment its machines, one at a time."""
 
-    async def lend(self, *, deadline_s: float) -> Lent:
-        """A machine that is starting or runs; whether it is ready is found out by asking it.
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
+        """Return a machine that runs or is starting; the environment checks itself when it is ready.
 
         Raises NoMachineFree, MachineDied or another infrastructure fault, or ProviderRefused.
         """
         ...
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
-        """Bring the machine back to a snapshot."""
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
+        """Revert the machine to a snapshot. Raises an infrastructure fault."""
         ...
 
-    async def take_back(self, lent: Lent) -> None:
-        """The machine is not needed any more. Does not fail, ends within seconds."""
+    async def release(self, lease: MachineLease) -> None:
+        """Give a machine back. Never fails and ends within seconds."""
         ...
 
 
 class AddressList:
-    """Machines that run already, one for each environment; they are brought back by a command, or not."""
+    """Machines that already run, one for each environment; an optional command reverts them."""
 
     def __init__(self, addresses: Sequence[str], index: int, revert_command: Sequence[str] = ()) -> None:
         self._address = parse_address(addresses[index % len(addresses)])
         self._revert_command = tuple(revert_command)
 
-    async def lend(self, *, deadline_s: float) -> Lent:
-        return Lent(name=f"the machine at {self._address}", address=self._address)
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
+        return MachineLease(name=f"the machine at {self._address}", address=self._address)
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         values = {
-            "address": str(lent.address),
-            "host": lent.address.host,
-            "port": str(lent.address.server),
+            "address": str(lease.address),
+            "host": lease.address.host,
+            "port": str(lease.address.server),
             "snapshot": snapshot,
         }
         command = [part.format(**values) for part in self._revert_command]
-        await run(command, f"reverting {lent.name}", deadline_s=deadline_s)
+        await run(command, f"reverting {lease.name}", deadline_s=deadline_s)
 
-    async def take_back(self, lent: Lent) -> None:
-        """It stays where it is."""
+    async def release(self, lease: MachineLease) -> None:
+        """Do nothing: the machine keeps running."""
 
 
 async def run(
     command: Sequence[str], what: str, *, deadline_s: float, refuses: Callable[[int], bool] = bool
 ) -> str:
-    """A command's output. Raises CallFailed when it fails, MachineHung when it does not end in time."""
+    """Run a command and return its output.
+
+    Raises CallFailed when it fails, MachineHung when it does not end in time.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
@@ -80,7 +83,7 @@ async def run(
     except TimeoutError:
         raise MachineHung(command[0], what, deadline_s) from None
     finally:
-        if process.returncode is None:  # also when the waiting itself was cancelled
+        if process.returncode is None:  # after a timeout, or when this task was cancelled
             process.kill()
             await process.communicate()
     if refuses(process.returncode or 0):

@@ -1,7 +1,6 @@
-"""Looking into a guest where a screenshot says nothing: window manager, focus, processes, files.
+"""The state of a guest that a screenshot does not show: window manager, focus, processes, files.
 
-One small Python program runs in the guest for each look; it needs nothing but python-xlib, which pyautogui
-brings. What it says is read here, and judged.
+A small Python program in the guest reads the state. It needs only python-xlib, which pyautogui installs.
 """
 
 import json
@@ -13,13 +12,13 @@ from dart.environments.faults import ApplicationDied, CallFailed, WindowManagerD
 from dart.environments.osworld.guest import Guest
 
 MOST_FILES = 2000
-"""Of the home; a guest has some hundred."""
+"""Largest number of files of the home that are read; a guest has some hundred."""
 
-LOOKED_AT = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Public", "Templates", "Videos")
-"""Folders of the home in which files are a person's. In others the system itself writes: the guest server
-keeps its screenshots in one, packaged applications their state in another."""
+USER_FOLDERS = ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Public", "Templates", "Videos")
+"""Folders of the home with the user's files. The system writes to other folders: the guest server stores its
+screenshots in one, packaged applications their state in another."""
 
-LOOK = """
+STATE_PROGRAM = """
 import json, os
 from Xlib import X, Xatom, display
 from Xlib.error import XError
@@ -61,7 +60,7 @@ focus = d.get_input_focus().focus
 home, files = os.path.expanduser("~"), {}
 for folder, folders, names in os.walk(home):
     folders[:] = sorted(name for name in folders
-                        if not name.startswith(".") and (folder != home or name in LOOKED_AT))
+                        if not name.startswith(".") and (folder != home or name in USER_FOLDERS))
     for name in sorted(names):
         path = os.path.join(folder, name)
         if not name.startswith(".") and len(files) < MOST_FILES and os.path.isfile(path):
@@ -69,7 +68,7 @@ for folder, folders, names in os.walk(home):
 print(json.dumps({"manager": manager, "windows": windows, "files": files,
                   "active": int(active[0]) if active is not None else 0,
                   "has_focus": not isinstance(focus, int) or focus != X.NONE}))
-""".replace("MOST_FILES", str(MOST_FILES)).replace("LOOKED_AT", repr(LOOKED_AT))
+""".replace("MOST_FILES", str(MOST_FILES)).replace("USER_FOLDERS", repr(USER_FOLDERS))
 
 BREAK = {
     "dead_application": """
@@ -91,10 +90,10 @@ time.sleep(1.0)
 """,
 }
 BREAK["ready_too_early"] = BREAK["dead_window_manager"]
-"""Programs that break a guest from inside, by kind of fault."""
+"""Programs that cause an injected fault inside a guest, by kind of fault."""
 
-NO_WORK = ("desktop", "dock", "splash", "notification", "tooltip")
-"""Kinds of windows nobody works in: the background with its icons, what a program shows while it starts."""
+PASSIVE_KINDS = ("desktop", "dock", "splash", "notification", "tooltip")
+"""Kinds of windows that take no input: the background with its icons, splash screens and the like."""
 
 POPUP = """
 import time
@@ -111,26 +110,26 @@ while True:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a guest shows beside its screen."""
+class GuestState:
+    """The state of a guest at one moment."""
 
     manager: str
     """Name of the window manager, empty when there is none."""
     windows: tuple[Mapping[str, Any], ...]
-    """id, title, pid, kind and state (of /proc) of each, in the order of their mapping."""
+    """id, title, pid, kind and process state (as in /proc) of each window, in the order they were opened."""
     active: int
     """Id of the active window; 0 for none."""
     has_focus: bool
-    """The keyboard goes somewhere."""
+    """A window has the keyboard focus."""
     files: Mapping[str, int]
-    """Sizes in bytes by path below the home: those in it, and in its folders `LOOKED_AT`."""
+    """Sizes in bytes by path relative to the home, for the home itself and `USER_FOLDERS`."""
 
     @property
     def titles(self) -> list[str]:
         return sorted(str(window["title"]) for window in self.windows)
 
     def refuse_dead(self) -> None:
-        """Raises WindowManagerDied or ApplicationDied for what no picture shows."""
+        """Raise WindowManagerDied or ApplicationDied when the state shows one."""
         if not self.manager:
             raise WindowManagerDied("is gone")
         for window in self.windows:
@@ -138,27 +137,27 @@ class Look:
                 raise ApplicationDied(f"of the window {window['title']!r}", "stands still")
 
     @property
-    def places(self) -> frozenset[int]:
-        """Ids of the windows somebody can work in."""
-        return frozenset(window["id"] for window in self.windows if window.get("kind") not in NO_WORK)
+    def work_windows(self) -> frozenset[int]:
+        """Ids of the windows that take input."""
+        return frozenset(window["id"] for window in self.windows if window.get("kind") not in PASSIVE_KINDS)
 
-    def missing(self, before: "Look | None") -> str:
-        """What an episode needs and is not there; empty when it is ready.
+    def missing(self, before: "GuestState | None") -> str:
+        """Describe what an episode still needs; empty when the guest is ready.
 
-        before   what there was before the task opened its windows; None when it opens none
+        before   the state before the task opened its windows; None when it opens none
         """
         if not self.manager:
             return "no window manager"
         if not self.has_focus:
-            return "the keyboard goes nowhere"
-        if before is not None and not self.places - before.places:
+            return "no window has the keyboard focus"
+        if before is not None and not self.work_windows - before.work_windows:
             return "no window of the task"
-        if before is not None and self.active not in self.places:
-            return "no window has the focus"
+        if before is not None and self.active not in self.work_windows:
+            return "no window of the task is active"
         return ""
 
-    def differences(self, other: "Look") -> str:
-        """How this one is not as the other was; empty when files and windows are the same."""
+    def differences(self, other: "GuestState") -> str:
+        """Describe the differences of files and windows to another state; empty when there are none."""
         found = []
         for what, mine, theirs in (
             ("files", set(self.files.items()), set(other.files.items())),
@@ -166,16 +165,16 @@ class Look:
         ):
             if mine != theirs:
                 names = sorted({str(one[0] if isinstance(one, tuple) else one) for one in mine ^ theirs})
-                found.append(f"other {what} than at first: {', '.join(names[:5])}")
+                found.append(f"other {what} than on the first machine: {', '.join(names[:5])}")
         return "; ".join(found)
 
 
-async def look(guest: Guest, *, deadline_s: float) -> Look:
-    """Look into the guest."""
-    ended = await guest.python(LOOK, deadline_s=deadline_s)
+async def read_guest_state(guest: Guest, *, deadline_s: float) -> GuestState:
+    """Read the state of a guest. Raises CallFailed when the program in the guest fails."""
+    ended = await guest.python(STATE_PROGRAM, deadline_s=deadline_s)
     try:
         found = json.loads(ended.last_line)
-        return Look(
+        return GuestState(
             manager=found["manager"] or "",
             windows=tuple(found["windows"]),
             active=found["active"],
@@ -184,15 +183,15 @@ async def look(guest: Guest, *, deadline_s: float) -> Look:
         )
     except (ValueError, KeyError, TypeError) as error:
         said = (ended.error or ended.output).strip()[-200:]
-        raise CallFailed(guest.name, "a look at its windows", f"{type(error).__name__}: {said}") from error
+        raise CallFailed(guest.name, "reading its windows", f"{type(error).__name__}: {said}") from error
 
 
 async def break_guest(guest: Guest, kind: str, *, deadline_s: float) -> None:
-    """Break something in the guest. Raises ValueError for a kind there is no program for."""
+    """Cause an injected fault in the guest. Raises ValueError for a kind without a program."""
     if kind not in BREAK:
-        raise ValueError(f"nothing in a guest is broken by {kind!r}")
-    seen = await look(guest, deadline_s=deadline_s)
+        raise ValueError(f"expected one of the faults {', '.join(BREAK)}, got {kind!r}")
+    state = await read_guest_state(guest, deadline_s=deadline_s)
     head = "import json, os, signal, subprocess, sys, time\n"
-    windows, manager = json.dumps(list(seen.windows)), seen.manager.lower()
+    windows, manager = json.dumps(list(state.windows)), state.manager.lower()
     values = f"WINDOWS = {windows!r}\nMANAGER = {manager!r}\nPOPUP = {POPUP!r}\n"
     await guest.python(head + values + BREAK[kind], deadline_s=deadline_s)

@@ -1,7 +1,7 @@
-"""What a task does to its machine before the first action, and between the last one and the evaluation.
+"""Setup steps: what a task does to its machine before the first action, and before the evaluation.
 
-By type of step; each is done once, in order, and a step that fails is a fault. Files come from the cache
-folder, by task and name, or from the network where there is one.
+Each step runs once, in order; a step that fails is a fault. Files come from the cache folder of the task or
+from the network.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ UNTIL_EVERY_S = 0.3
 DOWNLOAD_MOST_BYTES = 512 * 2**20
 
 NOT_INSTALLED = "No such file or directory"
-"""With these words the guest refuses to start a program it does not have."""
+"""Part of the guest's error when a program to start is not installed."""
 
 WINDOW_MARGIN_S = 2.0
-"""The guest gives up waiting for a window this long before we do, so that it can say so."""
+"""The guest stops waiting for a window this long before our deadline, so that its answer still arrives."""
 
 LEAST_PATIENCE_S = 1.0
 
@@ -41,36 +41,36 @@ HISTORY_URL = (
     "https://huggingface.co/datasets/xlangai/ubuntu_osworld_file_cache/resolve/main/"
     "chrome/44ee5668-ecd5-4366-a6ce-c1c9b8d4e938/history_empty.sqlite?download=true"
 )
-"""The empty history of pages that tasks which need a history begin with."""
+"""An empty browser history; tasks that need a history add visits to it."""
 
 HISTORY_PATH = "~/.config/google-chrome/Default/History"
 BEFORE_UNIX_S = 11_644_473_600
-"""Chromium counts time in microseconds from the year 1601, this long before 1970."""
+"""Seconds from 1601, where Chromium's time begins, to 1970. Chromium counts in microseconds."""
 
 LINK_FROM_NOWHERE = 0x30000000
-"""Chromium's word for a visit that began and ended a chain of redirections: a link, by itself."""
+"""Chromium's transition code for a visited link without redirections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What steps and evaluators of one task know of their surroundings."""
+    """The surroundings of the steps and evaluators of one task."""
 
     task_id: str
     guest: Guest
     cache: Path
-    """Folder of files of this task, for all its episodes: what it would fetch from the network."""
+    """Folder with the files that this task downloads, shared by all its episodes."""
     scratch: Path
-    """Folder of what steps and evaluations of this episode write; nobody else uses it."""
+    """Folder for files that the steps and evaluators of this episode write."""
     password: str
     width: int
     height: int
 
     def cached(self, name: str) -> Path:
-        """A file of the cache folder. Raises TaskUnsupported for a name that leads out of it."""
+        """Return the path of a file in the cache folder. Raises TaskUnsupported when it leads out of it."""
         return self._inside(self.cache, name)
 
     def made(self, name: str) -> Path:
-        """A file of this episode's own folder. Raises TaskUnsupported for a name that leads out of it."""
+        """Return the path of a file in the episode's folder. Raises TaskUnsupported when it leads out of it."""
         return self._inside(self.scratch, name)
 
     def _inside(self, folder: Path, name: str) -> Path:
@@ -80,7 +80,7 @@ class Setting:
             raise TaskUnsupported(self.task_id, f"its file {error}") from error
 
     def filled(self, value: Any) -> Any:
-        """A value with its placeholders replaced, at any depth."""
+        """Return a value with its placeholders replaced, at any depth."""
         if isinstance(value, str):
             for name, text in self._placeholders().items():
                 value = value.replace(name, text)
@@ -118,17 +118,20 @@ Around = Callable[[SetupStep, Setting, LeftS], contextlib.AbstractAsyncContextMa
 
 @contextlib.asynccontextmanager
 async def nothing(step: SetupStep, setting: Setting, left_s: LeftS) -> AsyncIterator[None]:
-    """Around a step that needs nothing around it."""
+    """Do nothing around a step."""
     yield
 
 
 async def take_steps(
     steps: tuple[SetupStep, ...], setting: Setting, left_s: LeftS, *, around: Around = nothing
 ) -> None:
-    """Take them in order. Raises TaskUnsupported before the first one when one of them is not known."""
+    """Run the steps in order. Raises TaskUnsupported before the first one when any of them is not supported.
+
+    around   a context manager around each step
+    """
     for step in steps:
         if step.type not in STEPS:
-            raise TaskUnsupported(setting.task_id, f"its step {step.type!r} is not known here")
+            raise TaskUnsupported(setting.task_id, f"its step {step.type!r} is not supported")
     for step in steps:
         try:
             async with around(step, setting, left_s):
@@ -150,7 +153,7 @@ async def _upload(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
     for file in given["files"]:
         local = setting.cached(file["local_path"])
         if not local.is_file():
-            raise TaskUnsupported(setting.task_id, f"its file {local} is not there")
+            raise TaskUnsupported(setting.task_id, f"its file {local} does not exist; put it there")
         await setting.guest.upload(file["path"], local.read_bytes(), deadline_s=left_s())
 
 
@@ -163,20 +166,21 @@ async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 
 @contextlib.contextmanager
 def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
-    """A program the guest does not have is no fault of the machine, and none that another try would mend."""
+    """Raise TaskUnsupported instead of a machine's fault when the guest lacks a program: no retry helps."""
     try:
         yield
     except CallFailed as error:
         if NOT_INSTALLED not in str(error):
             raise
         program = (command.split() if isinstance(command, str) else list(command))[:1]
-        why = f"its machine cannot start {' '.join(program)!r}, it is not installed there"
+        why = f"the program {' '.join(program)!r} is not installed on its machine"
         raise TaskUnsupported(setting.task_id, why) from error
 
 
 @_step("open")
 async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """The guest waits until a window bears the file's name: for half an hour, if nobody says less."""
+    """Open a file. The guest waits until a window has the file's name in its title, at most until our deadline;
+    its own default is half an hour."""
     patience_s = max(LEAST_PATIENCE_S, left_s() - WINDOW_MARGIN_S)
     body = {"path": given["path"], "timeout_seconds": patience_s}
     await setting.guest.setup("open_file", body, deadline_s=left_s())
@@ -184,7 +188,7 @@ async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> No
 
 @_step("execute", "command")
 async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Once, or until it says what it is to say; its output may be kept for the evaluation."""
+    """Run a command once, or until its result matches ``until``; store its output for the evaluation if asked."""
     until = given.get("until") or {}
     while True:
         with _needs_program(setting, given["command"]):
@@ -204,7 +208,9 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
         if not until or is_done:
             return
         if left_s() <= UNTIL_EVERY_S:
-            raise CallFailed(setting.guest.name, "execute", f"{given['command']!r} never came to {until!r}")
+            raise CallFailed(
+                setting.guest.name, "execute", f"{given['command']!r} did not reach {until!r} before its deadline"
+            )
         await asyncio.sleep(UNTIL_EVERY_S)
 
 
@@ -243,7 +249,7 @@ async def _wallpaper(setting: Setting, given: Mapping[str, Any], left_s: LeftS) 
 
 @_step("chrome_open_tabs")
 async def _open_tabs(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Beside the first tab there is, which is closed once the first of these is open."""
+    """Open tabs, and close the browser's first tab once the first of these is open."""
     before = await browser_tabs(setting, left_s)
     for number, url in enumerate(given["urls_to_open"]):
         await setting.guest.chromium("PUT", f"/json/new?{as_query(url)}", deadline_s=left_s())
@@ -263,9 +269,9 @@ async def _close_tab(setting: Setting, tab: Mapping[str, Any], left_s: LeftS) ->
 
 
 async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any]]:
-    """The pages open in the guest's browser, once it serves its debugging port: a moment after its launch.
+    """Return the pages that are open in the guest's browser, once its debugging port answers.
 
-    Raises NotReady when it does not come to that.
+    Raises MachineNotReady when the port does not answer before the deadline.
     """
     deadline_s = left_s()
     while True:
@@ -274,13 +280,13 @@ async def browser_tabs(setting: Setting, left_s: LeftS) -> list[Mapping[str, Any
             return pages_of(found)
         if left_s() <= UNTIL_EVERY_S:
             raise MachineNotReady(
-                setting.guest.name, "nobody serves its browser's debugging port", deadline_s
+                setting.guest.name, "its browser's debugging port does not answer", deadline_s
             )
         await asyncio.sleep(UNTIL_EVERY_S)
 
 
 def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
-    """The pages among what a browser's debugging port serves: those that say where they are."""
+    """Return the pages among the targets of a browser's debugging port: those with an id and a URL."""
     return [
         tab
         for tab in (tabs if isinstance(tabs, list) else ())
@@ -293,14 +299,14 @@ def pages_of(tabs: Any) -> list[Mapping[str, Any]]:
 
 @_step("update_browse_history")
 async def _browsed(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Visits some seconds ago, in a history that has no others."""
+    """Replace the browser's history by the visits of the task."""
     empty = await fetched(setting, HISTORY_URL, HISTORY, left_s)
     filled = with_visits(empty, given["history"], time.time())
     await setting.guest.upload(HISTORY_PATH, filled, deadline_s=left_s())
 
 
 def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: float) -> bytes:
-    """A database of Chromium with visits in it: ``url``, ``title``, ``visit_time_from_now_in_seconds``."""
+    """Return a Chromium history with these visits: ``url``, ``title``, ``visit_time_from_now_in_seconds``."""
     with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
         Path(file.name).write_bytes(history)
         with contextlib.closing(sqlite3.connect(file.name)) as connection, connection:
@@ -321,10 +327,10 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
 
 
 async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes:
-    """A file of the task, from its cache folder or from the network, and then kept.
+    """Return a file of the task from its cache folder, or download it into the folder.
 
-    In the folder it may bear its own name, ours, or the one that OSWorld's own client gives it. Raises
-    TaskUnsupported when it is in neither.
+    In the folder it may have its own name, the name this function gives it, or the name OSWorld's own client
+    gives it. Raises TaskUnsupported when it is not there and cannot be downloaded.
     """
     known = setting.cached(name)
     kept = setting.cached(f"{hashlib.sha256(url.encode()).hexdigest()[:16]}_{name}")
@@ -335,14 +341,14 @@ async def fetched(setting: Setting, url: str, name: str, left_s: LeftS) -> bytes
     try:
         content = await download(url, most_bytes=DOWNLOAD_MOST_BYTES, deadline_s=left_s())
     except DownloadFailed as error:
-        why = f"{url} could not be fetched ({error}), and {known} is not there"
+        why = f"{url} cannot be downloaded ({error}), and {known} does not exist; put the file there"
         raise TaskUnsupported(setting.task_id, why) from error
     _keep(kept, content)
     return content
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Other environments that play the task find the whole file or none."""
+    """Write a file atomically: other environments that play the task find all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         file.write(content)

@@ -1,9 +1,9 @@
-"""OSWorld's tasks as they are published: one JSON file each, read strictly into values.
+"""OSWorld's tasks as they are published: one JSON file each, checked strictly.
 
-Pure but for reading the files. Three forms are in circulation and are all taken: one evaluation function with
-one result; lists of functions with lists of results, expected values and options of the same length; and the
-form that wraps the task in ``raw``. Sets of tasks (``{"chrome": ["<id>", ...], ...}``) are taken in place of
-the folder: then only those are known, from the folder ``examples`` beside the file.
+Three forms of task files are accepted: one evaluation function with one result; lists of functions with lists
+of results, expected values and options of the same length; and the form that wraps the task in ``raw``. In
+place of the folder of tasks, a file with a set of tasks (``{"chrome": ["<id>", ...], ...}``) selects tasks
+from the folder ``examples`` beside it.
 """
 
 import json
@@ -19,12 +19,12 @@ from dart.environments.faults import TaskUnsupported, UnknownTask
 
 PREFIX = "osworld/"
 INFEASIBLE = "infeasible"
-"""The evaluation function of a task whose right answer is that it cannot be done."""
+"""The evaluation function of a task that cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """Something done to the machine before or after the episode."""
+    """One step that changes the machine before or after the episode."""
 
     type: str
     parameters: Mapping[str, Any]
@@ -32,7 +32,7 @@ class SetupStep:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One evaluation: what is looked at, what it is held against, and how."""
+    """One evaluation: what to read from the machine, what to compare it with, and how."""
 
     function: str
     result: Mapping[str, Any] | None
@@ -49,10 +49,10 @@ class OSWorldTask:
     snapshot: str
     setup: tuple[SetupStep, ...]
     before_checks: tuple[SetupStep, ...]
-    """``postconfig``: done after the last action and before anything is evaluated."""
+    """OSWorld's ``postconfig``: steps after the last action and before the evaluation."""
     checks: tuple[Check, ...]
     is_any_enough: bool
-    """``conj`` is ``or``: the best check counts; else all have to hold."""
+    """OSWorld's ``conj`` is ``or``: the best check counts; else all have to succeed."""
 
     @property
     def is_infeasible(self) -> bool:
@@ -60,17 +60,17 @@ class OSWorldTask:
 
 
 def task_ids(tasks: Path) -> tuple[str, ...]:
-    """Every task of a folder or a set, sorted; empty when there is neither."""
+    """Return the ids of all tasks of a folder or a set, sorted; empty when it does not exist."""
     return tuple(sorted(_files(tasks)))
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Every task of the folder or set that the configuration names."""
+    """Return the ids of all tasks of the folder or set that the configuration names."""
     return task_ids(config.environments.osworld.tasks)
 
 
 def load_task(task_id: str, tasks: Path) -> OSWorldTask:
-    """Read one task. Raises UnknownTask, or TaskUnsupported for a file that says no task."""
+    """Read one task. Raises UnknownTask, or TaskUnsupported for a file that is not a task."""
     files = _files(tasks)
     if task_id not in files:
         raise UnknownTask(task_id, files)
@@ -94,7 +94,7 @@ def _files(tasks: Path) -> Mapping[str, Path]:
 
 
 def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
-    """Ids by area, as a set says. Raises ConfigurationError."""
+    """Return the ids by area of a set of tasks. Raises ConfigurationError."""
     expected = 'expected JSON such as {"chrome": ["id", …]}, or the folder of the tasks'
     try:
         chosen = json.loads(tasks.read_text(encoding="utf-8"))
@@ -102,12 +102,12 @@ def _chosen(tasks: Path) -> Mapping[str, Sequence[str]]:
         raise ConfigurationError(f"names {tasks}, which cannot be read: {error}; {expected}") from error
     lists = chosen.values() if isinstance(chosen, dict) else [None]
     if not all(isinstance(ids, list) and all(isinstance(id_, str) for id_ in ids) for ids in lists):
-        raise ConfigurationError(f"names {tasks}, which is no set of tasks; {expected}")
+        raise ConfigurationError(f"names {tasks}, which is not a set of tasks; {expected}")
     return chosen  # type: ignore[no-any-return]
 
 
 def parse_task(task_id: str, data: Any) -> OSWorldTask:
-    """The task a JSON value says. Raises TaskUnsupported with what is wrong with it."""
+    """Return the task of a JSON value. Raises TaskUnsupported, which says what is wrong with the value."""
     try:
         raw = data.get("raw", data)
         evaluator = raw["evaluator"]
@@ -123,7 +123,7 @@ def parse_task(task_id: str, data: Any) -> OSWorldTask:
     except KeyError as missing:
         raise TaskUnsupported(task_id, f"its file has no {missing.args[0]!r}") from missing
     except (TypeError, ValueError, AttributeError) as error:
-        raise TaskUnsupported(task_id, f"its file makes no sense: {error}") from error
+        raise TaskUnsupported(task_id, f"its file is wrong: {error}") from error
 
 
 def _text(value: Any) -> str:
@@ -167,7 +167,7 @@ def _checks(evaluator: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _row(evaluator: Mapping[str, Any], key: str, count: int) -> Sequence[Any]:
-    """A list beside the list of functions; what is left out is empty for each of them."""
+    """Return the list that belongs to the list of functions; None for each function when it is left out."""
     given = evaluator.get(key)
     if not given:
         return [None] * count

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import chaos, chaos_report
 from benchmarks.chaos_faults import CENTRAL, DISK_FULL, LOCKED, SIGNALS, Fault, Planned, is_any, plan
 from benchmarks.chaos_report import Episode
-from dart.environments.fault_injection import Injected, Injection
+from dart.environments.fault_injection import InjectedFault, Injection
 
 
 def of_kind(planned: list[Planned]) -> Counter[tuple[str, str]]:
@@ -111,7 +111,7 @@ def injection(environment: str, unix_s: float) -> Injection:
     return Injection(
         unix_s=unix_s,
         environment=environment,
-        kind=Injected.CRASH,
+        kind=InjectedFault.CRASH,
         task_id="click",
         seed=1,
         number=0,

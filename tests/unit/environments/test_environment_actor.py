@@ -134,7 +134,7 @@ class Watched(WrappedEnvironment):
         self.calls.append("step")
         return await super().step(action, deadline_s=deadline_s)
 
-    def pays_infeasible(self, task_id: str) -> bool:
+    def is_infeasible(self, task_id: str) -> bool:
         return self.pays
 
 
@@ -476,7 +476,7 @@ def test_steps_before_and_after_parking_count_together_against_the_cap(system: S
     ("steps", "says"),
     [
         ((recorded(0), recorded(2)), "step 2 starts from another screen than recorded"),
-        (tuple(recorded(number) for number in range(NUM_STEPS)), "step 4 ended the episode, it had gone on"),
+        (tuple(recorded(number) for number in range(NUM_STEPS)), "step 4 ended the episode, but the recorded one continued"),
     ],
 )
 def test_a_replay_that_leads_elsewhere_is_forgotten_and_the_episode_played_anew(

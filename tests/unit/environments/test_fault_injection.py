@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dart.config.environment_kinds import KINDS
-from dart.config.injected_faults import OF_RESET, Injected
+from dart.config.injected_faults import RESET_FAULTS, InjectedFault
 from dart.config.sections import FaultsSettings, SimulationSettings
 from dart.core.actions import Click, Wait
 from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
@@ -27,17 +27,17 @@ from dart.environments.faults import (
 from dart.environments.protocol import EpisodeKey
 from dart.environments.simulated import SimulatedEnvironment
 
-NONE = dict.fromkeys((kind.value for kind in Injected), 0.0)
+NONE = dict.fromkeys((kind.value for kind in InjectedFault), 0.0)
 KEY = EpisodeKey(rollout_id=5, attempt=2, fence=3)
 DEADLINE_S = 0.01
 """Only a hang waits for it."""
 
 
-def only(kind: Injected) -> FaultsSettings:
+def only(kind: InjectedFault) -> FaultsSettings:
     return FaultsSettings(enabled=True, **(NONE | {kind.value: 1.0}))
 
 
-def faulty(kind: Injected, folder: Path) -> FaultyEnvironment:
+def faulty(kind: InjectedFault, folder: Path) -> FaultyEnvironment:
     inner = SimulatedEnvironment(SimulationSettings(steps_median=4.0, steps_sigma=0.0), 0)
     log = InjectionLog(folder, "env-000", lambda: 12.0)
     return FaultyEnvironment(inner, FaultPlan(only(kind), "env-000"), log, asleep)
@@ -58,7 +58,7 @@ def test_the_same_seed_and_name_give_the_same_plan() -> None:
     faults = FaultsSettings(enabled=True, crash=0.2, hang=0.2)
 
     def plan(faults: FaultsSettings, name: str) -> list[object]:
-        return [FaultPlan(faults, name).of(number) for number in range(50)]
+        return [FaultPlan(faults, name).for_reset(number) for number in range(50)]
 
     assert plan(faults, "env-000") == plan(faults, "env-000")
     assert plan(faults, "env-000") != plan(faults, "env-001")
@@ -67,39 +67,39 @@ def test_the_same_seed_and_name_give_the_same_plan() -> None:
 
 def test_each_kind_strikes_as_often_as_its_rate_says() -> None:
     plan = FaultPlan(FaultsSettings(enabled=True), "env-000")
-    planned = [plan.of(number) for number in range(20_000)]
+    planned = [plan.for_reset(number) for number in range(20_000)]
     struck = Counter(fault.kind for fault in planned if fault is not None)
-    assert set(struck) == {kind for kind in Injected if getattr(FaultsSettings(), kind.value)}
+    assert set(struck) == {kind for kind in InjectedFault if getattr(FaultsSettings(), kind.value)}
     for kind in struck:
         assert struck[kind] / 20_000 == pytest.approx(getattr(FaultsSettings(), kind.value), rel=0.25)
 
 
 def test_without_rates_nothing_strikes() -> None:
     plan = FaultPlan(FaultsSettings(enabled=True, **NONE), "env-000")
-    assert not any(plan.of(number) for number in range(1000))
+    assert not any(plan.for_reset(number) for number in range(1000))
 
 
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
-        (Injected.CRASH, InfrastructureFault, "was killed before step"),
-        (Injected.HANG, EnvironmentTimeout, "step did not end within"),
-        (Injected.LOST_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 0 of 1 pointerdown"),
-        (Injected.DOUBLED_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 2 of 1 pointerdown"),
-        (Injected.FROZEN_FRAME, FrozenFrame, "screenshots of simulated/0 froze"),
-        (Injected.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
-        (Injected.FAILED_RESET, ResetFailed, "reset of simulated/0 failed"),
-        (Injected.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
-        (Injected.READY_TOO_EARLY, MachineNotReady, "no window manager"),
-        (Injected.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
-        (Injected.DIRTY_RESET, DirtyStart, "a file of another episode"),
-        (Injected.POPUP, DirtyStart, "a window nobody asked for"),
-        (Injected.DEAD_APPLICATION, ApplicationDied, "stands still"),
-        (Injected.DEAD_WINDOW_MANAGER, WindowManagerDied, "is gone"),
+        (InjectedFault.CRASH, InfrastructureFault, "was killed before step"),
+        (InjectedFault.HANG, EnvironmentTimeout, "step did not end within"),
+        (InjectedFault.LOST_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 0 of 1 pointerdown"),
+        (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, r"click.*lost or doubled: 2 of 1 pointerdown"),
+        (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of simulated/0 froze"),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
+        (InjectedFault.FAILED_RESET, ResetFailed, "reset of simulated/0 failed"),
+        (InjectedFault.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
+        (InjectedFault.READY_TOO_EARLY, MachineNotReady, "no window manager"),
+        (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
+        (InjectedFault.DIRTY_RESET, DirtyStart, "a file of another episode"),
+        (InjectedFault.POPUP, DirtyStart, "a window nobody asked for"),
+        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "stands still"),
+        (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied, "is gone"),
     ],
 )
 async def test_every_kind_of_fault_is_noticed_and_written_down(
-    kind: Injected, fault: type[EnvironmentFault], says: str, tmp_path: Path
+    kind: InjectedFault, fault: type[EnvironmentFault], says: str, tmp_path: Path
 ) -> None:
     environment = faulty(kind, tmp_path)
     with pytest.raises(fault, match=says):
@@ -110,20 +110,20 @@ async def test_every_kind_of_fault_is_noticed_and_written_down(
     assert (injection.rollout_id, injection.attempt, injection.fence) == (5, 2, 3)
 
 
-@pytest.mark.parametrize("kind", [Injected.LOST_ACTION, Injected.DOUBLED_ACTION])
+@pytest.mark.parametrize("kind", [InjectedFault.LOST_ACTION, InjectedFault.DOUBLED_ACTION])
 async def test_an_action_that_sends_nothing_is_neither_lost_nor_doubled(
-    kind: Injected, tmp_path: Path
+    kind: InjectedFault, tmp_path: Path
 ) -> None:
     await play(faulty(kind, tmp_path), Wait())
     assert read_injections(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", [Injected.CRASH, Injected.HANG, Injected.FROZEN_FRAME])
-async def test_the_next_reset_repairs_what_was_broken(kind: Injected, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [InjectedFault.CRASH, InjectedFault.HANG, InjectedFault.FROZEN_FRAME])
+async def test_the_next_reset_repairs_what_was_broken(kind: InjectedFault, tmp_path: Path) -> None:
     environment = faulty(kind, tmp_path)
     with pytest.raises(EnvironmentFault):
         await play(environment)
-    assert not await environment.healthy(deadline_s=DEADLINE_S) or kind is Injected.FROZEN_FRAME
+    assert not await environment.healthy(deadline_s=DEADLINE_S) or kind is InjectedFault.FROZEN_FRAME
     await environment.reset("simulated/0", 2, deadline_s=DEADLINE_S)
     assert await environment.healthy(deadline_s=DEADLINE_S)
 
@@ -136,20 +136,20 @@ async def test_a_slow_start_is_written_down_and_harms_nothing(tmp_path: Path) ->
 
     inner = SimulatedEnvironment(SimulationSettings(success=1.0), 0)
     log = InjectionLog(tmp_path, "env-000", lambda: 12.0)
-    environment = FaultyEnvironment(inner, FaultPlan(only(Injected.SLOW_START), "x"), log, sleep)
+    environment = FaultyEnvironment(inner, FaultPlan(only(InjectedFault.SLOW_START), "x"), log, sleep)
     assert await play(environment) == 1.0
     assert waited == [pytest.approx(DEADLINE_S / 3)]
-    assert [injection.kind for injection in read_injections(tmp_path)] == [Injected.SLOW_START]
+    assert [injection.kind for injection in read_injections(tmp_path)] == [InjectedFault.SLOW_START]
 
 
 def test_every_rate_has_its_kind_and_every_kind_its_rate() -> None:
-    assert {kind.value for kind in Injected} == set(FaultsSettings.model_fields) - {"enabled", "seed"}
+    assert {kind.value for kind in InjectedFault} == set(FaultsSettings.model_fields) - {"enabled", "seed"}
 
 
 def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
-    assert Injected.POPUP not in KINDS["miniwob"].injectable
-    assert KINDS["desktop"].injectable == frozenset(Injected)
-    assert frozenset(Injected) > OF_RESET
+    assert InjectedFault.POPUP not in KINDS["miniwob"].injectable
+    assert KINDS["desktop"].injectable == frozenset(InjectedFault)
+    assert frozenset(InjectedFault) > RESET_FAULTS
 
 
 async def test_without_faults_a_faulty_environment_is_like_any_other(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, Scroll, Type, Wait
 from dart.environments.browser_inputs import input_calls
-from dart.environments.input_audit import differences, receipts_of
+from dart.environments.input_audit import differences, expected_counts
 from dart.environments.screenshot_checks import FrameWatch
 
 
@@ -23,7 +23,7 @@ from dart.environments.screenshot_checks import FrameWatch
     ],
 )
 def test_each_action_has_its_receipts(action: Action, counted: dict[str, int]) -> None:
-    assert receipts_of(input_calls(action)) == Counter(counted)
+    assert expected_counts(input_calls(action)) == Counter(counted)
 
 
 @pytest.mark.parametrize(

@@ -22,5 +22,5 @@ from dart.environments.scoring import reward_of
 def test_the_reward_of_every_outcome(
     outcome: Outcome, score: float, ordinary: float, infeasible_pays: float
 ) -> None:
-    assert reward_of(outcome, score, pays_infeasible=False) == ordinary
-    assert reward_of(outcome, score, pays_infeasible=True) == infeasible_pays
+    assert reward_of(outcome, score, is_infeasible=False) == ordinary
+    assert reward_of(outcome, score, is_infeasible=True) == infeasible_pays

@@ -63,7 +63,7 @@ def test_a_program_that_is_no_browser_is_told_by_what_it_answers(
     file = program(tmp_path, text)
     (message,) = missing_browser(config_with(f"environments.executable={file}"))
 
-    assert f"{file} is no Chromium that can be started" in message
+    assert f"{file} is not a Chromium that starts" in message
     assert said in message
     assert "environments.executable" in message
 

@@ -22,7 +22,7 @@ from dart.environments.desktop.inputs import (
     NOTCHES,
     SHIFT,
     desktop_calls,
-    desktop_receipts,
+    expected_desktop_counts,
     own_time_s,
 )
 
@@ -53,7 +53,7 @@ def up(keysym: int) -> tuple[str, dict[str, int]]:
     ],
 )
 def test_the_events_of_an_action_are_counted(action: Action, counted: dict[str, int]) -> None:
-    assert dict(desktop_receipts(desktop_calls(action))) == counted
+    assert dict(expected_desktop_counts(desktop_calls(action))) == counted
 
 
 def test_a_click_goes_where_it_is_to_go_first() -> None:

@@ -31,7 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from dart.environments.osworld.readiness import LOOK, LOOKED_AT
+from dart.environments.osworld.readiness import STATE_PROGRAM, USER_FOLDERS
 
 COMMAND_SECONDS = 120
 
@@ -84,7 +84,7 @@ class FakeDesktop:
         png = one_colour(width, self.height, zlib.crc32(shown.encode()))
         return png[: len(png) // 2] if "truncated" in self.faults else png
 
-    def look(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         files = {
             str(path.relative_to(self.home)): path.stat().st_size
             for path in sorted(self.home.rglob("*"))
@@ -108,8 +108,8 @@ class FakeDesktop:
         """Output, error and exit code of a program."""
         if "python_fails" in self.faults:
             return "", "ModuleNotFoundError: No module named 'pyautogui'", 1
-        if code == LOOK:
-            return f"Xlib.xauth: warning, no xauthority details available\n{json.dumps(self.look())}\n", "", 0
+        if code == STATE_PROGRAM:
+            return f"Xlib.xauth: warning, no xauthority details available\n{json.dumps(self.state())}\n", "", 0
         printed = io.StringIO()
         with self._as_guest(), contextlib.redirect_stdout(printed):
             try:
@@ -199,7 +199,7 @@ class FakeDesktop:
 def is_a_persons(path: Path) -> bool:
     """Whether the look takes notice of a file, by its path below the home."""
     is_hidden = any(part.startswith(".") for part in path.parts)
-    return not is_hidden and (len(path.parts) == 1 or path.parts[0] in LOOKED_AT)
+    return not is_hidden and (len(path.parts) == 1 or path.parts[0] in USER_FOLDERS)
 
 
 BROKEN = PlainTextResponse("<html>Internal Server Error</html>", 500)

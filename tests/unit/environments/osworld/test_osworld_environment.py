@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dart.config.injected_faults import Injected
+from dart.config.injected_faults import InjectedFault
 from dart.config.machine_address import MachineAddress
 from dart.config.sections import FaultsSettings, OSWorldSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
@@ -36,7 +36,7 @@ from dart.environments.faults import (
 from dart.environments.osworld import judging
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.providers import Lent
+from dart.environments.osworld.providers import MachineLease
 from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.tasks import SetupStep
 from dart.environments.scoring import reward_of
@@ -103,32 +103,32 @@ class FakeProvider:
 
     def __init__(self, tmp_path: Path) -> None:
         self._homes = tmp_path / "homes"
-        self.lent: list[FakeDesktop] = []
-        self.taken_back = 0
+        self.leased: list[FakeDesktop] = []
+        self.released = 0
         self.reverted: list[str] = []
         self.prepare: Callable[[FakeDesktop], None] = lambda desktop: None
 
     @property
     def desktop(self) -> FakeDesktop:
-        return self.lent[-1]
+        return self.leased[-1]
 
-    async def lend(self, *, deadline_s: float) -> Lent:
-        home = self._homes / str(len(self.lent))
+    async def acquire(self, *, deadline_s: float) -> MachineLease:
+        home = self._homes / str(len(self.leased))
         home.mkdir(parents=True)
         (home / "expected.txt").write_text("done")
-        self.lent.append(FakeDesktop(home))
+        self.leased.append(FakeDesktop(home))
         self.prepare(self.desktop)
-        return Lent(name=f"vm {len(self.lent)}", address=MachineAddress(host="vm.test"))
+        return MachineLease(name=f"vm {len(self.leased)}", address=MachineAddress(host="vm.test"))
 
-    async def revert(self, lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+    async def revert(self, lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         self.reverted.append(snapshot)
         for path in self.desktop.home.iterdir():
             if path.name not in ("expected.txt", ".cache"):
                 path.rmdir() if path.is_dir() else path.unlink()
         self.desktop.windows.clear()
 
-    async def take_back(self, lent: Lent) -> None:
-        self.taken_back += 1
+    async def release(self, lease: MachineLease) -> None:
+        self.released += 1
 
     def guest_of(self, name: str, address: MachineAddress) -> Guest:
         return Guest(name, address, httpx2.ASGITransport(app=guest_server(self.desktop)))
@@ -384,9 +384,9 @@ async def test_only_who_declares_an_infeasible_task_infeasible_is_paid(
 ) -> None:
     await reset(environment, "os/impossible")
     score = await environment.evaluate(deadline_s=DEADLINE_S)
-    pays = environment.pays_infeasible("osworld/os/impossible")
+    pays = environment.is_infeasible("osworld/os/impossible")
     assert pays
-    assert not environment.pays_infeasible("osworld/os/rename")
+    assert not environment.is_infeasible("osworld/os/rename")
     paid = {outcome: reward_of(outcome, score, pays) for outcome in Outcome}
     assert [outcome for outcome, reward in paid.items() if reward] == [Outcome.INFEASIBLE]
 
@@ -497,7 +497,7 @@ async def test_a_task_whose_window_has_no_focus_is_not_ready(
         desktop.add_window = lambda title, **_: add(title, active=False)  # type: ignore[method-assign]
 
     provider.prepare = unfocused
-    with pytest.raises(MachineNotReady, match="no window has the focus"):
+    with pytest.raises(MachineNotReady, match="no window of the task is active"):
         await reset(environment, deadline_s=0.7)
 
 
@@ -526,7 +526,7 @@ async def test_what_the_system_itself_writes_makes_no_machine_dirty(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
 
-    async def only_windows(lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+    async def only_windows(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         provider.desktop.windows.clear()
         (provider.desktop.home / "todo_list_Jan_1").rmdir()
 
@@ -540,7 +540,7 @@ async def test_every_episode_has_a_new_machine_by_default(
 ) -> None:
     for _ in range(3):
         await reset(environment)
-    assert (len(provider.lent), provider.taken_back) == (3, 2)
+    assert (len(provider.leased), provider.released) == (3, 2)
 
 
 async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
@@ -549,7 +549,7 @@ async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
     environment = make(renew="revert")
     for _ in range(3):
         await reset(environment)
-    assert (len(provider.lent), provider.reverted) == (1, ["os", "os"])
+    assert (len(provider.leased), provider.reverted) == (1, ["os", "os"])
     await environment.close()
 
 
@@ -559,11 +559,11 @@ async def test_a_revert_that_left_something_behind_is_found(
     environment = make(renew="revert")
     await reset(environment)
 
-    async def does_nothing(lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+    async def does_nothing(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         (provider.desktop.home / "left.txt").write_text("x")
 
     provider.revert = does_nothing  # type: ignore[method-assign]
-    with pytest.raises(DirtyStart, match=r"other files than at first: left.txt.*windows.*gnome-terminal"):
+    with pytest.raises(DirtyStart, match=r"other files than on the first machine: left.txt.*windows.*gnome-terminal"):
         await reset(environment)
     await environment.close()
 
@@ -575,7 +575,7 @@ async def test_a_machine_that_is_kept_is_taken_as_it_is(
     await reset(environment, "os/report")
     (provider.desktop.home / "report.txt").write_text("done")
     await reset(environment, "os/report")
-    assert len(provider.lent) == 1
+    assert len(provider.leased) == 1
     await environment.close()
 
 
@@ -599,7 +599,7 @@ async def test_the_next_step_waits_for_the_window_of_the_program_that_was_starte
     late: list[str] = []
 
     def starts_slowly(desktop: FakeDesktop) -> None:
-        add, seen = desktop.add_window, desktop.look
+        add, seen = desktop.add_window, desktop.state
         desktop.add_window = lambda title, **_: late.append(title)  # type: ignore[assignment, method-assign]
 
         def looks() -> dict[str, Any]:
@@ -609,7 +609,7 @@ async def test_the_next_step_waits_for_the_window_of_the_program_that_was_starte
                 add(late[0])
             return seen()
 
-        desktop.look = looks  # type: ignore[method-assign]
+        desktop.state = looks  # type: ignore[method-assign]
 
     provider.prepare = starts_slowly
     await reset(environment)
@@ -621,7 +621,7 @@ async def test_a_program_that_is_not_installed_is_the_tasks_matter_and_not_the_m
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
     provider.prepare = lambda desktop: desktop.not_installed.add("gnome-terminal")
-    with pytest.raises(TaskUnsupported, match="cannot start 'gnome-terminal', it is not installed there"):
+    with pytest.raises(TaskUnsupported, match="program .gnome-terminal. is not installed on its machine"):
         await reset(environment)
 
 
@@ -664,7 +664,7 @@ async def test_tabs_are_opened_once_the_browser_serves_and_in_place_of_its_first
 async def test_a_browser_that_never_serves_is_not_ready(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
-    with pytest.raises(MachineNotReady, match="nobody serves its browser's debugging port"):
+    with pytest.raises(MachineNotReady, match="its browser.s debugging port does not answer"):
         await reset(environment, "chrome/pages", deadline_s=0.7)
 
 
@@ -687,7 +687,7 @@ async def test_a_machine_that_is_reverted_outvotes_nobody(
     environment = make(renew="revert")
     await reset(environment, "os/report")
 
-    async def leaves_it_dirty(lent: Lent, snapshot: str, *, deadline_s: float) -> None:
+    async def leaves_it_dirty(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         (provider.desktop.home / "left.txt").write_text("x")
 
     provider.revert = leaves_it_dirty  # type: ignore[method-assign]
@@ -722,7 +722,7 @@ async def test_a_screenshot_that_cannot_be_had_is_a_fault_and_never_none(
     with pytest.raises(expected, match=says):
         await environment.observe(deadline_s=0.1)
     await reset(environment)
-    assert len(provider.lent) == 2
+    assert len(provider.leased) == 2
 
 
 async def test_a_picture_that_stands_still_is_found_before_the_score_counts(
@@ -775,29 +775,29 @@ async def test_what_no_picture_shows_is_found_before_the_score_counts(
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [
-        (Injected.CRASH, MachineDied),
-        (Injected.HANG, MachineHung),
-        (Injected.NEVER_READY, MachineHung),
-        (Injected.LOST_ACTION, ActionNotConfirmed),
-        (Injected.DOUBLED_ACTION, ActionNotConfirmed),
-        (Injected.FROZEN_FRAME, FrozenFrame),
-        (Injected.TRUNCATED_FRAME, CorruptFrame),
-        (Injected.BAD_EVALUATION, EvaluatorFailed),
-        (Injected.FAILED_RESET, InfrastructureFault),
-        (Injected.DIRTY_RESET, DirtyStart),
+        (InjectedFault.CRASH, MachineDied),
+        (InjectedFault.HANG, MachineHung),
+        (InjectedFault.NEVER_READY, MachineHung),
+        (InjectedFault.LOST_ACTION, ActionNotConfirmed),
+        (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed),
+        (InjectedFault.FROZEN_FRAME, FrozenFrame),
+        (InjectedFault.TRUNCATED_FRAME, CorruptFrame),
+        (InjectedFault.BAD_EVALUATION, EvaluatorFailed),
+        (InjectedFault.FAILED_RESET, InfrastructureFault),
+        (InjectedFault.DIRTY_RESET, DirtyStart),
     ],
 )
 async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
-    environment: OSWorldEnvironment, kind: Injected, fault: type[EnvironmentFault], tmp_path: Path
+    environment: OSWorldEnvironment, kind: InjectedFault, fault: type[EnvironmentFault], tmp_path: Path
 ) -> None:
-    rates = dict.fromkeys((other.value for other in Injected), 0.0) | {kind.value: 1.0}
+    rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
     faulty = FaultyEnvironment(environment, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
 
     async def playing() -> None:
-        await reset(faulty, deadline_s=0.5 if kind is Injected.NEVER_READY else DEADLINE_S)
+        await reset(faulty, deadline_s=0.5 if kind is InjectedFault.NEVER_READY else DEADLINE_S)
         for x in (1, 2, 3):
-            await faulty.step(Click(x, x), deadline_s=0.2 if kind is Injected.HANG else DEADLINE_S)
+            await faulty.step(Click(x, x), deadline_s=0.2 if kind is InjectedFault.HANG else DEADLINE_S)
             await faulty.observe(deadline_s=DEADLINE_S)
         await faulty.evaluate(deadline_s=DEADLINE_S)
 
@@ -808,7 +808,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 
 async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:
     guest = Guest("vm 9", MachineAddress(host="127.0.0.1", server=1))
-    with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nobody answers at 127.0.0.1:1"):
+    with pytest.raises(MachineDied, match=r"vm 9 died during /screenshot: nothing answers at 127.0.0.1:1"):
         await guest.screenshot(deadline_s=DEADLINE_S)
     await guest.close()
 
@@ -823,6 +823,6 @@ async def test_a_task_that_is_not_there_or_cannot_be_played_is_the_tasks_fault(
     environment = make(tasks=tmp_path / "other")
     with pytest.raises(UnknownTask, match="did you mean osworld/os/drive"):
         await reset(environment, "os/driev")
-    with pytest.raises(TaskUnsupported, match="its step 'googledrive' is not known here"):
+    with pytest.raises(TaskUnsupported, match="its step .googledrive. is not supported"):
         await reset(environment, "os/drive")
     await environment.close()

@@ -274,5 +274,5 @@ async def test_what_a_task_downloads_is_kept_and_what_it_may_not_says_where_to_p
     assert (desktop.home / "a.txt").read_text() == "content"
     assert served == ["https://x.test/a"]
     assert [path.name.partition("_")[2] for path in setting.cache.iterdir()] == ["a.txt"]
-    with pytest.raises(TaskUnsupported, match=r"public network\), and .*cache/y/b.txt is not there"):
+    with pytest.raises(TaskUnsupported, match=r"public network\), and .*cache/y/b.txt does not exist"):
         await take(setting, "download", files=[{"url": "http://inner/b", "path": "/home/user/b.txt"}])

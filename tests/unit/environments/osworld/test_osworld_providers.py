@@ -46,14 +46,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 async def test_each_environment_has_the_address_of_its_number() -> None:
-    lent = await AddressList(["a:1", "b:2"], 1).lend(deadline_s=1.0)
-    assert (lent.name, lent.address) == ("the machine at b:2", MachineAddress(host="b", server=2))
+    lease = await AddressList(["a:1", "b:2"], 1).acquire(deadline_s=1.0)
+    assert (lease.name, lease.address) == ("the machine at b:2", MachineAddress(host="b", server=2))
 
 
 async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in(tmp_path: Path) -> None:
     told = tmp_path / "told"
     provider = AddressList(["vm:5001"], 0, ["sh", "-c", f"echo {{host}} {{port}} {{snapshot}} > {told}"])
-    await provider.revert(await provider.lend(deadline_s=1.0), "init_state", deadline_s=10.0)
+    await provider.revert(await provider.acquire(deadline_s=1.0), "init_state", deadline_s=10.0)
     assert told.read_text() == "vm 5001 init_state\n"
 
 
@@ -70,7 +70,7 @@ async def test_a_revert_that_fails_or_hangs_is_a_fault(
 ) -> None:
     provider = AddressList(["vm"], 0, command)
     with pytest.raises(fault, match=says):
-        await provider.revert(await provider.lend(deadline_s=1.0), "x", deadline_s=0.3)
+        await provider.revert(await provider.acquire(deadline_s=1.0), "x", deadline_s=0.3)
 
 
 # ---- docker ----
@@ -110,8 +110,8 @@ def provider_of(tmp_path: Path, **settings: Any) -> DockerProvider:
 async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
-    lent = await provider_of(tmp_path, cpus=2).lend(deadline_s=20.0)
-    assert lent.address == MachineAddress(host="127.0.0.1", server=32768, chromium=32769)
+    lease = await provider_of(tmp_path, cpus=2).acquire(deadline_s=20.0)
+    assert lease.address == MachineAddress(host="127.0.0.1", server=32768, chromium=32769)
     command = next(call for call in docker()["calls"] if call[0] == "run")
     said = " ".join(command)
     for part in (
@@ -135,8 +135,8 @@ def test_without_kvm_the_container_is_told_so(tmp_path: Path) -> None:
 async def test_what_a_killed_environment_left_is_removed_before_the_next_container(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
-    await provider_of(tmp_path).lend(deadline_s=20.0)
-    await provider_of(tmp_path).lend(deadline_s=20.0)
+    await provider_of(tmp_path).acquire(deadline_s=20.0)
+    await provider_of(tmp_path).acquire(deadline_s=20.0)
     assert len(docker()["running"]) == 1
 
 
@@ -144,14 +144,14 @@ async def test_a_container_that_is_given_back_is_removed(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
     provider = provider_of(tmp_path)
-    await provider.take_back(await provider.lend(deadline_s=20.0))
+    await provider.release(await provider.acquire(deadline_s=20.0))
     assert docker()["running"] == []
 
 
 async def test_without_docker_there_is_a_fault_and_no_machine(tmp_path: Path) -> None:
     provider = provider_of(tmp_path, program="/no/docker")
-    with pytest.raises(CallFailed, match="/no/docker could not do ps"):
-        await provider.lend(deadline_s=5.0)
+    with pytest.raises(CallFailed, match="/no/docker failed at ps"):
+        await provider.acquire(deadline_s=5.0)
 
 
 # ---- the pool ----
@@ -206,22 +206,22 @@ def pool_provider(pool: FakePool, tmp_path: Path, name: str = "env-000", **setti
 async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
     pool = FakePool()
     provider = pool_provider(pool, tmp_path)
-    lent = await provider.lend(deadline_s=30.0)
-    assert lent.address == MachineAddress(host="pool.test", server=5001, chromium=9223, vlc=2)
-    await provider.take_back(lent)
+    lease = await provider.acquire(deadline_s=30.0)
+    assert lease.address == MachineAddress(host="pool.test", server=5001, chromium=9223, vlc=2)
+    await provider.release(lease)
     assert pool.running == {}
 
 
 async def test_a_full_quota_is_waited_for_and_then_said(tmp_path: Path) -> None:
     pool = FakePool(limit=0)
     with pytest.raises(NoMachineFree, match=r"http://pool.test:50003 gave no machine.*Token quota exceeded"):
-        await pool_provider(pool, tmp_path).lend(deadline_s=1.0)
+        await pool_provider(pool, tmp_path).acquire(deadline_s=1.0)
 
 
 async def test_a_machine_of_the_incarnation_before_is_given_back_first(tmp_path: Path) -> None:
     pool = FakePool()
-    await pool_provider(pool, tmp_path).lend(deadline_s=30.0)
-    await pool_provider(pool, tmp_path).lend(deadline_s=30.0)
+    await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
+    await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert len(pool.running) == 1
 
 
@@ -229,12 +229,12 @@ async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own
     pool = FakePool(limit=2)
     pool.hangs = True
     with pytest.raises(MachineDied, match="ReadTimeout"):
-        await pool_provider(pool, tmp_path, own_token=True).lend(deadline_s=30.0)
+        await pool_provider(pool, tmp_path, own_token=True).acquire(deadline_s=30.0)
     pool.hangs = False
-    await pool_provider(pool, tmp_path, "env-001", own_token=True).lend(deadline_s=30.0)
+    await pool_provider(pool, tmp_path, "env-001", own_token=True).acquire(deadline_s=30.0)
     assert len(pool.running) == 2  # the quota is full, one of them belongs to nobody
     leaked, held = pool.running
-    await pool_provider(pool, tmp_path, "env-002", own_token=True).lend(deadline_s=30.0)
+    await pool_provider(pool, tmp_path, "env-002", own_token=True).acquire(deadline_s=30.0)
     assert leaked not in pool.running
     assert held in pool.running
 
@@ -243,7 +243,7 @@ async def test_with_a_shared_token_nobodys_machine_is_touched(tmp_path: Path) ->
     pool = FakePool(limit=1)
     pool.running["of somebody else"] = 500
     with pytest.raises(NoMachineFree):
-        await pool_provider(pool, tmp_path).lend(deadline_s=1.0)
+        await pool_provider(pool, tmp_path).acquire(deadline_s=1.0)
     assert "of somebody else" in pool.running
 
 
@@ -257,4 +257,4 @@ async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp
         transport=httpx2.MockTransport(FakePool()),
     )
     with pytest.raises(ProviderRefused):
-        await provider.lend(deadline_s=5.0)
+        await provider.acquire(deadline_s=5.0)

@@ -83,7 +83,7 @@ def test_a_task_without_setup_has_none() -> None:
         (with_evaluator(func="a", conj="xor"), "conj to be 'and' or 'or'"),
         (with_evaluator(func="a", result="text"), "expected a table"),
         (PLAIN | {"config": [{"parameters": {}}]}, "has no 'type'"),
-        ([], "makes no sense"),
+        ([], "its file is wrong"),
     ],
 )
 def test_what_is_no_task_says_what_is_wrong(data: Any, says: str) -> None:
