@@ -196,7 +196,9 @@ class Chance:
     def episode(self, task_id: str, seed: int, rollout_id: int, step_cap: int) -> tuple[int, bool]:
         """Steps it takes, and whether it succeeds within its cap."""
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{rollout_id}")
-        drawn = clipped_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
+        drawn = clipped_lognormal(
+            rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS
+        )
         steps, succeeds = max(1, round(drawn)), rng.random() < self._simulation.success
         return min(steps, step_cap), succeeds and steps <= step_cap
 
@@ -220,7 +222,8 @@ class Playing:
         count_ = config.environments.count
         self.names = [f"env-{index:05d}" for index in range(count_)]
         self._waits = {
-            name: LatencySampler(config.environments.latency, f"{config.run.seed}/{name}") for name in self.names
+            name: LatencySampler(config.environments.latency, f"{config.run.seed}/{name}")
+            for name in self.names
         }
         self.engines = {
             name: SimulatedEngine(name, config, clock, self.note_load)

@@ -29,7 +29,8 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "miniwob": EnvironmentKind(
         make="dart.environments.miniwob.environment:make",
         task_ids="dart.environments.miniwob.pages:tasks_of",
-        injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page in a browser has no windows, no applications
+        injectable=frozenset(InjectedFault)
+        - DESKTOP_FAULTS,  # a page in a browser has no windows, no applications
     ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(

@@ -2,8 +2,8 @@
 
 The faults are real where possible: a crash kills the process behind the screen, a hang stops it, a doubled
 action is sent twice. Silent faults happen on the `ScreenIO`, below the checks that have to notice them. Each
-fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect. The files show afterwards that
-no attempt with a fault became a trajectory. Faults of a reset are the exception
+fault is written to <run_dir>/faults/<environment>.jsonl before it takes effect. The files show afterwards
+that no attempt with a fault became a trajectory. Faults of a reset are the exception
 (`dart.config.injected_faults.RESET_FAULTS`): a reset is repeated within its attempt.
 """
 
@@ -27,7 +27,8 @@ from dart.environments.screen_io import ScreenIO
 from dart.environments.wrapper import WrappedEnvironment
 
 FIRST_STEPS = (0, 0, 1)
-"""The earliest step of the episode for a fault is drawn from these. An episode that ends before it has none."""
+"""The earliest step of the episode for a fault is drawn from these. An episode that ends before it has
+none."""
 
 SLOWER_BY_SHARE = 1 / 3
 """Share of its deadline by which a slow reset takes longer."""

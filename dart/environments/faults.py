@@ -117,7 +117,7 @@ class ActionNotConfirmed(InfrastructureFault):
     """The screen did not receive exactly the input that was sent; ``differences`` says what it received."""
 
     def __init__(self, action: str, differences: str) -> None:
-        super().__init__(f"{action} was lost or doubled: {differences} arrived")
+        super().__init__(f"{action} was lost or doubled: {differences}")
 
 
 class FrozenFrame(InfrastructureFault):

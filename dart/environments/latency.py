@@ -17,7 +17,10 @@ class LatencyEnvironment(WrappedEnvironment):
     """Waits as long as `waits` says, then passes the call to the inner environment."""
 
     def __init__(
-        self, inner: Environment, waits: LatencySampler, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        inner: Environment,
+        waits: LatencySampler,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(inner)
         self._waits = waits

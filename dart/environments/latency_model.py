@@ -21,7 +21,9 @@ class LatencySampler:
     def reset_s(self) -> float:
         """Return the wait of the next reset, in seconds."""
         latency = self._latency
-        wait_s = clipped_lognormal(self._resets, latency.reset_median_s, latency.reset_sigma, latency.reset_max_s)
+        wait_s = clipped_lognormal(
+            self._resets, latency.reset_median_s, latency.reset_sigma, latency.reset_max_s
+        )
         return latency.scale * wait_s
 
     def step_s(self) -> float:

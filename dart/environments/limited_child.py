@@ -2,7 +2,8 @@
 
 Code that reads untrusted files runs here: a small file of a guest may unpack to a huge one, or take for ever
 to read. The child is killed at the deadline, and by the kernel when this process ends. It receives only the
-environment variables that it needs, cannot write files, and answers with plain values that are never executed.
+environment variables that it needs, cannot write files, and answers with plain values that are never
+executed.
 """
 
 import asyncio

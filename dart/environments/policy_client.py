@@ -38,7 +38,7 @@ class PolicyClient:
         self, actor: Actor, workers: list[str], config: CurationSettings, *, answer_deadline_s: float
     ) -> None:
         """answer_deadline_s   an engine that has not answered after this is reported as suspect; at most half
-                            of `patience_s`, so that there is time to ask another engine
+        of `patience_s`, so that there is time to ask another engine
         """
         self._actor = actor
         self._workers = workers
@@ -83,7 +83,8 @@ class PolicyClient:
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready rollout actor with the fewest requests and a recent heartbeat; None without one."""
+        """Return the ready rollout actor with the fewest requests and a recent heartbeat; None without
+        one."""
         board = self._actor.board
         loads = {}
         for worker in self._workers:

@@ -83,7 +83,9 @@ class SimulatedEnvironment:
             raise EnvironmentTimeout("reset", deadline_s, "the simulated environment, which is stopped")
         self._raise_disturbance(deadline_s)
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{episode.rollout_id}")
-        steps = clipped_lognormal(rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS)
+        steps = clipped_lognormal(
+            rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS
+        )
         succeeds = rng.random() < self._simulation.success
         self._episode = _Episode(task_id, seed, max(1, round(steps)), succeeds)
         return self._observation(self._episode)
@@ -99,7 +101,7 @@ class SimulatedEnvironment:
         unconfirmed = differences(expected_counts(calls), expected_counts(self.screen_io.filter_input(calls)))
         if unconfirmed:
             self._episode = None
-            raise ActionNotConfirmed(format_action(action), unconfirmed)
+            raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
         self._raise_disturbance(deadline_s)
         episode.frames.acted()
         episode.steps_done += 1
@@ -128,7 +130,8 @@ class SimulatedEnvironment:
         self._episode, self._signal = None, 0
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Behave as if a process got the signal: dead after SIGKILL, silent until the deadline after SIGSTOP."""
+        """Behave as if a process got the signal: dead after SIGKILL, silent until the deadline after
+        SIGSTOP."""
         self._signal = number
 
     async def disturb(self, kind: InjectedFault) -> None:
@@ -166,7 +169,9 @@ class SimulatedEnvironment:
             raise
 
     def _screenshot(self, episode: _Episode, mark: int = 0) -> bytes:
-        return self.screen_io.filter_screenshot(screenshot_of(episode.task_id, episode.seed, episode.steps_done, mark))
+        return self.screen_io.filter_screenshot(
+            screenshot_of(episode.task_id, episode.seed, episode.steps_done, mark)
+        )
 
 
 def screenshot_of(task_id: str, seed: int, step: int, mark: int = 0) -> bytes:

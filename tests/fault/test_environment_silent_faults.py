@@ -57,7 +57,11 @@ async def target(environment: MiniWobEnvironment, selector: str) -> Click:
     ],
 )
 async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
-    environment: MiniWobEnvironment, kind: InjectedFault, fault: type[EnvironmentFault], says: str, tmp_path: Path
+    environment: MiniWobEnvironment,
+    kind: InjectedFault,
+    fault: type[EnvironmentFault],
+    says: str,
+    tmp_path: Path,
 ) -> None:
     rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)

@@ -28,7 +28,7 @@ from dart.environments.faults import (
     WindowManagerDied,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment, make_osworld
-from dart.environments.osworld.keyboard import lines_done, keyboard_calls, program
+from dart.environments.osworld.keyboard import keyboard_calls, lines_done, program
 from dart.environments.screen_io import ScreenIO
 
 _MISSING = missing_for_desktops()
@@ -104,7 +104,10 @@ async def test_a_task_is_set_up_played_and_scored_on_a_real_desktop(environment:
 
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [(InjectedFault.DEAD_APPLICATION, ApplicationDied), (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied)],
+    [
+        (InjectedFault.DEAD_APPLICATION, ApplicationDied),
+        (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied),
+    ],
 )
 async def test_what_no_picture_shows_is_found(
     environment: OSWorldEnvironment, kind: InjectedFault, fault: type[EnvironmentFault]

@@ -115,7 +115,7 @@ class DesktopEnvironment:
             unconfirmed = differences(expected_desktop_counts(calls), arrived - episode.arrived)
             episode.arrived = arrived
             if unconfirmed:
-                raise ActionNotConfirmed(format_action(action), unconfirmed)
+                raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
             _refuse_dead(await episode.machine.call("status", deadline_s=left_s()))
         episode.frames.acted()
         return StepResult(terminated=False)
@@ -131,7 +131,9 @@ class DesktopEnvironment:
             )
             for title, answers in (await episode.machine.call("ping", deadline_s=left_s())).items():
                 if not answers:
-                    raise ApplicationDied(f"of the window {title!r}", "does not answer the window manager's ping")
+                    raise ApplicationDied(
+                        f"of the window {title!r}", "does not answer the window manager's ping"
+                    )
             found = await episode.machine.call("state", deadline_s=left_s())
             _refuse_dead(found)
             reached = float(episode.instance.succeeds(_state(found)))
@@ -204,7 +206,6 @@ class DesktopEnvironment:
         png = self.screen_io.filter_screenshot(png)
         frame_size(png, expected=(self._settings.width, self._settings.height))
         return png
-
 
     async def _refuse_dirty(
         self, machine: DesktopMachine, instance: Instance, classes: tuple[str, ...], left_s: LeftS

@@ -43,7 +43,8 @@ RECORDED_WITHIN_S = 3.0
 """How long to wait until all sent events are counted. Only lost events take this long."""
 
 PING_WITHIN_S = 6.0
-"""How long an application may take to answer a ping before it counts as dead; a busy machine takes seconds."""
+"""How long an application may take to answer a ping before it counts as dead; a busy machine takes
+seconds."""
 
 SETTLE_PING_S = 1.0
 SELECTION_WITHIN_S = 5.0
@@ -240,7 +241,8 @@ class GuestDesktop:
     # ---- input ----
 
     def input(self, *, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, int]:
-        """Send input events. Returns the number of events of each kind that the server has received so far."""
+        """Send input events. Returns the number of events of each kind that the server has received so
+        far."""
         wanted = Counter(self._recorder.counts)
         for name, arguments in calls:
             if name in EVENT_NAMES.values():
@@ -326,7 +328,8 @@ class GuestDesktop:
         }
 
     def ping(self, *, within_s: float = PING_WITHIN_S) -> dict[str, bool]:
-        """Ping the windows. Returns whether each one answered, by title; windows without pings are left out."""
+        """Ping the windows. Returns whether each one answered, by title; windows without pings are left
+        out."""
         waiting = {}
         ping, protocols = self._atom("_NET_WM_PING"), self._atom("WM_PROTOCOLS")
         for window in self._clients():

@@ -11,7 +11,8 @@ PREFIX = "dartrl-"
 
 
 class MemoryLimit:
-    """One control group. Without the rights for it, or with 0 bytes, it does nothing; `holds` is False then."""
+    """One control group. Without the rights for it, or with 0 bytes, it does nothing; `holds` is False
+    then."""
 
     def __init__(self, name: str, limit_bytes: int, root: Path = CGROUPS) -> None:
         self._bytes = limit_bytes

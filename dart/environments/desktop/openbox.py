@@ -13,7 +13,8 @@ DOUBLE_CLICK_MS = 500
 
 
 def openbox_rc() -> str:
-    """Return an rc.xml for openbox 3.6: focus on click, title bars that move and maximise, Alt+F4, Alt+Tab."""
+    """Return an rc.xml for openbox 3.6: focus on click, title bars that move and maximise, Alt+F4,
+    Alt+Tab."""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
   <focus><focusNew>yes</focusNew><followMouse>no</followMouse></focus>

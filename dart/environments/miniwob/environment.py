@@ -213,11 +213,13 @@ class MiniWobEnvironment:
     async def disturb(self, kind: InjectedFault) -> None:
         """Raise ValueError: a page in a browser has neither windows nor applications to disturb."""
         raise ValueError(
-            f"a page in a browser cannot have the fault {kind.value!r}: set environments.faults.{kind.value} = 0"
+            f"a page in a browser cannot have the fault {kind.value!r}; "
+            f"set environments.faults.{kind.value} = 0"
         )
 
     async def inspect(self, expression: str) -> Any:
-        """Return the JSON value of a JavaScript expression in the page; for oracles and tests, not policies."""
+        """Return the JSON value of a JavaScript expression in the page; for oracles and tests, not
+        policies."""
         page, _ = self._playing("inspect")
         async with self._operation("inspect", INSPECT_DEADLINE_S):
             return await page.evaluate(expression)
@@ -228,7 +230,8 @@ class MiniWobEnvironment:
             await browser.close()
 
     async def _act(self, page: CdpSession, action: Action) -> None:
-        """Send all events of the action and a screenshot request at once, then wait for the page to take them.
+        """Send all events of the action and a screenshot request at once, then wait for the page to take
+        them.
 
         The browser keeps the order. Waiting for each event alone would cost a frame (17 ms) each. The
         screenshot needs a new frame, and that frame shows the effect of the action.
@@ -259,7 +262,7 @@ class MiniWobEnvironment:
             if not unconfirmed:
                 return
             if read == COUNT_READS - 1:
-                raise ActionNotConfirmed(format_action(action), unconfirmed)
+                raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
             with contextlib.suppress(CallRefused):  # the page is being left, as the next read will show
                 await page.evaluate(NEXT_FRAMES)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.environments.miniwob.dom_queries import Move, TargetNotFound, QueriedPage
+from dart.environments.miniwob.dom_queries import Move, QueriedPage, TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.protocol import Observation
 

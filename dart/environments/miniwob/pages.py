@@ -72,7 +72,8 @@ def page_url(task_id: str, seed: int) -> str:
 
 
 def tasks_of(config: Config) -> tuple[str, ...]:
-    """Return the ids of all installed tasks; none where the pages are missing, which another check reports."""
+    """Return the ids of all installed tasks; none where the pages are missing, which another check
+    reports."""
     try:
         return task_ids()
     except PagesMissing:

@@ -45,7 +45,8 @@ def _missing(task_id: str, tasks: Path) -> list[str]:
 
 
 def report(found: Sequence[Coverage]) -> Iterator[str]:
-    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed first."""
+    """Yield a line for each area, one for all tasks, and one for each missing thing, the most needed
+    first."""
     for area in sorted({one.area for one in found}):
         yield _line(area, [one for one in found if one.area == area])
     yield _line("all", found)

@@ -93,7 +93,8 @@ class PublicTransport(httpx2.AsyncBaseTransport):
         self._by_proxy: dict[str, httpx2.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises InternalAddress, or the exceptions that the client expects of a transport."""
+        """Send a request. Raises InternalAddress, or the exceptions that the client expects of a
+        transport."""
         if request.url.scheme not in ("http", "https"):
             raise httpx2.UnsupportedProtocol(f"{request.url.scheme!r} is neither 'http' nor 'https'")
         host, proxy = request.url.raw_host.decode(), self._proxy_of(request.url)

@@ -35,7 +35,7 @@ from dart.environments.faults import (
 )
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judging import judge
-from dart.environments.osworld.keyboard import lines_done, keyboard_calls, program
+from dart.environments.osworld.keyboard import keyboard_calls, lines_done, program
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.providers import MachineLease, Provider
 from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state
@@ -324,13 +324,17 @@ class OSWorldEnvironment:
         calls = keyboard_calls(action)
         episode.actions += 1
         number = f"{os.getpid()}-{time.time_ns()}-{episode.actions}"
-        ended = await episode.guest.python(program(self.screen_io.filter_input(calls), number), deadline_s=left_s())
+        ended = await episode.guest.python(
+            program(self.screen_io.filter_input(calls), number), deadline_s=left_s()
+        )
         done = lines_done(ended.output)
         if done is None:
             said = (ended.error or ended.output).strip()[-200:]
-            raise ActionNotConfirmed(format_action(action), f"exit code {ended.returncode}, {said!r}")
+            raise ActionNotConfirmed(
+                format_action(action), f"its program ended with code {ended.returncode}: {said!r}"
+            )
         if done != len(calls):
-            raise ActionNotConfirmed(format_action(action), f"{done} of {len(calls)} input calls")
+            raise ActionNotConfirmed(format_action(action), f"{done} of {len(calls)} input calls arrived")
 
     async def _observation(self, episode: _Episode, left_s: LeftS) -> Observation:
         png = await self._capture(episode, left_s)
@@ -360,7 +364,8 @@ class OSWorldEnvironment:
 
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[LeftS]:
-        """Count down ``deadline_s``. A fault ends the episode; the next reset renews or replaces the machine."""
+        """Count down ``deadline_s``. A fault ends the episode; the next reset renews or replaces the
+        machine."""
         try:
             yield counting_down(deadline_s)
         except InfrastructureFault:

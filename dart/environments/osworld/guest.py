@@ -75,7 +75,8 @@ class GuestAnswer:
 
 
 class Guest:
-    """A client of one guest server. It makes one call at a time: the server has one screenshot file for all."""
+    """A client of one guest server. It makes one call at a time: the server has one screenshot file for
+    all."""
 
     def __init__(
         self, name: str, address: MachineAddress, transport: httpx2.AsyncBaseTransport | None = None
@@ -99,7 +100,8 @@ class Guest:
         return bool(self._simulated_failure)
 
     def simulate_failure(self, how: str) -> None:
-        """Make all further calls fail as if the machine had died (``died``) or answered nothing (``hung``)."""
+        """Make all further calls fail as if the machine had died (``died``) or answered nothing
+        (``hung``)."""
         self._simulated_failure = how
 
     async def close(self) -> None:

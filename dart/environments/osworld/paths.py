@@ -14,7 +14,9 @@ def inside(folder: Path, name: str) -> Path:
         path = (root / name).resolve()
     except (OSError, RuntimeError, TypeError, ValueError):  # a loop of links, not a text, a NUL
         path = root
-    is_loop = any(one.is_symlink() for one in (path, *path.parents))  # Python 3.13 resolves loops without error
+    is_loop = any(
+        one.is_symlink() for one in (path, *path.parents)
+    )  # Python 3.13 resolves loops without error
     if is_loop or root not in path.parents:
         raise ValueError(f"{name!r} leads out of the folder {folder}, by itself or through a link")
     return path

@@ -70,7 +70,8 @@ class Setting:
         return self._inside(self.cache, name)
 
     def made(self, name: str) -> Path:
-        """Return the path of a file in the episode's folder. Raises TaskUnsupported when it leads out of it."""
+        """Return the path of a file in the episode's folder. Raises TaskUnsupported when it leads out of
+        it."""
         return self._inside(self.scratch, name)
 
     def _inside(self, folder: Path, name: str) -> Path:
@@ -179,8 +180,8 @@ def _needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[N
 
 @_step("open")
 async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Open a file. The guest waits until a window has the file's name in its title, at most until our deadline;
-    its own default is half an hour."""
+    """Open a file. The guest waits until a window has the file's name in its title, at most until our
+    deadline; its own default is half an hour."""
     patience_s = max(LEAST_PATIENCE_S, left_s() - WINDOW_MARGIN_S)
     body = {"path": given["path"], "timeout_seconds": patience_s}
     await setting.guest.setup("open_file", body, deadline_s=left_s())
@@ -188,7 +189,8 @@ async def _open(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> No
 
 @_step("execute", "command")
 async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> None:
-    """Run a command once, or until its result matches ``until``; store its output for the evaluation if asked."""
+    """Run a command once, or until its result matches ``until``; store its output for the evaluation if
+    asked."""
     until = given.get("until") or {}
     while True:
         with _needs_program(setting, given["command"]):
@@ -209,7 +211,9 @@ async def _execute(setting: Setting, given: Mapping[str, Any], left_s: LeftS) ->
             return
         if left_s() <= UNTIL_EVERY_S:
             raise CallFailed(
-                setting.guest.name, "execute", f"{given['command']!r} did not reach {until!r} before its deadline"
+                setting.guest.name,
+                "execute",
+                f"{given['command']!r} did not reach {until!r} before its deadline",
             )
         await asyncio.sleep(UNTIL_EVERY_S)
 

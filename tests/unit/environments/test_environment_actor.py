@@ -224,7 +224,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
             "tasks": {"train": [TASK]},
             "environments": {"kind": "simulated"},
             "simulation": {"steps_median": float(NUM_STEPS), "steps_sigma": 0.0, "success": 1.0},
-            "observe": {"load_every_s": 1e6},
+            "telemetry": {"load_every_s": 1e6},
         }
     ).model_dump(mode="json")
     path = tmp_path / "store.db"
@@ -476,7 +476,10 @@ def test_steps_before_and_after_parking_count_together_against_the_cap(system: S
     ("steps", "says"),
     [
         ((recorded(0), recorded(2)), "step 2 starts from another screen than recorded"),
-        (tuple(recorded(number) for number in range(NUM_STEPS)), "step 4 ended the episode, but the recorded one continued"),
+        (
+            tuple(recorded(number) for number in range(NUM_STEPS)),
+            "step 4 ended the episode, but the recorded one continued",
+        ),
     ],
 )
 def test_a_replay_that_leads_elsewhere_is_forgotten_and_the_episode_played_anew(

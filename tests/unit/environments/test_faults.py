@@ -9,12 +9,20 @@ from dart.environments import faults
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
-        (faults.BrowserDied("step", -9, "oom"), FaultKind.INFRASTRUCTURE, "exit code -9.*stderr ends with: oom"),
+        (
+            faults.BrowserDied("step", -9, "oom"),
+            FaultKind.INFRASTRUCTURE,
+            "exit code -9.*stderr ends with: oom",
+        ),
         (faults.PageCrashed("reset", "Inspector.targetCrashed"), FaultKind.INFRASTRUCTURE, "during reset"),
         (faults.PageHung("observe", 2.0), FaultKind.INFRASTRUCTURE, "during observe for 2 s"),
         (faults.EnvironmentTimeout("step", 0.5, "a frame"), FaultKind.INFRASTRUCTURE, "0.5 s.*a frame"),
         (faults.ResetFailed("miniwob/x", "no start"), FaultKind.INFRASTRUCTURE, "miniwob/x failed: no start"),
-        (faults.EvaluatorFailed("miniwob/x", "null"), FaultKind.EVALUATOR, "miniwob/x could not be scored: null"),
+        (
+            faults.EvaluatorFailed("miniwob/x", "null"),
+            FaultKind.EVALUATOR,
+            "miniwob/x could not be scored: null",
+        ),
         (faults.BrowserHung("observe", 2.0), FaultKind.INFRASTRUCTURE, "browser answered nothing.*2 s"),
         (faults.CallRefused("Page.x", "no"), FaultKind.INFRASTRUCTURE, "refused Page.x: no"),
         (

@@ -26,13 +26,20 @@ def test_waits_have_the_median_that_is_set_and_none_is_longer_than_the_maximum()
 
 
 def test_the_scale_shortens_every_wait_its_cut_included() -> None:
-    long, short = LatencySampler(LATENCY, "0"), LatencySampler(LATENCY.model_copy(update={"scale": 0.01}), "0")
+    long, short = (
+        LatencySampler(LATENCY, "0"),
+        LatencySampler(LATENCY.model_copy(update={"scale": 0.01}), "0"),
+    )
     for _ in range(100):
         assert short.reset_s() == pytest.approx(0.01 * long.reset_s())
 
 
 def test_the_same_seed_waits_as_long_and_resets_do_not_disturb_steps() -> None:
-    one, same, other = LatencySampler(LATENCY, "a"), LatencySampler(LATENCY, "a"), LatencySampler(LATENCY, "b")
+    one, same, other = (
+        LatencySampler(LATENCY, "a"),
+        LatencySampler(LATENCY, "a"),
+        LatencySampler(LATENCY, "b"),
+    )
     one.reset_s()
     steps = [one.step_s() for _ in range(5)]
     assert steps == [same.step_s() for _ in range(5)]

@@ -69,7 +69,7 @@ def test_a_script_is_played_answer_by_answer() -> None:
 
 
 def test_an_instruction_of_no_task_has_no_solution() -> None:
-    with pytest.raises(LookupError, match=r"says 'Click the button\.'"):
+    with pytest.raises(LookupError, match=r"has the instruction 'Click the button\.'"):
         solution_of("Click the button.")
 
 

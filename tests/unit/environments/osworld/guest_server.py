@@ -109,7 +109,11 @@ class FakeDesktop:
         if "python_fails" in self.faults:
             return "", "ModuleNotFoundError: No module named 'pyautogui'", 1
         if code == STATE_PROGRAM:
-            return f"Xlib.xauth: warning, no xauthority details available\n{json.dumps(self.state())}\n", "", 0
+            return (
+                f"Xlib.xauth: warning, no xauthority details available\n{json.dumps(self.state())}\n",
+                "",
+                0,
+            )
         printed = io.StringIO()
         with self._as_guest(), contextlib.redirect_stdout(printed):
             try:

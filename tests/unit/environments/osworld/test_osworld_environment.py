@@ -224,7 +224,7 @@ async def test_nothing_is_pasted_before_the_clipboard_has_what_was_copied(
     await environment.step(Type("ä"), deadline_s=DEADLINE_S)
     assert provider.desktop.done == ["hotkey('ctrl', 'v')", "pasted 'ä'"]
     monkeypatch.setattr("dart.environments.osworld.keyboard.OWNED_WITHIN_S", 0.0)
-    with pytest.raises(ActionNotConfirmed, match="the clipboard does not take what is copied"):
+    with pytest.raises(ActionNotConfirmed, match="the copied text did not arrive in the clipboard"):
         await environment.step(Type("ö"), deadline_s=DEADLINE_S)
 
 
@@ -563,7 +563,9 @@ async def test_a_revert_that_left_something_behind_is_found(
         (provider.desktop.home / "left.txt").write_text("x")
 
     provider.revert = does_nothing  # type: ignore[method-assign]
-    with pytest.raises(DirtyStart, match=r"other files than on the first machine: left.txt.*windows.*gnome-terminal"):
+    with pytest.raises(
+        DirtyStart, match=r"other files than on the first machine: left.txt.*windows.*gnome-terminal"
+    ):
         await reset(environment)
     await environment.close()
 
@@ -621,7 +623,7 @@ async def test_a_program_that_is_not_installed_is_the_tasks_matter_and_not_the_m
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
     provider.prepare = lambda desktop: desktop.not_installed.add("gnome-terminal")
-    with pytest.raises(TaskUnsupported, match="program .gnome-terminal. is not installed on its machine"):
+    with pytest.raises(TaskUnsupported, match="program 'gnome-terminal' is not installed on its machine"):
         await reset(environment)
 
 
@@ -664,7 +666,7 @@ async def test_tabs_are_opened_once_the_browser_serves_and_in_place_of_its_first
 async def test_a_browser_that_never_serves_is_not_ready(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
-    with pytest.raises(MachineNotReady, match="its browser.s debugging port does not answer"):
+    with pytest.raises(MachineNotReady, match="its browser's debugging port does not answer"):
         await reset(environment, "chrome/pages", deadline_s=0.7)
 
 
@@ -823,6 +825,6 @@ async def test_a_task_that_is_not_there_or_cannot_be_played_is_the_tasks_fault(
     environment = make(tasks=tmp_path / "other")
     with pytest.raises(UnknownTask, match="did you mean osworld/os/drive"):
         await reset(environment, "os/driev")
-    with pytest.raises(TaskUnsupported, match="its step .googledrive. is not supported"):
+    with pytest.raises(TaskUnsupported, match="its step 'googledrive' is not supported"):
         await reset(environment, "os/drive")
     await environment.close()

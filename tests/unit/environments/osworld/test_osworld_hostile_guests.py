@@ -13,11 +13,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from dart.config.machine_address import MachineAddress
 from dart.environments.faults import CallFailed, EvaluatorFailed
 from dart.environments.osworld import guest as guest_module
 from dart.environments.osworld import reading
 from dart.environments.osworld.evidence import look_at
-from dart.environments.osworld.guest import Address, AnswerTooLarge, Guest
+from dart.environments.osworld.guest import AnswerTooLarge, Guest
 from dart.environments.osworld.judges_of_browsers import check_accessibility_tree
 from dart.environments.osworld.judges_of_documents import compare_docx_images
 from dart.environments.osworld.judges_of_images import picture
@@ -49,7 +50,7 @@ def guest_that_answers(response: Callable[[], httpx2.Response]) -> Guest:
         assert request.headers["accept-encoding"] == "identity"
         return response()
 
-    return Guest("vm", Address(host="vm.test"), httpx2.MockTransport(answer))
+    return Guest("vm", MachineAddress(host="vm.test"), httpx2.MockTransport(answer))
 
 
 def streamed(content: bytes, status: int = 200, **headers: str) -> httpx2.Response:
@@ -136,7 +137,7 @@ def desktop(tmp_path: Path) -> FakeDesktop:
 def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
     return Setting(
         task_id="osworld/x/y",
-        guest=Guest("vm", Address(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
+        guest=Guest("vm", MachineAddress(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
         cache=tmp_path / "cache",
         scratch=tmp_path / "scratch",
         password="p",
