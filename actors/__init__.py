@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.actor import Actor, Sender, Stop, receives
+    from actors.actor import Actor, Sender, receives
     from actors.board import ActorState
     from actors.codec import message
     from actors.errors import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from actors.future import Future, Lock
     from actors.monitors import Down, Exit
     from actors.system import ActorSystem, RootSpec
+    from actors.system_messages import Stop
 
 __all__ = [
     "Actor",
@@ -52,7 +53,7 @@ __all__ = [
     "receives",
 ]
 
-_MODULES = ("errors", "board", "codec", "future", "actor", "monitors", "system")
+_MODULES = ("errors", "board", "codec", "future", "actor", "monitors", "system_messages", "system")
 """Where those names are, the cheapest to import first."""
 
 

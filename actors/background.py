@@ -1,12 +1,12 @@
-"""Blocking work beside the mailbox: a thread or an asyncio loop, answers through one descriptor.
+"""Blocking work beside the mailbox: in threads or on an asyncio loop, with results on the actor's own thread.
 
-The actor's main thread must stay answerable. Work goes to a thread; its result
-returns through a queue and an eventfd that the main loop watches, so nothing is
-polled.
+The actor's main thread must stay answerable. A result returns through a queue and an eventfd that the main
+loop watches, so nothing is polled.
 """
 
 import asyncio
 import contextlib
+import itertools
 import os
 import threading
 from collections import deque
@@ -14,13 +14,81 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from actors.board import Board
+from actors.errors import WorkOverdue
 from actors.future import Future
+from actors.runtime import Runtime
+from actors.timers import Timers
 
 T = TypeVar("T")
 
 
+class BackgroundWork:
+    """The background work of one actor. The oldest piece in a thread is on the board, with its name.
+
+    on_end   called on the actor's thread whenever a piece of work in a thread has ended
+    """
+
+    def __init__(
+        self, board: Board, slot: int, runtime: Runtime, timers: Timers, on_end: Callable[[], None]
+    ) -> None:
+        self._board = board
+        self._slot = slot
+        self._runtime = runtime
+        self._timers = timers
+        self._on_end = on_end
+        self._worker: BackgroundWorker | None = None
+        """None until the first piece of work."""
+        self._numbers = itertools.count()
+        self._in_threads: dict[int, tuple[str, int]] = {}
+        """Name and begin, in the board's nanoseconds, of each piece of work; the oldest first."""
+
+    def in_thread(self, work: Callable[[], T], name: str, deadline_s: float) -> Future[T]:
+        """Run `work` in a thread. WorkOverdue is raised in the actor's loop when the deadline passes."""
+        result = self._own_worker().in_thread(work)
+        number = next(self._numbers)
+        self._in_threads[number] = (name, self._board.now_ns())
+        self._show_oldest()
+        result.then(lambda: self._ended(number))
+        self._timers.after(deadline_s, lambda: self._crash_if_overdue(number, deadline_s))
+        return result
+
+    def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the actor's asyncio loop."""
+        return self._own_worker().in_loop(coroutine)
+
+    def deliver(self) -> None:
+        """Finish the futures whose work is done."""
+        if self._worker is not None:
+            self._worker.deliver()
+
+    def close(self) -> None:
+        """End the asyncio loop. Threads that still work are left alone."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def _own_worker(self) -> "BackgroundWorker":
+        if self._worker is None:
+            self._worker = BackgroundWorker()
+            self._runtime.watch(self._worker.fd, lambda: None)  # each turn of the actor delivers
+        return self._worker
+
+    def _ended(self, number: int) -> None:
+        del self._in_threads[number]
+        self._on_end()
+        self._show_oldest()
+
+    def _crash_if_overdue(self, number: int, deadline_s: float) -> None:
+        if number in self._in_threads:
+            raise WorkOverdue(f"{self._in_threads[number][0]!r} is not done after {deadline_s} s")
+
+    def _show_oldest(self) -> None:
+        name, since_ns = next(iter(self._in_threads.values()), ("", 0))
+        self._board.set(self._slot, work=name, work_since_ns=since_ns)
+
+
 class BackgroundWorker:
-    """A thread for each piece of work, one loop for coroutines; results come back on the owner's thread."""
+    """One thread for each piece of work, one loop for coroutines; results come back on the owner's thread."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -30,30 +98,30 @@ class BackgroundWorker:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def in_thread(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` in a thread of its own; the completion is done on the owner's thread."""
-        completion: Future[T] = Future(unseen=self._nobody_looked)
+        """Run `work` in a thread of its own; the future is done on the owner's thread."""
+        result: Future[T] = Future(on_unseen_error=self._crash_owner)
 
         # Taken out when the work is done: the frames in an error's traceback must not keep it alive.
-        waiting = [completion]
+        waiting = [result]
 
         def run() -> None:
             finish = _outcome_of(work)
             self._hand_back(partial(finish, waiting.pop()))
 
         threading.Thread(target=run, daemon=True, name="work").start()
-        return completion
+        return result
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on this worker's asyncio loop."""
-        completion: Future[T] = Future(unseen=self._nobody_looked)
+        result: Future[T] = Future(on_unseen_error=self._crash_owner)
 
         def finished(task: "asyncio.Task[T]") -> None:
             self._tasks.discard(task)
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
-                self._hand_back(lambda: completion.fail(error))
+                self._hand_back(lambda: result.fail(error))
             else:
-                self._hand_back(lambda: completion.succeed(task.result()))
+                self._hand_back(lambda: result.succeed(task.result()))
 
         def start() -> None:
             task = loop.create_task(coroutine)
@@ -62,10 +130,10 @@ class BackgroundWorker:
 
         loop = self._running_loop()
         loop.call_soon_threadsafe(start)
-        return completion
+        return result
 
     def deliver(self) -> None:
-        """Finish every completion whose work is done. Call when `fd` is readable."""
+        """Finish the futures whose work is done. Call when `fd` is readable."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         while self._results:
@@ -82,8 +150,8 @@ class BackgroundWorker:
         self._results.append(finish)
         os.eventfd_write(self.fd, 1)
 
-    def _nobody_looked(self, error: BaseException) -> None:
-        """Raise it on the owner's thread, as if the owner had awaited the work. A cancellation was meant."""
+    def _crash_owner(self, error: BaseException) -> None:
+        """Raise an error on the owner's thread, as an await would have. A cancellation is no error."""
 
         def crash() -> None:
             raise error
@@ -100,10 +168,10 @@ class BackgroundWorker:
 
 
 def _outcome_of(work: Callable[[], T]) -> Callable[[Future[T]], None]:
-    """Do the work; returns what finishes its completion."""
+    """Do the work; returns the call that finishes its future."""
     try:
         value = work()
     except BaseException as error:
         failure = error
-        return lambda completion: completion.fail(failure)
-    return lambda completion: completion.succeed(value)
+        return lambda result: result.fail(failure)
+    return lambda result: result.succeed(value)

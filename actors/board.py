@@ -25,7 +25,7 @@ import os
 import struct
 import time
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +37,9 @@ WORD_BYTES = 8
 SLOT_BYTES = 1024
 SLOTS = 1024
 CLAIM_DEADLINE_S = 5.0
+GAUGES = 4
+"""Whole numbers of a row that the application gives a meaning; it names them by their index."""
+
 MOST = 2**40
 """Of a pid, a count or a moment of a row; more is damage."""
 
@@ -93,7 +96,7 @@ _FORMATS = (
     ("restarts", "q"),
     ("started_unix_s", "d"),
     ("retry_unix_s", "d"),
-    ("last_reason", "400s"),
+    ("last_reason", "384s"),
     ("pid_start_ticks", "q"),
     ("route", "q"),
     ("ended_incarnation", "q"),
@@ -107,8 +110,10 @@ _FORMATS = (
     ("refused", "q"),
     ("work_since_ns", "q"),
     ("work", "64s"),
-    ("gauge_version", "q"),
-    ("gauge_in_flight", "q"),
+    ("gauge_0", "q"),
+    ("gauge_1", "q"),
+    ("gauge_2", "q"),
+    ("gauge_3", "q"),
     ("progress_ns", "q"),
     ("unsent", "q"),
     ("uses", "q"),
@@ -131,6 +136,8 @@ _ROW = struct.Struct("@" + "".join(form for _, form in _FORMATS))
 
 _Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[misc]  # listed above
 """A whole row as it lies there."""
+
+_FIRST_GAUGE = _Raw._fields.index("gauge_0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +166,8 @@ class Vitals:
     refused: int
     work_s: float | None
     work: str
-    gauge_version: int
-    gauge_in_flight: int
+    gauges: tuple[int, ...]
+    """GAUGES of them, by index."""
     progress_age_s: float | None
     """Since it last finished a message or a piece of work."""
     unsent: int
@@ -287,6 +294,18 @@ class Board:
         """The supervisor's write."""
         self.set(slot, state=_STATES.index(state), **fields)
 
+    def set_gauges(self, slot: int, gauges: Mapping[int, int]) -> None:
+        """The actor's own write, by the index of the gauge."""
+        self.set(slot, **{f"gauge_{index:d}": value for index, value in gauges.items()})
+
+    def gauge(self, slot: int, index: int) -> int:
+        """One gauge of a row."""
+        return int(self.get(slot, f"gauge_{index:d}"))
+
+    def clear_gauges(self, slot: int) -> None:
+        """A new process has published nothing yet."""
+        self.set_gauges(slot, dict.fromkeys(range(GAUGES), 0))
+
     def note_end(self, slot: int, incarnation: int, reason: str) -> None:
         """The supervisor's word on why an incarnation ended, for monitors; before the row says anything new.
 
@@ -396,8 +415,7 @@ class Board:
             refused=raw.refused,
             work_s=_age_s(raw.work_since_ns, now_ns),
             work=_text(raw.work),
-            gauge_version=raw.gauge_version,
-            gauge_in_flight=raw.gauge_in_flight,
+            gauges=raw[_FIRST_GAUGE : _FIRST_GAUGE + GAUGES],
             progress_age_s=_age_s(raw.progress_ns, now_ns),
             unsent=raw.unsent,
             uses=raw.uses,

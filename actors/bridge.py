@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.actor import Actor, ChildReady, RefusalReason, Sender, Stop, receives
+from actors.actor import Actor, Sender, receives
 from actors.codec import Envelope, MessageKind, UndecodedMessage, message, module_name_of
 from actors.curve import ConnectingWire, ListeningWire, Wire, read_keys
 from actors.directory import Directory
@@ -51,6 +51,7 @@ from actors.link import (
     unpack,
 )
 from actors.monitors import Down, Exit
+from actors.system_messages import ChildReady, RefusalReason, Stop
 
 TICK_S = 0.05
 """How often leases are looked at, and the exported names on the board."""
@@ -359,7 +360,7 @@ class Bridge(Actor):
             self._announce(session)
             if session.is_beat_due(self.clock.monotonic_s()):
                 self.say(session, Beat())
-        self.board.set(self.identity.slot, gauge_in_flight=len(self.sessions))
+        self.set_gauges({0: len(self.sessions)})
         self.drain()
 
     def drain(self) -> None:

@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 
 import structlog
 
-from actors.actor import Actor, Identity
+from actors.actor import Actor
 from actors.board import LAUNCHER, ActorState, Board
 from actors.clock import SystemClock
 from actors.errors import ActorError
 from actors.future import Future
 from actors.mail import Mail
+from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
 """For a receiver that is just being started; there is no loop here that could send it later."""

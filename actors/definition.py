@@ -9,28 +9,25 @@ from actors.codec import is_message
 HOOKS = frozenset({"on_start", "on_probe", "on_stop", "on_foreign", "forks", "traps_exits"})
 """What a subclass is meant to define."""
 
-PARTS = frozenset({"identity", "args", "clock", "log", "board", "runtime"})
+GIVEN_ATTRIBUTES = frozenset({"identity", "args", "clock", "log", "board", "runtime"})
 """Attributes that every actor is given when it is made."""
 
+Handler = Callable[..., Any]
 
-def check_message_type(message_type: object) -> None:
-    """Raise TypeError for what `@receives` was given when no message can be of that type."""
-    if not isinstance(message_type, type):
-        given = f"the function {message_type.__name__!r}" if isfunction(message_type) else repr(message_type)
-        raise TypeError(
-            f"@receives needs the type of the message in parentheses, got {given}; "
-            "write @receives(MessageType) above it"
-        )
-    if not is_message(message_type):
-        name = message_type.__name__
-        raise TypeError(
-            f"@receives({name}): {name} is no message and no actor can send one; "
-            "declare a dataclass with @message and name that"
-        )
+
+def receives(message_type: type) -> Callable[[Handler], Handler]:
+    """Mark a method as the handler of one message type. Raises TypeError for a type that is no message."""
+    _check_message_type(message_type)
+
+    def mark(handler: Handler) -> Handler:
+        handler.__dict__.setdefault("receives", []).append(message_type)
+        return handler
+
+    return mark
 
 
 def handlers_in(cls: type) -> dict[type, str]:
-    """The methods of a class, without its bases, that `@receives` marked. Raises TypeError for bad ones."""
+    """The methods that `@receives` marked in a class, its bases left out. Raises TypeError for bad ones."""
     table: dict[type, str] = {}
     for name, attribute in vars(cls).items():
         for message_type in getattr(attribute, "receives", ()):
@@ -45,9 +42,10 @@ def handlers_in(cls: type) -> dict[type, str]:
 
 
 def taken_names(base: type) -> frozenset[str]:
-    """The names of `Actor` itself that a subclass cannot have for its own; its private ones are mangled."""
+    """The names of `Actor` itself that a subclass cannot use for its own; its private ones are mangled."""
     mangled = f"_{base.__name__}__"
-    return PARTS | {name for name in vars(base) if not name.startswith(("__", mangled)) and name not in HOOKS}
+    names = {name for name in vars(base) if not name.startswith(("__", mangled)) and name not in HOOKS}
+    return GIVEN_ATTRIBUTES | names
 
 
 def check_names(cls: type, base: type, taken: frozenset[str]) -> None:
@@ -64,13 +62,28 @@ def check_names(cls: type, base: type, taken: frozenset[str]) -> None:
 
 def is_overwritten(attributes: Mapping[str, Any], name: str, value: object) -> bool:
     """Whether setting a taken name on an actor hides what it had; another logger does not hide `log`."""
-    if name in PARTS and name not in attributes:
+    if name in GIVEN_ATTRIBUTES and name not in attributes:
         return False
     # `bind` first: a lazy logger of structlog has it, and any other name makes it open its stream.
     return name != "log" or not (hasattr(value, "bind") or hasattr(value, "warning"))
 
 
-def _check_handler(name: str, handler: Callable[..., Any]) -> None:
+def _check_message_type(message_type: object) -> None:
+    if not isinstance(message_type, type):
+        given = f"the function {message_type.__name__!r}" if isfunction(message_type) else repr(message_type)
+        raise TypeError(
+            f"@receives needs the type of the message in parentheses, got {given}; "
+            "write @receives(MessageType) above it"
+        )
+    if not is_message(message_type):
+        name = message_type.__name__
+        raise TypeError(
+            f"@receives({name}): {name} is no message and no actor can send one; "
+            "declare a dataclass with @message and name that"
+        )
+
+
+def _check_handler(name: str, handler: Handler) -> None:
     if not isfunction(handler):
         return
     shape = signature(handler)

@@ -2,12 +2,13 @@
 
 A handler may be `async def` and await asks, sleeps and worker threads; while it
 waits, the actor takes other mail. There is no event loop here: each await hands
-the coroutine back to the actor, which resumes it when the completion is done.
+the coroutine back to the actor, which resumes it when the future is done.
 """
 
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from inspect import iscoroutine
 from typing import Any, Generic, TypeVar
 
 from actors.errors import ActorError
@@ -56,13 +57,13 @@ os.register_at_fork(after_in_child=_turns.forget)  # a supervisor forks in the m
 class Future(Generic[T]):
     """A value that will be there later, or the error that came instead.
 
-    unseen   told the error when the completion is dropped and nobody ever looked at its result, in whichever
-             thread drops it; None lets such an error go
+    on_unseen_error   called with the error when the future is dropped and its result was never read, in the
+                      thread that drops it; None ignores such an error
     """
 
-    def __init__(self, *, unseen: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(self, *, on_unseen_error: Callable[[BaseException], None] | None = None) -> None:
         self.is_done = False
-        self._unseen = unseen
+        self._on_unseen_error = on_unseen_error
         self._value: T | None = None
         self._error: BaseException | None = None
         self._then: list[Callable[[], None]] = []
@@ -82,7 +83,7 @@ class Future(Generic[T]):
 
     def result(self) -> T:
         """The value; raises the error. Only once done."""
-        self._unseen = None
+        self._on_unseen_error = None
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set whenever there is no error
@@ -93,8 +94,8 @@ class Future(Generic[T]):
         return self.result()
 
     def __del__(self) -> None:
-        if self._error is not None and self._unseen is not None:
-            self._unseen(self._error)
+        if self._error is not None and self._on_unseen_error is not None:
+            self._on_unseen_error(self._error)
 
     def _finish(self, value: T | None, error: BaseException | None) -> None:
         if self.is_done:
@@ -111,6 +112,16 @@ def drive(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
     An error it does not catch is raised to the actor's loop, where it crashes the actor.
     """
     _turns.take(lambda: _step(coroutine, done))
+
+
+def settle(outcome: Any, done: Callable[[Any], None] = lambda _: None) -> None:
+    """Call `done` with a value: at once, or when the coroutine or the future that gives it is done."""
+    if iscoroutine(outcome):
+        drive(outcome, done)
+    elif isinstance(outcome, Future):
+        outcome.then(lambda: done(outcome.result()))
+    else:
+        done(outcome)
 
 
 def _step(coroutine: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:

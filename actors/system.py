@@ -23,7 +23,6 @@ import msgpack
 import structlog
 
 from actors import orphans, thespian_base
-from actors.actor import Stop
 from actors.board import LAUNCHER, LIVING, SLOTS, ActorState, Board, Vitals
 from actors.client import TELL_DEADLINE_S, Client
 from actors.codec import Envelope, MessageKind
@@ -31,6 +30,7 @@ from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemSt
 from actors.last_words import last_words
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_the_same
+from actors.system_messages import Stop
 from actors.thespian_host import ThespianHost
 
 ADMIN_EXIT_DEADLINE_S = 5.0

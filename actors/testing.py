@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from actors.actor import Actor, Identity, identity_of
+from actors.actor import Actor
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
 from actors.future import Future
 from actors.last_words import crash_report
 from actors.mail import Mail
 from actors.process import EXIT_CRASHED, exit_reason_of
+from actors.runtime import Identity, identity_of
 from actors.thespian_host import actor_class, leave_last_words
 from actors.transport import QUEUE_MESSAGES
 
@@ -400,7 +401,8 @@ class InMemorySystem:
 
     def _boot(self, process: _Process) -> None:
         identity = process.identity
-        self.board.set(identity.slot, pid=process.pid, beat_ns=self.board.now_ns(), gauge_version=0)
+        self.board.set(identity.slot, pid=process.pid, beat_ns=self.board.now_ns())
+        self.board.clear_gauges(identity.slot)
         process.actor = process.make()
         process.actor.boot(process.mail.bind(identity.slot, identity.incarnation))
 

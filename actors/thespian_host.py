@@ -25,13 +25,14 @@ from thespian.actors import Actor as ThespianActor
 from thespian.actors import ThespianWatch, WatchMessage
 
 from actors import log
-from actors.actor import Actor, Identity, identity_of
+from actors.actor import Actor
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.last_words import crash_file, crash_report, flush_standard_streams, say_on_console
 from actors.mail import Mail
 from actors.process import EXIT_CRASHED, can_open, leave_to_the_parent, start_ticks
+from actors.runtime import Identity, identity_of
 from actors.thespian_base import Boot, let_go, newborn
 from actors.timerfd import Alarm
 from actors.transport import listen
@@ -201,7 +202,8 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             identity.parent == LAUNCHER
         ):  # which forked it by way of Thespian and learns its pid from the board
             board.set(identity.slot, pid_start_ticks=start_ticks(os.getpid()), pid=os.getpid())
-        board.set(identity.slot, beat_ns=time.monotonic_ns(), gauge_version=0)
+        board.set(identity.slot, beat_ns=time.monotonic_ns())
+        board.clear_gauges(identity.slot)
         wanted = actor_class(boot["actor"])
         actor = wanted(identity, boot["args"], board=board, mail=mail, clock=SystemClock(), runtime=self)
         if wanted.forks:

@@ -15,6 +15,7 @@ import psutil
 
 from actors.board import ActorState, Board, Vitals
 from benchmarks import runs
+from dart.telemetry.gauges import Gauge
 
 JUDGED_FROM_MINUTES = 20.0
 """A shorter run has too few updates to compare throughputs, and its faults are denser."""
@@ -173,8 +174,10 @@ class Injector:
     def watch(self) -> None:
         """Look who is back."""
         rows = {row.slot: row for row in self._rows()}
-        newest = max((row.gauge_version for row in rows.values() if row.name == "trainer"), default=0)
-        engines = [row.gauge_version for row in rows.values() if is_any(row.name, "rollout-") and is_up(row)]
+        trainers = [row for row in rows.values() if row.name == "trainer"]
+        newest = max((row.gauges[Gauge.TRAINED_VERSION] for row in trainers), default=0)
+        rollouts = [row for row in rows.values() if is_any(row.name, "rollout-") and is_up(row)]
+        engines = [row.gauges[Gauge.SERVED_VERSION] for row in rollouts]
         for fault in self.done:
             row = rows.get(fault.slot)
             if row is None or fault.served_after_s is not None or row.incarnation <= fault.incarnation:

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.actor import Identity, Runtime
 from actors.board import LIVING, ActorState, Board, second_row
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_the_same, start_ticks
+from actors.runtime import Identity, Runtime
 from actors.thespian_host import ChildProcess
 from supervision import reports
 from supervision.actions import Child, Ended, Status

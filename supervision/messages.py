@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from actors.actor import LONGEST_S
 from actors.codec import message, to_plain
+from actors.timers import LONGEST_S
 from supervision.child_spec import ChildSpec
 
 ANSWER_ROOM_S = 5.0

@@ -12,12 +12,13 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from actors.actor import Actor, ChildReady, Sender, Stop, UsedUp, receives
+from actors.actor import Actor, Sender, receives
 from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
 from actors.future import Future
 from actors.process import EXIT_SHUTDOWN, is_running, kill_the_same
+from actors.system_messages import ChildReady, Stop, UsedUp
 from actors.thespian_host import leave_last_words
 from supervision import management, reports
 from supervision.actions import (

@@ -2,10 +2,10 @@
 
 environments ─> engines ─> curator ─> store ─> trainer ─> weight_sync
 
-An actor that waits says nothing, and one that hangs looks like one that is busy; so whoever waits too long is
-looked at from outside: what the parts it depends on do, and since when. The first part found wanting, in the
-order in which one stops the others, is the cause. A cause is always named: where every part works and there
-is merely too little of it, that is what is said.
+An actor that waits says nothing, and one that hangs looks like one that is busy. So when an actor waits too
+long, the actors that it depends on are judged from outside: what they do, and since when. The first that
+fails, in the order in which one stops the others, is the cause. A cause is always named: where every actor
+works, it is that there are too few of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from enum import StrEnum
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 INTERVAL_MAX_S = 3600.0
-"""However long it lasts, it is told again after this."""
+"""The longest time between two notices of one starvation."""
 
 
 class Link(StrEnum):
@@ -87,12 +87,13 @@ class RunFacts:
 
     starved_after_s: float
     trainer_waits_s: float = 0.0
-    """For how long the trainer has been told to wait for a batch; 0 when it is not waiting."""
-    trainer_told: str = ""
+    """For how long the trainer has waited for a batch; 0 when it is not waiting."""
+    trainer_waits_because: str = ""
     """The curator's reason."""
     waiting: Mapping[str, float] = field(default_factory=dict)
-    """For how long each idle environment has been told to wait for work."""
-    environments_told: str = ""
+    """For how long each idle environment has waited for work."""
+    environments_wait_because: str = ""
+    """The curator's reason, for one of them."""
     playing: tuple[Playing, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
@@ -140,7 +141,7 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
         return None
     who, waited_s = found
     cause = next(_causes(facts, who))
-    parts = [_head(facts, who, waited_s), *_told(facts, who), _environments_do(facts), cause.text]
+    parts = [_head(facts, who, waited_s), *_curators_reason(facts, who), _environments_do(facts), cause.text]
     text = "; ".join(dict.fromkeys(part for part in parts if part))
     return Diagnosis(
         starving=who, waited_s=waited_s, link=cause.link, text=f"{text} (link: {cause.link.value})"
@@ -178,12 +179,12 @@ def _head(facts: RunFacts, who: Starving, waited_s: float) -> str:
             return f"{name} has waited {waited_s:.0f} s for work"
 
 
-def _told(facts: RunFacts, who: Starving) -> tuple[str, ...]:
+def _curators_reason(facts: RunFacts, who: Starving) -> tuple[str, ...]:
     match who:
         case Starving.TRAINER:
-            return (facts.trainer_told,)
+            return (facts.trainer_waits_because,)
         case Starving.ENVIRONMENTS:
-            return (facts.environments_told,)
+            return (facts.environments_wait_because,)
         case Starving.EPISODES:
             return ()
 
@@ -351,16 +352,16 @@ def _listed(texts: list[str]) -> str:
     return ", ".join(texts[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-# ---- how long, and how often it is told ----
+# ---- how long, and how often it is reported ----
 
 
 class Since:
-    """For how long things have been so, as seen by looks at intervals."""
+    """For how long conditions have held, as seen by checks at intervals."""
 
     def __init__(self) -> None:
         self._began_s: dict[str, float] = {}
 
-    def look(self, holding: Iterable[str], now_s: float) -> dict[str, float]:
+    def seconds(self, holding: Iterable[str], now_s: float) -> dict[str, float]:
         """For how long each of these has held without a break."""
         names = set(holding)
         self._began_s = {name: self._began_s.get(name, now_s) for name in names}
@@ -368,7 +369,7 @@ class Since:
 
 
 class Stage(StrEnum):
-    """Of a starvation."""
+    """How far a starvation has come."""
 
     BEGAN = "began"
     LASTS = "lasts"
@@ -377,46 +378,46 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something to be told."""
+    """What is reported of a starvation at one moment."""
 
     stage: Stage
     diagnosis: Diagnosis
     """For one that ended: the last one."""
     lasted_s: float
-    """Since it began to be told."""
+    """Since the first notice."""
 
 
 class Notices:
-    """Told when it begins, again after intervals that double, at most an hour, and when it ends.
+    """One notice when a starvation begins, more after intervals that double up to an hour, one when it ends.
 
-    Another cause is news: it is told before its time, but not sooner than the first interval.
+    A new cause gets its notice before the interval is over, but not sooner than the first interval.
     """
 
-    def __init__(self, first_s: float, told_before: Diagnosis | None = None, now_s: float = 0.0) -> None:
-        """told_before   what somebody else told and did not say the end of"""
+    def __init__(self, first_s: float, before: Diagnosis | None = None, now_s: float = 0.0) -> None:
+        """before   the last notice of an earlier curator that did not report the end"""
         self._first_s = first_s
-        self._last = told_before
-        self._began_s = self._told_s = now_s
+        self._last = before
+        self._began_s = self._noticed_s = now_s
         self._interval_s = first_s
 
     def next(self, diagnosis: Diagnosis | None, now_s: float) -> Notice | None:
-        """What is to be told after a look, if anything is."""
+        """The notice that is due after a check, or None."""
         last = self._last
         if diagnosis is None:
             self._last = None
             return None if last is None else self._notice(Stage.ENDED, last, now_s)
         if last is None:
             self._began_s, self._interval_s = now_s, self._first_s
-            return self._tell(Stage.BEGAN, diagnosis, now_s)
+            return self._report(Stage.BEGAN, diagnosis, now_s)
         is_news = (last.starving, last.link) != (diagnosis.starving, diagnosis.link)
         wait_s = self._first_s if is_news else self._interval_s
-        if now_s - self._told_s < wait_s:
+        if now_s - self._noticed_s < wait_s:
             return None
         self._interval_s = min(2 * self._interval_s, INTERVAL_MAX_S)
-        return self._tell(Stage.LASTS, diagnosis, now_s)
+        return self._report(Stage.LASTS, diagnosis, now_s)
 
-    def _tell(self, stage: Stage, diagnosis: Diagnosis, now_s: float) -> Notice:
-        self._last, self._told_s = diagnosis, now_s
+    def _report(self, stage: Stage, diagnosis: Diagnosis, now_s: float) -> Notice:
+        self._last, self._noticed_s = diagnosis, now_s
         return self._notice(stage, diagnosis, now_s)
 
     def _notice(self, stage: Stage, diagnosis: Diagnosis, now_s: float) -> Notice:

@@ -1,7 +1,7 @@
-"""The watchdog of the curator: what it sees of the run, made into facts about who starves.
+"""The stall monitor of the curator: it turns the board and the curator's view into facts about who starves.
 
-The board shows what every part does even while it hangs; the curator knows who waits for what. All other
-thinking is in `dart.curation.stall_diagnosis`.
+The board shows what every actor does even while it hangs; the curator knows who waits for what. The
+conclusions are drawn in `dart.curation.stall_diagnosis`.
 """
 
 from collections import Counter
@@ -26,20 +26,21 @@ from dart.curation.stall_diagnosis import (
 )
 from dart.store.reader import StoreReader
 from dart.telemetry.events import STARVED
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
-LOOK_S = 2.0
-"""How often the watchdog looks, and so how exact its times are."""
+CHECK_S = 2.0
+"""How often the run is checked, and so how exact the times are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorView:
     """What the curator knows at one moment."""
 
-    trainer_told: str = ""
+    trainer_waits_because: str = ""
     """Why the trainer was given no batch; empty when it was given one or need not have any."""
-    environments_told: Mapping[str, str] = field(default_factory=dict)
-    """Why idle environments were given no work."""
+    environments_wait_because: Mapping[str, str] = field(default_factory=dict)
+    """Why each idle environment was given no work."""
     playing: tuple[Playing, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
@@ -48,7 +49,7 @@ class CuratorView:
 
 
 class StallMonitor:
-    """Looks at the run every few seconds and says when there is something to tell."""
+    """Checks the run every few seconds and returns a notice when somebody starves."""
 
     def __init__(self, config: Config, engines: Iterable[str], reader: StoreReader, now_s: float) -> None:
         self._config = config
@@ -58,46 +59,46 @@ class StallMonitor:
         self._waiting, self._unwell, self._behind = Since(), Since(), Since()
         self._drops_before: Counter[str] | None = None
         """Groups dropped until the trainer began to wait; None while it does not."""
-        open_notice = untold_end(reader.newest_event(STARVED))
+        open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
-    def look(self, rows: Iterable[Vitals], hand: CuratorView, now_s: float) -> Notice | None:
-        """What is to be told now, if anything is. `now_s` is monotonic."""
-        return self._notices.next(diagnose(self._facts(rows, hand, now_s)), now_s)
+    def check(self, rows: Iterable[Vitals], view: CuratorView, now_s: float) -> Notice | None:
+        """The notice that is due now, or None. `now_s` is monotonic."""
+        return self._notices.next(diagnose(self._facts(rows, view, now_s)), now_s)
 
-    def _facts(self, rows: Iterable[Vitals], hand: CuratorView, now_s: float) -> RunFacts:
+    def _facts(self, rows: Iterable[Vitals], view: CuratorView, now_s: float) -> RunFacts:
         board = {row.name: row for row in rows}
-        waits = self._waits(board, hand, now_s)
+        waits = self._waits(board, view, now_s)
         trainer_waits_s = waits.pop("trainer", None)
         return RunFacts(
             starved_after_s=self._config.curation.starved_after_s,
             trainer_waits_s=trainer_waits_s or 0.0,
-            trainer_told=hand.trainer_told,
+            trainer_waits_because=view.trainer_waits_because,
             waiting=waits,
-            environments_told=next(iter(hand.environments_told.values()), ""),
-            playing=hand.playing,
-            quarantined=hand.quarantined,
+            environments_wait_because=next(iter(view.environments_wait_because.values()), ""),
+            playing=view.playing,
+            quarantined=view.quarantined,
             tasks=len(self._config.tasks.train),
-            paused=hand.paused,
+            paused=view.paused,
             groups_per_update=self._config.training.groups_per_update,
             dropped=self._dropped(trainer_waits_s),
             store=part_of("store", board),
-            trainer=part_of("trainer", board),
+            trainer=_trainer_in(board),
             weight_sync=part_of("weight_sync", board),
             engines=self._engine_parts(board, now_s),
             environments=tuple(part_of(name, board) for name in self._environments_of(board)),
         )
 
-    def _waits(self, board: Mapping[str, Vitals], hand: CuratorView, now_s: float) -> dict[str, float]:
-        """For how long everybody has waited who was told to and is still there to wait."""
-        told = [*(["trainer"] if hand.trainer_told else []), *hand.environments_told]
-        return self._waiting.look([name for name in told if is_running(name, board)], now_s)
+    def _waits(self, board: Mapping[str, Vitals], view: CuratorView, now_s: float) -> dict[str, float]:
+        """For how long each actor that got no work has waited, while it runs."""
+        waiting = [*(["trainer"] if view.trainer_waits_because else []), *view.environments_wait_because]
+        return self._waiting.seconds([name for name in waiting if is_running(name, board)], now_s)
 
     def _engine_parts(self, board: Mapping[str, Vitals], now_s: float) -> tuple[Component, ...]:
         parts = [part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
-        newest = part_of("trainer", board).version
-        unwell = self._unwell.look((part.name for part in parts if not (part.is_up and part.ready)), now_s)
-        behind = self._behind.look((part.name for part in parts if part.version < newest), now_s)
+        newest = _trainer_in(board).version
+        unwell = self._unwell.seconds((part.name for part in parts if not (part.is_up and part.ready)), now_s)
+        behind = self._behind.seconds((part.name for part in parts if part.version < newest), now_s)
         return tuple(
             part_of(
                 part.name,
@@ -110,7 +111,7 @@ class StallMonitor:
         )
 
     def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
-        """Those of the pool now, whose size may have changed; before it has any, those to come."""
+        """The environments of the pool, whose size may have changed; before there are any, as configured."""
         rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
         return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
 
@@ -142,8 +143,9 @@ def part_of(
     unwell_s: float = 0.0,
     behind_s: float = 0.0,
     silent_after_s: float = ACTOR_SILENT_S,
+    version: Gauge = Gauge.SERVED_VERSION,
 ) -> Component:
-    """One actor in the words of a diagnosis."""
+    """One actor in the words of a diagnosis; `version` is the gauge that shows its own."""
     row = board.get(name)
     if row is None:
         return Component(name=name, state=ActorState.FREE.value, ready=False, unwell_s=unwell_s)
@@ -158,8 +160,12 @@ def part_of(
         silent_after_s=silent_after_s,
         unwell_s=unwell_s,
         behind_s=behind_s,
-        version=row.gauge_version,
+        version=row.gauges[version],
     )
+
+
+def _trainer_in(board: Mapping[str, Vitals]) -> Component:
+    return part_of("trainer", board, version=Gauge.TRAINED_VERSION)
 
 
 def event_of(notice: Notice) -> Mapping[str, str | float]:
@@ -172,8 +178,8 @@ def event_of(notice: Notice) -> Mapping[str, str | float]:
     }
 
 
-def untold_end(newest: Event | None) -> Diagnosis | None:
-    """What an earlier curator told and never said the end of; that is for this one to do."""
+def open_notice_of(newest: Event | None) -> Diagnosis | None:
+    """The last notice of an earlier curator, if it never reported the end; this one will."""
     if newest is None or newest.data["stage"] == Stage.ENDED:
         return None
     return Diagnosis(

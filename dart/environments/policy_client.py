@@ -11,6 +11,7 @@ from actors.future import Future
 from dart.config.sections import CurationSettings
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 PATIENCE_SHARE = 0.4
@@ -95,5 +96,5 @@ class PolicyClient:
             if (
                 row.ready and (row.beat_age_s or 0.0) <= ENGINE_SILENT_S
             ):  # a stopped process is ready for ever
-                loads[worker] = row.gauge_in_flight
+                loads[worker] = row.gauges[Gauge.IN_FLIGHT]
         return min(loads, key=lambda worker: loads[worker], default=None)

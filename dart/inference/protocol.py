@@ -54,7 +54,7 @@ class ConcurrentEngine(Engine, Protocol):
         """The version that one token was just sampled with; raises EngineWedged when none comes in time."""
         ...
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Raises EngineDied when a process of it has ended. Takes microseconds."""
         ...
 

@@ -276,7 +276,7 @@ class VllmEngine:
 
     # ---- life ----
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         """Raises EngineDied when one of its processes has ended."""
         if not all(member.is_there for member in self._members):
             raise EngineDied(self._why_died())

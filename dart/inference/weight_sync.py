@@ -21,6 +21,7 @@ from dart.inference.worker_state import WorkerFacts, WorkerState, state_of
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import log_event, send_events
 from dart.telemetry.events import WORKER_STATE
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 LOOK_S = 0.1
@@ -114,7 +115,7 @@ class WeightSyncActor(Actor):
         rows = {name: self._row_of(name) for name in self._workers}
         for name, row in rows.items():
             self._note(self._workers[name], row)
-        self.set_gauges(version=max(0, self._sync.required))
+        self.set_gauges({Gauge.REQUIRED_VERSION: max(0, self._sync.required)})
         for name, row in rows.items():
             self._judge(self._workers[name], row)
         self._carry_out()
@@ -135,12 +136,12 @@ class WeightSyncActor(Actor):
         if row is None:
             worker.version = -1
             return
-        worker.incarnation, worker.version = row.incarnation, row.gauge_version
+        worker.incarnation, worker.version = row.incarnation, row.gauges[Gauge.SERVED_VERSION]
         if (row.beat_age_s or 0.0) > ENGINE_SILENT_S:
             worker.doubt = worker.doubt or "it gave no sign of life for a while"
             self._sync.down(worker.name)
         else:
-            self._sync.up(worker.name, row.gauge_version)
+            self._sync.up(worker.name, worker.version)
         if row.ready:
             worker.ready_at_s = self.clock.monotonic_s()
 

@@ -19,6 +19,7 @@ from dart.inspect.exit_reports import restarts_by_child
 from dart.inspect.mailboxes import Mailbox, read_mailboxes
 from dart.inspect.processes import GONE, Process, ProcessState, look
 from dart.inspect.snapshot import ActorRow
+from dart.telemetry.gauges import Gauge
 
 NO_MAILBOXES: Mapping[tuple[int, int], Mailbox] = MappingProxyType({})
 
@@ -146,7 +147,7 @@ def process_of(row: Vitals) -> Process:
 def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
     """The engines that answer requests now, to the policy version they answer with."""
     return {
-        row.name: row.gauge_version
+        row.name: row.gauges[Gauge.SERVED_VERSION]
         for row in vitals
         if row.name.startswith("rollout-")
         and (row.state, row.ready) == (ActorState.RUNNING, True)

@@ -37,6 +37,7 @@ from dart.telemetry.events import (
     USER_VISIBLE,
     WORK_HELD,
 )
+from dart.telemetry.gauges import Gauge
 
 if TYPE_CHECKING:
     from dart.inspect.learning_curve import EpisodePoint
@@ -247,8 +248,8 @@ def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
 
 def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
     """The rollout actors, judged by what the board shows of them and of weight_sync."""
-    required = next((row.gauge_version for row in vitals if row.name == "weight_sync"), 0)
-    newest = next((row.gauge_version for row in vitals if row.name == "trainer"), 0)
+    required = _gauge(vitals, "weight_sync", Gauge.REQUIRED_VERSION)
+    newest = _gauge(vitals, "trainer", Gauge.TRAINED_VERSION)
     return tuple(
         _engine_row(row, required, newest)
         for row in vitals
@@ -256,18 +257,23 @@ def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
     )
 
 
+def _gauge(vitals: Sequence[Vitals], name: str, gauge: Gauge) -> int:
+    return next((row.gauges[gauge] for row in vitals if row.name == name), 0)
+
+
 def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
+    version = row.gauges[Gauge.SERVED_VERSION]
     facts = worker_state.WorkerFacts(
         is_running=row.state is ActorState.RUNNING,
         silent_s=row.beat_age_s or 0.0,
         unready_s=0.0 if row.ready else math.inf,
-        version=row.gauge_version,
+        version=version,
         required=required,
         updating=newest if row.work == "load" else None,
         doubt="",
     )
     state, reason = worker_state.state_of(facts)
-    return EngineRow(name=row.name, state=state.value, version=row.gauge_version, reason=reason)
+    return EngineRow(name=row.name, state=state.value, version=version, reason=reason)
 
 
 def read_snapshot(run_dir: Path) -> RunSnapshot:

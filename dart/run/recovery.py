@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from actors.board import LIVING, rows_of
 from actors.orphans import Orphan
 from dart.core.run_directory import RunPaths
-from dart.curation.actor import is_work_held
+from dart.curation.actor import is_work_paused
 from dart.store.reader import StoreReader
 
 
@@ -63,7 +63,7 @@ def look_back(paths: RunPaths) -> RunHistory:
             leased=max(0, books.leased - parked),
             parked=parked,
             is_batch_open=store.open_batch() is not None,
-            is_held=is_work_held(store),
+            is_held=is_work_paused(store),
             killed=_still_up_on(paths),
         )
 

@@ -29,6 +29,7 @@ from dart.store.disk_wait import await_room
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit
 from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
     REFUSED,
@@ -207,11 +208,12 @@ class TrainerActor(Actor):
         from dart.store.checkpoints import prune, remove_uncommitted
 
         remove_uncommitted(self._checkpoints, self._learner.version)
-        served = {row.gauge_version for row in self.board.rows() if row.name.startswith("rollout-")}
+        engines = [row for row in self.board.rows() if row.name.startswith("rollout-")]
+        served = {row.gauges[Gauge.SERVED_VERSION] for row in engines}
         prune(self._checkpoints, self._config.training.checkpoints_kept, protect=frozenset(served))
 
     def _publish(self) -> None:
-        self.set_gauges(version=self._learner.version)
+        self.set_gauges({Gauge.TRAINED_VERSION: self._learner.version})
 
     def _tell_load(self) -> None:
         emit(self, LOAD, self.identity.name, self._load.totals())

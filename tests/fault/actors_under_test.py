@@ -17,13 +17,14 @@ from typing import Any, ClassVar
 
 from thespian.actors import ActorExitRequest
 
-from actors.actor import Actor, Identity, Sender, receives
+from actors.actor import Actor, Sender, receives
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import SystemClock
 from actors.codec import message
 from actors.future import Future
 from actors.mail import Mail
 from actors.process import is_alive
+from actors.runtime import Identity
 from actors.system import ActorSystem, RootSpec
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.supervisor import supervisor_args, supervisor_spec

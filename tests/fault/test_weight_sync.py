@@ -17,6 +17,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.store.store import Store
+from dart.telemetry.gauges import Gauge
 from dart.training.simulated_learner import SimulatedLearner
 from supervision.child_spec import Backoff, ChildSpec
 from tests.fault.actors_under_test import Running, eventually, pool, running
@@ -87,7 +88,7 @@ class Askers(Actor):
             self.under_way -= 1
 
     async def ask_once(self, worker: str) -> None:
-        required = self.gauge("weight_sync", "gauge_version")
+        required = self.gauge("weight_sync", Gauge.REQUIRED_VERSION)
         self.counts["asked"] += 1
         try:
             answer = await self.ask(worker, m.Generate(request=REQUEST), deadline_s=ASK_DEADLINE_S)
@@ -106,10 +107,13 @@ class Askers(Actor):
                 await self.sleep(answer.retry_after_s)
 
     def in_routing(self) -> str | None:
-        ready = [name for name in self.args["workers"] if self.gauge(name, "ready")]
-        return min(ready, key=lambda name: self.gauge(name, "gauge_in_flight"), default=None)
+        ready = [name for name in self.args["workers"] if self.shown(name, "ready")]
+        return min(ready, key=lambda name: self.gauge(name, Gauge.IN_FLIGHT), default=None)
 
-    def gauge(self, name: str, field: str) -> int:
+    def gauge(self, name: str, gauge: Gauge) -> int:
+        return self.shown(name, f"gauge_{gauge:d}")
+
+    def shown(self, name: str, field: str) -> int:
         slot = self.board.find(name)
         if slot is None or self.board.state(slot) is not ActorState.RUNNING:
             return 0

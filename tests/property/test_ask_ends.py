@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.actor import LIVENESS_CHECK_S, Actor, Sender, Stop, receives
+from actors.actor import Actor, Sender, Stop, receives
+from actors.asks import LIVENESS_CHECK_S
 from actors.codec import message
 from actors.errors import AskError, MailboxFull
 from actors.future import Future

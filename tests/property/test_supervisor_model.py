@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from actors.actor import Actor, ChildReady, Stop
+from actors.actor import Actor, Stop
 from actors.future import Future
 from actors.process import EXIT_SHUTDOWN
+from actors.system_messages import ChildReady
 from actors.testing import InMemorySystem
 from supervision import management
 from supervision.actions import Child as CoreChild

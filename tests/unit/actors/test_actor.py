@@ -10,11 +10,13 @@ from typing import ClassVar
 
 import pytest
 
-from actors.actor import HELD_MESSAGES, LIVENESS_CHECK_S, MAIL_PER_TURN, Actor, Sender, Stop, receives
+from actors.actor import Actor, Sender, Stop, receives
+from actors.asks import LIVENESS_CHECK_S
 from actors.board import ActorState
 from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
 from actors.future import Future
+from actors.mailbox import HELD_MESSAGES, MAIL_PER_TURN
 from actors.testing import InMemorySystem
 
 
@@ -567,10 +569,10 @@ def test_vitals_tell_what_an_actor_is_handling_while_it_hangs(bench: InMemorySys
 
 def test_an_actor_publishes_its_gauges_and_its_readiness(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
-    counter.set_gauges(version=7, in_flight=3)
+    counter.set_gauges({0: 7, 2: 3})
     counter.set_ready(False)
     vitals = bench.board.vitals(counter.identity.slot)
-    assert (vitals.gauge_version, vitals.gauge_in_flight, vitals.ready) == (7, 3, False)
+    assert (vitals.gauges, vitals.ready) == ((7, 0, 3, 0), False)
     assert vitals.state is ActorState.RUNNING
 
 

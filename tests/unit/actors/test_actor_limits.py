@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from actors.actor import LONGEST_S, MAX_OPEN_HANDLERS, REASON_CHARACTERS, Actor, Sender, Stop, receives
+from actors.actor import Actor, Sender, Stop, receives
 from actors.codec import Envelope, MessageKind, UndecodedMessage, message
 from actors.errors import ActorError, AskTimeout, Refused
 from actors.future import Future
+from actors.mailbox import MAX_OPEN_HANDLERS, REASON_CHARACTERS
 from actors.testing import InMemorySystem
+from actors.timers import LONGEST_S
 
 
 @message
@@ -109,7 +111,7 @@ def test_a_refusal_without_a_readable_reason_is_a_refusal(bench: InMemorySystem,
     giver = bench.start(Giver, "giver")
     asker = bench.start(Giver, "other")
     answer = asker.ask("giver", Wait())
-    (id_,) = asker._Actor__asks  # type: ignore[attr-defined]
+    (id_,) = asker._Actor__asks._pending  # type: ignore[attr-defined]
     forged = Envelope(
         kind=MessageKind.REFUSAL,
         id=id_,
@@ -203,7 +205,7 @@ def test_an_ask_that_came_too_late_is_refused_and_counted(bench: InMemorySystem)
     giver.turn()
     assert bench.board.get(giver.identity.slot, "refused") == 1
     other.turn()
-    with pytest.raises(Refused, match="'giver' came to it after its deadline and did not begin"):
+    with pytest.raises(Refused, match="'giver' did not begin it before its deadline"):
         answer.result()
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import LIVENESS_CHECK_S, Actor, Sender, receives
+from actors.actor import Actor, Sender, receives
+from actors.asks import LIVENESS_CHECK_S
 from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorDied
 from actors.testing import InMemorySystem
@@ -120,8 +121,8 @@ def foreign(bench: InMemorySystem, kind: MessageKind) -> Envelope:
 def test_mail_for_another_name_is_refused_and_counted(bench: InMemorySystem) -> None:
     env = bench.actor("env")
     refusals: list[str] = []
-    env._Actor__answer = lambda envelope, kind, content: refusals.append(content.text)
-    env._Actor__take(foreign(bench, MessageKind.ASK))
+    env._Actor__mailbox._answer = lambda envelope, kind, content: refusals.append(content.text)
+    env._Actor__mailbox.take(foreign(bench, MessageKind.ASK))
     bench.turn("env")
     assert refusals == ["'env' is not 'faraway'"]
     assert bench.row("env").refused == 1
@@ -135,7 +136,7 @@ def test_a_bridge_takes_mail_for_other_names_and_forwards_it_with_its_sender(ben
 
     bridge = bench.start(Bridge, "bridge")
     for kind in (MessageKind.TELL, MessageKind.ASK):
-        bridge._Actor__take(foreign(bench, kind))
+        bridge._Actor__mailbox.take(foreign(bench, kind))
     bench.settle()
     assert bench.actor("env").senders == ["asker", "asker"]
 

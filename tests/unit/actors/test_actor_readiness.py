@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import Actor, ChildReady, Sender, receives
+from actors.actor import Actor, Sender, receives
 from actors.board import Vitals
 from actors.codec import message
 from actors.errors import ActorError
 from actors.process import EXIT_IGNORED
+from actors.system_messages import ChildReady
 from actors.testing import InMemorySystem
 
 

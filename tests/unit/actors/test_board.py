@@ -75,12 +75,13 @@ def test_a_full_board_says_so_and_names_who_found_no_place(board: Board) -> None
 def test_vitals_are_what_was_written(board: Board) -> None:
     slot = board.claim("trainer", "root")
     board.set_state(slot, ActorState.BACKOFF, incarnation=4, restarts=3, retry_unix_s=12.5, last_reason="why")
-    board.set(slot, ready=1, handler="update", messages=7, refused=1, gauge_version=9, gauge_in_flight=2)
+    board.set(slot, ready=1, handler="update", messages=7, refused=1)
+    board.set_gauges(slot, {0: 9, 3: 2})
     vitals = board.vitals(slot)
     assert (vitals.state, vitals.incarnation, vitals.restarts) == (ActorState.BACKOFF, 4, 3)
     assert (vitals.retry_unix_s, vitals.last_reason, vitals.ready) == (12.5, "why", True)
     assert (vitals.handler, vitals.messages, vitals.refused) == ("update", 7, 1)
-    assert (vitals.gauge_version, vitals.gauge_in_flight) == (9, 2)
+    assert (vitals.gauges, board.gauge(slot, 3)) == ((9, 0, 0, 2), 2)
 
 
 @pytest.mark.parametrize("state", list(ActorState))

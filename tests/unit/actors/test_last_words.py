@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import Identity
 from actors.board import Board
 from actors.errors import ActorError
 from actors.last_words import (
@@ -19,6 +18,7 @@ from actors.last_words import (
     reason_of,
     say_on_console,
 )
+from actors.runtime import Identity
 from actors.thespian_host import leave_last_words
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.actor import Actor, ChildReady, Sender, receives
+from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
 from actors.codec import message
 from actors.errors import ActorDied, ActorError, LinkedActorEnded
 from actors.exit_watch import LOOK_S, REASON_DEADLINE_S
 from actors.monitors import RETRY_S, Down, Exit, is_abnormal
 from actors.process import EXIT_CRASHED, EXIT_SHUTDOWN
+from actors.system_messages import ChildReady
 from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args

@@ -18,6 +18,7 @@ from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.events import EVALUATION_FAILED, STARVED
+from dart.telemetry.gauges import Gauge
 from dart.testing.trajectories import step_at, trajectory_for
 
 TASK = "simulated/0"
@@ -192,7 +193,7 @@ def measured(bench: InMemorySystem, tmp_path: Path) -> System:
     curation = {"lease_s": EVALUATION_LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
     system = System(bench, tmp_path, evaluation=wanted, curation=curation)
     with Store(system.path) as store:
-        for episode in tuple(system.bench.actor("curator")._missing[EvaluationPhase.BEFORE]):
+        for episode in tuple(system.bench.actor("curator")._evaluations.missing[EvaluationPhase.BEFORE]):
             store.record_evaluation(evaluation(EvaluationPhase.BEFORE, episode.seed))
     system.bench.kill("curator")
     system.start_curator(training_ends_unix_s=0.0)
@@ -295,7 +296,7 @@ def test_an_evaluation_that_always_fails_is_left_out_and_interruptions_do_not_co
         )
         measured.bench.tell("curator", failed)
         measured.bench.settle()
-    assert len(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]) == left
+    assert len(measured.bench.actor("curator")._evaluations.missing[EvaluationPhase.AFTER]) == left
     with measured.reads() as reader:
         last = reader.newest_event(EVALUATION_FAILED)
     assert last is not None
@@ -309,12 +310,12 @@ def test_an_episode_that_ends_every_environment_is_left_out(measured: System) ->
         measured.work()
         start_again(measured, ENV)
     measured.work()
-    assert len(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]) == 1
+    assert len(measured.bench.actor("curator")._evaluations.missing[EvaluationPhase.AFTER]) == 1
 
 
 def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measured: System) -> None:
     with Store(measured.path) as store:
-        for episode in tuple(measured.bench.actor("curator")._missing[EvaluationPhase.AFTER]):
+        for episode in tuple(measured.bench.actor("curator")._evaluations.missing[EvaluationPhase.AFTER]):
             store.record_evaluation(evaluation(EvaluationPhase.AFTER, episode.seed, version=0))
         group_id = store.open_group(TASK, 7, 2, 10, 0)
         for reward in (1.0, 0.0):
@@ -329,7 +330,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
     assert measured.work() == m.NoWorkYet(
         retry_after_s=POLL_S, reason="the newest version is not served by every rollout actor yet"
     )
-    measured.bench.board.set(slot, gauge_version=1)
+    measured.bench.board.set_gauges(slot, {Gauge.SERVED_VERSION: 1})
     assert isinstance(measured.work(), m.EvaluationTask)
 
 

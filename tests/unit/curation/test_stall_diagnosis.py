@@ -40,12 +40,16 @@ def playing(count: int, for_s: float = 5.0) -> tuple[Playing, ...]:
     )
 
 
-def trainer_waits(facts: RunFacts, told: str = "3 of 16 groups are ready", waits_s: float = 63.0) -> RunFacts:
-    return replace(facts, trainer_waits_s=waits_s, trainer_told=told)
+def trainer_waits(
+    facts: RunFacts, reason: str = "3 of 16 groups are ready", waits_s: float = 63.0
+) -> RunFacts:
+    return replace(facts, trainer_waits_s=waits_s, trainer_waits_because=reason)
 
 
-def environments_wait(facts: RunFacts, told: str, waits_s: float = 70.0) -> RunFacts:
-    return replace(facts, waiting={part.name: waits_s for part in facts.environments}, environments_told=told)
+def environments_wait(facts: RunFacts, reason: str, waits_s: float = 70.0) -> RunFacts:
+    return replace(
+        facts, waiting={part.name: waits_s for part in facts.environments}, environments_wait_because=reason
+    )
 
 
 def engines(*changed: Component) -> tuple[Component, ...]:
@@ -276,9 +280,9 @@ def test_many_parts_that_are_down_are_counted_and_not_all_listed() -> None:
 def test_a_break_starts_the_time_anew() -> None:
     since = Since()
 
-    assert since.look({"env-000", "env-001"}, 10.0) == {"env-000": 0.0, "env-001": 0.0}
-    assert since.look({"env-000"}, 15.0) == {"env-000": 5.0}
-    assert since.look({"env-000", "env-001"}, 20.0) == {"env-000": 10.0, "env-001": 0.0}
+    assert since.seconds({"env-000", "env-001"}, 10.0) == {"env-000": 0.0, "env-001": 0.0}
+    assert since.seconds({"env-000"}, 15.0) == {"env-000": 5.0}
+    assert since.seconds({"env-000", "env-001"}, 20.0) == {"env-000": 10.0, "env-001": 0.0}
 
 
 def a_diagnosis(link: Link = Link.ENGINES) -> Diagnosis:
@@ -288,10 +292,10 @@ def a_diagnosis(link: Link = Link.ENGINES) -> Diagnosis:
 def test_it_is_told_when_it_begins_after_intervals_that_double_and_when_it_ends() -> None:
     notices = Notices(first_s=60.0)
 
-    told = [(now, notices.next(a_diagnosis(), now)) for now in range(0, 500, 10)]
+    due = [(now, notices.next(a_diagnosis(), now)) for now in range(0, 500, 10)]
     ended = notices.next(None, 500)
 
-    assert [(now, notice.stage) for now, notice in told if notice] == [
+    assert [(now, notice.stage) for now, notice in due if notice] == [
         (0, Stage.BEGAN),
         (60, Stage.LASTS),
         (180, Stage.LASTS),
@@ -305,9 +309,9 @@ def test_it_is_told_when_it_begins_after_intervals_that_double_and_when_it_ends(
 def test_it_is_told_at_least_every_hour() -> None:
     notices = Notices(first_s=60.0)
 
-    told = [now for now in range(0, 100_000, 60) if notices.next(a_diagnosis(), now)]
+    noticed = [now for now in range(0, 100_000, 60) if notices.next(a_diagnosis(), now)]
 
-    assert max(later - earlier for earlier, later in pairwise(told)) == 3600
+    assert max(later - earlier for earlier, later in pairwise(noticed)) == 3600
 
 
 def test_another_cause_is_told_before_the_interval_is_over_but_not_every_moment() -> None:

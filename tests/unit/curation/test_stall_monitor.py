@@ -40,8 +40,7 @@ def row(name: str, **changes: object) -> Vitals:
         refused=0,
         work_s=None,
         work="",
-        gauge_version=3,
-        gauge_in_flight=0,
+        gauges=(3, 3, 3, 0),
         progress_age_s=0.1,
         unsent=0,
         uses=0,
@@ -54,7 +53,9 @@ NAMES = ("store", "curator", "rollout-0", "weight_sync", "env-000", "env-001", "
 BOARD = {name: row(name) for name in NAMES}
 LOADS = {**BOARD, "rollout-0": row("rollout-0", ready=False, work="load", work_s=58.0)}
 PLAYING = tuple(Playing(environment=name, what="rollout 1", for_s=3.0) for name in ("env-000", "env-001"))
-WAITS = CuratorView(trainer_told="1 of 4 groups are ready", playing=PLAYING)
+BOUND = "9 groups are live"
+NO_WORK = CuratorView(environments_wait_because={"env-001": BOUND})
+WAITS = CuratorView(trainer_waits_because="1 of 4 groups are ready", playing=PLAYING)
 
 
 @pytest.fixture
@@ -65,17 +66,19 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def dog(store: Store) -> StallMonitor:
+def monitor(store: Store) -> StallMonitor:
     return StallMonitor(CONFIG, ENGINES, store, now_s=0.0)
 
 
-def looks(dog: StallMonitor, board: dict[str, Vitals], hand: CuratorView, *times_s: float) -> list[Notice]:
-    told = [dog.look(board.values(), hand, time_s) for time_s in times_s]
-    return [notice for notice in told if notice is not None]
+def notices(
+    monitor: StallMonitor, board: dict[str, Vitals], view: CuratorView, *times_s: float
+) -> list[Notice]:
+    due = [monitor.check(board.values(), view, time_s) for time_s in times_s]
+    return [notice for notice in due if notice is not None]
 
 
-def test_a_waiting_trainer_is_told_with_what_the_board_shows(dog: StallMonitor) -> None:
-    (notice,) = looks(dog, LOADS, WAITS, 0.0, 30.0, 62.0)
+def test_a_waiting_trainer_is_told_with_what_the_board_shows(monitor: StallMonitor) -> None:
+    (notice,) = notices(monitor, LOADS, WAITS, 0.0, 30.0, 62.0)
 
     assert (notice.stage, notice.diagnosis.starving, notice.diagnosis.link) == (
         Stage.BEGAN,
@@ -89,77 +92,79 @@ def test_a_waiting_trainer_is_told_with_what_the_board_shows(dog: StallMonitor) 
     )
 
 
-def test_a_batch_in_between_starts_the_time_anew_and_later_ends_the_notice(dog: StallMonitor) -> None:
-    assert looks(dog, BOARD, WAITS, 0.0, 50.0) == []
-    assert looks(dog, BOARD, CuratorView(playing=PLAYING), 52.0) == []
-    assert looks(dog, BOARD, WAITS, 54.0, 100.0) == []
+def test_a_batch_in_between_starts_the_time_anew_and_later_ends_the_notice(monitor: StallMonitor) -> None:
+    assert notices(monitor, BOARD, WAITS, 0.0, 50.0) == []
+    assert notices(monitor, BOARD, CuratorView(playing=PLAYING), 52.0) == []
+    assert notices(monitor, BOARD, WAITS, 54.0, 100.0) == []
 
-    (began,) = looks(dog, BOARD, WAITS, 115.0)
-    (ended,) = looks(dog, BOARD, CuratorView(playing=PLAYING), 130.0)
+    (began,) = notices(monitor, BOARD, WAITS, 115.0)
+    (ended,) = notices(monitor, BOARD, CuratorView(playing=PLAYING), 130.0)
 
     assert (began.stage, ended.stage, ended.lasted_s) == (Stage.BEGAN, Stage.ENDED, 15.0)
 
 
-def test_who_was_told_to_wait_and_is_gone_does_not_wait(dog: StallMonitor) -> None:
+def test_who_was_told_to_wait_and_is_gone_does_not_wait(monitor: StallMonitor) -> None:
     gone = {**BOARD, "env-001": row("env-001", state=ActorState.BACKOFF), "trainer": row("other")}
-    hand = CuratorView(trainer_told="nothing is ready", environments_told={"env-001": "9 groups are live"})
+    view = CuratorView(
+        trainer_waits_because="nothing is ready", environments_wait_because={"env-001": "9 groups are live"}
+    )
 
-    assert looks(dog, gone, hand, 0.0, 100.0, 200.0) == []
+    assert notices(monitor, gone, view, 0.0, 100.0, 200.0) == []
 
 
-def test_who_beats_as_seldom_as_it_may_is_up(dog: StallMonitor) -> None:
+def test_who_beats_as_seldom_as_it_may_is_up(monitor: StallMonitor) -> None:
     """Everybody beats every few seconds; only engines several times in one."""
     quiet = {name: row(name, beat_age_s=4.0) for name in ("store", "env-000", "env-001")}
     training = {**BOARD, **quiet, "trainer": row("trainer", work="update", work_s=61.0, beat_age_s=4.0)}
 
-    (notice,) = looks(
-        dog, training, CuratorView(environments_told={"env-001": "9 groups are live"}), 0.0, 61.0
-    )
+    (notice,) = notices(monitor, training, NO_WORK, 0.0, 61.0)
 
     assert notice.diagnosis.text.endswith("trainer has been at an update for 61 s (link: trainer)")
     assert "are down" not in notice.diagnosis.text
 
 
-def test_an_engine_that_stands_still_is_told_long_before_others_would_be(dog: StallMonitor) -> None:
+def test_an_engine_that_stands_still_is_told_long_before_others_would_be(monitor: StallMonitor) -> None:
     still = {**BOARD, "rollout-0": row("rollout-0", beat_age_s=4.0)}
 
-    (notice,) = looks(dog, still, WAITS, 0.0, 30.0, 62.0)
+    (notice,) = notices(monitor, still, WAITS, 0.0, 30.0, 62.0)
 
     assert "rollout-0 has given no sign of life for 4 s (link: engines)" in notice.diagnosis.text
 
 
-def test_a_pool_that_was_made_smaller_or_larger_is_counted_as_it_is(dog: StallMonitor) -> None:
+def test_a_pool_that_was_made_smaller_or_larger_is_counted_as_it_is(monitor: StallMonitor) -> None:
     smaller = {**BOARD, "env-001": row("env-001", state=ActorState.FREE)}
     larger = {**BOARD, "env-002": row("env-002"), "env-002~": row("env-002~", state=ActorState.STOPPED)}
 
-    (told,) = looks(dog, smaller, replace(WAITS, playing=PLAYING[:1]), 0.0, 62.0)
-    (again,) = looks(StallMonitor(CONFIG, ENGINES, dog._reader, 0.0), larger, WAITS, 0.0, 62.0)
+    (first,) = notices(monitor, smaller, replace(WAITS, playing=PLAYING[:1]), 0.0, 62.0)
+    (again,) = notices(StallMonitor(CONFIG, ENGINES, monitor._reader, 0.0), larger, WAITS, 0.0, 62.0)
 
-    assert "1 of 1 environments plays" in told.diagnosis.text
+    assert "1 of 1 environments plays" in first.diagnosis.text
     assert "2 of 3 environments play" in again.diagnosis.text
 
 
-def test_idle_environments_are_told_with_the_word_of_the_curator(dog: StallMonitor) -> None:
-    hand = CuratorView(environments_told={"env-001": "9 groups are live"})
+def test_idle_environments_are_told_with_the_word_of_the_curator(monitor: StallMonitor) -> None:
+    view = NO_WORK
     training = {**BOARD, "trainer": row("trainer", work="update", work_s=61.0)}
 
-    (notice,) = looks(dog, training, hand, 0.0, 61.0)
+    (notice,) = notices(monitor, training, view, 0.0, 61.0)
 
     assert notice.diagnosis.link is Link.TRAINER
     assert notice.diagnosis.text.startswith("env-001 has waited 61 s for work; 9 groups are live;")
 
 
-def test_an_engine_that_serves_an_old_version_is_the_fault_of_the_sync(dog: StallMonitor) -> None:
-    behind = {**BOARD, "rollout-0": row("rollout-0", gauge_version=1)}
+def test_an_engine_that_serves_an_old_version_is_the_fault_of_the_sync(monitor: StallMonitor) -> None:
+    behind = {**BOARD, "rollout-0": row("rollout-0", gauges=(1, 0, 0, 0))}
 
-    (notice,) = looks(dog, behind, CuratorView(environments_told={"env-000": "9 groups are live"}), 0.0, 61.0)
+    (notice,) = notices(
+        monitor, behind, replace(NO_WORK, environments_wait_because={"env-000": BOUND}), 0.0, 61.0
+    )
 
     assert notice.diagnosis.link is Link.WEIGHT_SYNC
     assert "rollout-0 has served version 1 for 61 s since the trainer made version 3" in notice.diagnosis.text
 
 
 def test_groups_dropped_while_the_trainer_waits_are_counted_and_earlier_ones_are_not(
-    dog: StallMonitor, store: Store
+    monitor: StallMonitor, store: Store
 ) -> None:
     def drop() -> None:
         group_id = store.open_group("t", 1, 2, 10, 0)
@@ -169,29 +174,31 @@ def test_groups_dropped_while_the_trainer_waits_are_counted_and_earlier_ones_are
         store.drop_group(group_id, "no_spread")
 
     drop()
-    looks(dog, BOARD, WAITS, 0.0)
+    notices(monitor, BOARD, WAITS, 0.0)
     for _ in range(CONFIG.training.groups_per_update):
         drop()
 
-    (notice,) = looks(dog, BOARD, WAITS, 61.0)
+    (notice,) = notices(monitor, BOARD, WAITS, 61.0)
 
     assert notice.diagnosis.link is Link.CURATOR
     assert "since the last batch 4 finished groups were dropped: 4 no_spread" in notice.diagnosis.text
 
 
-def test_a_restarted_curator_says_the_end_of_what_the_last_one_told(dog: StallMonitor, store: Store) -> None:
-    (began,) = looks(dog, BOARD, WAITS, 0.0, 61.0)
+def test_a_restarted_curator_says_the_end_of_what_the_last_one_told(
+    monitor: StallMonitor, store: Store
+) -> None:
+    (began,) = notices(monitor, BOARD, WAITS, 0.0, 61.0)
     store.record_event(STARVED, began.diagnosis.starving, event_of(began))
 
     again = StallMonitor(CONFIG, ENGINES, store, now_s=70.0)
-    (ended,) = looks(again, BOARD, CuratorView(), 72.0)
+    (ended,) = notices(again, BOARD, CuratorView(), 72.0)
     store.record_event(STARVED, ended.diagnosis.starving, event_of(ended))
 
     assert (ended.stage, ended.diagnosis.link) == (Stage.ENDED, began.diagnosis.link)
-    assert looks(StallMonitor(CONFIG, ENGINES, store, now_s=80.0), BOARD, CuratorView(), 82.0) == []
+    assert notices(StallMonitor(CONFIG, ENGINES, store, now_s=80.0), BOARD, CuratorView(), 82.0) == []
 
 
-def test_its_event_has_the_fields_that_are_declared(dog: StallMonitor) -> None:
-    (notice,) = looks(dog, BOARD, WAITS, 0.0, 61.0)
+def test_its_event_has_the_fields_that_are_declared(monitor: StallMonitor) -> None:
+    (notice,) = notices(monitor, BOARD, WAITS, 0.0, 61.0)
 
     assert event_of(notice).keys() == KINDS[STARVED].fields.keys()

@@ -22,6 +22,7 @@ from dart.store import step_files
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader
 from dart.store.store import Store
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD
 
 TASK, SEED = "simulated/0", 3
@@ -536,7 +537,9 @@ def test_an_engine_that_does_not_answer_is_suspect_and_another_one_is_asked(syst
     system.bench.start(Engine, "rollout-1")
     slot = system.bench.board.find("rollout-0")
     assert slot is not None
-    system.bench.board.set(slot, gauge_in_flight=1)  # as it holds a request, the other one is less busy
+    system.bench.board.set_gauges(
+        slot, {Gauge.IN_FLIGHT: 1}
+    )  # as it holds a request, the other one is less busy
     system.until_told(m.RolloutStored, 2 * Config().rollout.answer_deadline_s)
     (suspect,) = system.bench.actor("weight_sync").suspects
     assert suspect.worker == "rollout-0"

@@ -14,11 +14,13 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation, VersionSpan
-from dart.inference.actor import ENGINE_LOOK_S, RolloutActor
+from dart.inference.actor import RolloutActor
 from dart.inference.engine_processes import EngineDied, EngineWedged
 from dart.inference.protocol import Engine, Unanswerable
+from dart.inference.serving import ENGINE_CHECK_S
 from dart.store.checkpoints import CorruptCheckpoint
 from dart.store.store import Store
+from dart.telemetry.gauges import Gauge
 
 NAME = "rollout-0"
 PATIENCE_S = 20.0
@@ -78,7 +80,7 @@ class OpenEngine:
             raise EngineWedged("no token came within 20 s: engine core 7 is stopped")
         return self.version
 
-    def look(self) -> None:
+    def check_alive(self) -> None:
         if self.death:
             raise EngineDied(self.death)
 
@@ -160,12 +162,12 @@ def test_no_more_requests_are_under_way_than_the_engine_has_room_for(pool_of: Ca
     pool = pool_of(max_batch=2)
     names = [f"request {number}" for number in range(6)]
     asked = pool.request(*names)
-    assert pool.bench.row(NAME).gauge_in_flight == 6
+    assert pool.bench.row(NAME).gauges[Gauge.IN_FLIGHT] == 6
     for name in names:
         pool.engine.gate(name).set()
     pool.finish(*asked)
     assert pool.engine.most_at_once <= 2
-    assert pool.bench.row(NAME).gauge_in_flight == 0
+    assert pool.bench.row(NAME).gauges[Gauge.IN_FLIGHT] == 0
 
 
 def test_weights_change_under_answers_and_none_of_them_is_lost(pool_of: Callable[..., Pool]) -> None:
@@ -210,7 +212,7 @@ def test_a_request_that_cannot_be_answered_is_refused_and_no_other_one_is_lost(
     assert refusal == m.CannotAnswer(reason="a prompt of 9,000 tokens leaves no room")
     pool.engine.gate("kept").set()
     assert isinstance(pool.finish(kept)[0], Generation)
-    assert pool.bench.row(NAME).gauge_in_flight == 0
+    assert pool.bench.row(NAME).gauges[Gauge.IN_FLIGHT] == 0
 
 
 def test_an_engine_that_answers_nobody_has_to_show_that_it_is_alive(pool_of: Callable[..., Pool]) -> None:
@@ -236,7 +238,7 @@ def test_an_engine_one_of_whose_processes_ended_ends_its_actor_at_once(pool_of: 
     pool = pool_of()
     pool.engine.death = "worker 8 ended (SIGKILL)"
     with pytest.raises(EngineDied, match="worker 8 ended"):
-        pool.bench.advance(2 * ENGINE_LOOK_S)
+        pool.bench.advance(2 * ENGINE_CHECK_S)
 
 
 def test_an_actor_that_stops_ends_its_engine(pool_of: Callable[..., Pool]) -> None:

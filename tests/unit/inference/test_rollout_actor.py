@@ -20,6 +20,7 @@ from dart.inference.protocol import Engine, Unanswerable
 from dart.store.checkpoints import CorruptCheckpoint
 from dart.store.reader import StoreReader
 from dart.store.store import Store
+from dart.telemetry.gauges import Gauge
 
 NAME = "rollout-0"
 PATIENCE_S = 20.0
@@ -251,12 +252,12 @@ def test_an_engine_older_than_required_turns_requests_away_until_it_has_loaded(
     gatekeeper = pool.bench.start(Gatekeeper, "weight_sync")
     pool.block("under way")
     pool.request("waiting")
-    gatekeeper.set_gauges(version=1)
+    gatekeeper.set_gauges({Gauge.REQUIRED_VERSION: 1})
     pool.request("too late")
     assert isinstance(pool.asked["too late"].result(), m.NoWorkYet)
     assert "serves version 0, 1 is required" in pool.asked["waiting"].result().reason
     assert not pool.is_in_routing
-    gatekeeper.set_gauges(version=0)  # a restarted weight_sync; what was required stays so
+    gatekeeper.set_gauges({Gauge.REQUIRED_VERSION: 0})  # a restarted weight_sync; what was required stays so
     pool.bench.advance(1.0)
     pool.unblock()
     loaded = pool.load(1)

@@ -13,6 +13,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.inference.weight_sync import LOOK_S, WeightSyncActor
 from dart.store.store import Store
+from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
@@ -26,7 +27,7 @@ class Worker(Actor):
         self.loading: list[tuple[m.LoadVersion, Future[Any]]] = []
         self.told: list[Any] = []
         self.probes: list[Future[Any]] = []
-        self.set_gauges(version=self.args.get("version", 0))
+        self.set_gauges({Gauge.SERVED_VERSION: self.args.get("version", 0)})
 
     @receives(m.LoadVersion)
     async def load(self, call: m.LoadVersion, sender: Sender) -> Any:
@@ -45,7 +46,7 @@ class Worker(Actor):
 
     def finish(self) -> None:
         call, done = self.loading.pop(0)
-        self.set_gauges(version=call.version)
+        self.set_gauges({Gauge.SERVED_VERSION: call.version})
         done.succeed(m.VersionLoaded(version=call.version))
 
     def fail(self) -> None:
@@ -100,7 +101,7 @@ class World:
         return {report.worker: report.state for report in answer.result().workers}
 
     def required(self) -> int:
-        return self.bench.row("weight_sync").gauge_version
+        return self.bench.row("weight_sync").gauges[Gauge.REQUIRED_VERSION]
 
     def pass_(self, seconds: float) -> None:
         self.bench.advance(seconds)
@@ -255,7 +256,7 @@ def test_a_probe_without_an_answer_is_made_again(world: World) -> None:
 def test_a_restarted_weight_sync_requires_what_the_newest_worker_serves_and_lets_holding_ones_go_on(
     world: World,
 ) -> None:
-    world.workers["rollout-2"].set_gauges(version=1)
+    world.workers["rollout-2"].set_gauges({Gauge.SERVED_VERSION: 1})
     world.start_sync("all_at_once")
     assert m.Serve(version=1) in world.workers["rollout-2"].told
 

@@ -18,6 +18,7 @@ from dart.inspect.snapshot import Phase
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows, final_report
 from dart.store.store import Store
 from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
+from dart.telemetry.gauges import Gauge
 
 CONFIG: Config = load_config(None, ["evaluation.before=false"])
 SESSION = {"elapsed_s": 11.0, "budget_s": 60.0, "training_ends_unix_s": 1050.0}
@@ -53,18 +54,26 @@ def show(board: Board, name: str, state: ActorState = ActorState.RUNNING, **fiel
     board.set_state(slot, state, **{"ready": 1, "beat_ns": board.now_ns(), **fields})
 
 
+def show_gauge(board: Board, name: str, gauge: Gauge, value: int) -> None:
+    show(board, name)
+    slot = board.find(name)
+    assert slot is not None
+    board.set_gauges(slot, {gauge: value})
+
+
 def notices(paths: RunPaths, board: Board) -> tuple[str, ...]:
     with SnapshotReader(paths, CONFIG, board) as reader:
         return reader.read().notices
 
 
 def test_engines_are_judged_by_the_board(board: Board) -> None:
-    for name, version in (("trainer", 12), ("weight_sync", 11), ("rollout-1", 12)):
-        show(board, name, gauge_version=version)
-    show(board, "rollout-0", gauge_version=10)
-    show(board, "rollout-2", ready=0, gauge_version=11, work="load", work_since_ns=1)
+    show_gauge(board, "trainer", Gauge.TRAINED_VERSION, 12)
+    show_gauge(board, "weight_sync", Gauge.REQUIRED_VERSION, 11)
+    for name, version in (("rollout-1", 12), ("rollout-0", 10), ("rollout-2", 11), ("rollout-4", 12)):
+        show_gauge(board, name, Gauge.SERVED_VERSION, version)
+    show(board, "rollout-2", ready=0, work="load", work_since_ns=1)
     show(board, "rollout-3", ActorState.BACKOFF)
-    show(board, "rollout-4", gauge_version=12, beat_ns=1)
+    show(board, "rollout-4", beat_ns=1)
 
     rows = {row.name: row for row in engine_rows(board.rows())}
 
@@ -89,8 +98,9 @@ def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
 
 
 def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: Store, board: Board) -> None:
-    show(board, "rollout-0", gauge_version=7)
-    show(board, "rollout-1", gauge_version=6, pid=os.getpid(), pid_start_ticks=1)
+    show_gauge(board, "rollout-0", Gauge.SERVED_VERSION, 7)
+    show_gauge(board, "rollout-1", Gauge.SERVED_VERSION, 6)
+    show(board, "rollout-1", pid=os.getpid(), pid_start_ticks=1)
     with SnapshotReader(paths, CONFIG, board) as reader:
         assert reader.read().serving_versions == (7,)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import actors.actor
+import actors.timers
 from actors.actor import Actor
 from actors.codec import from_plain, to_plain
 from supervision import management
@@ -288,7 +288,7 @@ def test_what_a_spec_allows_a_timer_can_count(
         lambda: core.exited("a", 1, Ended("exit code 70"), 0.0),
     ):
         feed()
-        assert core.next_wake_s() == math.inf or core.next_wake_s() <= actors.actor.LONGEST_S
+        assert core.next_wake_s() == math.inf or core.next_wake_s() <= actors.timers.LONGEST_S
 
 
 # ---- mistakes that would be seen only in the child's process ----

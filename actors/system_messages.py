@@ -1,0 +1,38 @@
+"""Messages that the runtime itself sends and takes, beside the application's (OTP's system messages)."""
+
+from dataclasses import dataclass
+
+from actors.codec import message
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End normally: `on_stop` runs, then the process exits with code 0."""
+
+    finish: bool = False
+    """First handle the mail that is there, and wait until every open handler has answered."""
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalReason:
+    """Why an ask was refused."""
+
+    text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildReady:
+    """Sent once by a child to its supervisor: the child takes work from now on."""
+
+    incarnation: int
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedUp:
+    """Sent once by a child to its supervisor: the child has reached its limit of uses."""
+
+    incarnation: int

@@ -1,0 +1,67 @@
+"""Episodes played under a demonstration's actions: who plays which, and which fail too often."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from dart.core.records import DemonstrationSummary
+from dart.curation.stall_diagnosis import Playing
+
+
+@dataclass(frozen=True, slots=True)
+class GuidedLease:
+    """Who plays under a demonstration's actions, and until when."""
+
+    environment: str
+    task_id: str
+    deadline_unix_s: float
+
+
+class GuidedEpisodes:
+    """Leases of guided episodes, by demonstration."""
+
+    def __init__(self, *, lease_s: float, max_attempts: int) -> None:
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._leases: dict[int, GuidedLease] = {}
+        self._failures: Counter[int] = Counter()
+
+    def lease(
+        self,
+        environment: str,
+        next_guide: Callable[[Collection[int]], DemonstrationSummary | None],
+        now_unix_s: float,
+    ) -> DemonstrationSummary | None:
+        """The demonstration that an environment plays next; None when there is none.
+
+        next_guide   given the demonstrations that are played or fail too often, chooses another
+        """
+        self._leases = {
+            pool_id: lease
+            for pool_id, lease in self._leases.items()
+            if lease.environment != environment and lease.deadline_unix_s >= now_unix_s
+        }
+        given_up = {pool_id for pool_id, failures in self._failures.items() if failures >= self._max_attempts}
+        guide = next_guide({*self._leases, *given_up})
+        if guide is not None:
+            deadline_unix_s = now_unix_s + self._lease_s
+            self._leases[guide.pool_id] = GuidedLease(environment, guide.task_id, deadline_unix_s)
+        return guide
+
+    def end(self, pool_id: int) -> None:
+        """The episode was stored, or interrupted."""
+        self._leases.pop(pool_id, None)
+
+    def fail(self, pool_id: int) -> None:
+        """The episode failed: the next environment that asks tries again, unless it has failed too often."""
+        self.end(pool_id)
+        self._failures[pool_id] += 1
+
+    def playing(self, now_unix_s: float) -> Iterator[Playing]:
+        """The episodes that are leased."""
+        for pool_id, lease in self._leases.items():
+            yield Playing(
+                environment=lease.environment,
+                what=f"{lease.task_id} under the actions of demonstration {pool_id}",
+                for_s=self._lease_s - (lease.deadline_unix_s - now_unix_s),
+            )

@@ -1,0 +1,16 @@
+"""The gauges of the training system: whole numbers that an actor keeps up to date on the vitals board."""
+
+from enum import IntEnum
+
+
+class Gauge(IntEnum):
+    """A gauge, by its index in a row of the board (`actors.board.GAUGES`)."""
+
+    SERVED_VERSION = 0
+    """Of a rollout actor: the policy version that it answers with."""
+    TRAINED_VERSION = 1
+    """Of the trainer: the newest policy version that it has committed."""
+    REQUIRED_VERSION = 2
+    """Of weight_sync: the oldest policy version that may still be served."""
+    IN_FLIGHT = 3
+    """Of a rollout actor: the requests that wait or are being answered."""
