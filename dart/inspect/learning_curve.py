@@ -1,5 +1,6 @@
 """The learning curve: success of training episodes over time, as a picture and in the terminal."""
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ POINTS_MIN = 4
 """A short run gets windows small enough for this many that do not overlap."""
 
 MINUTE_S = 60.0
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+PLOT_ROWS = 12
+ROWS_PER_LABEL = 3
+Y_AXIS_WIDTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +105,37 @@ def _measurements(
     return [(minute, rate, interval) for minute, rate, interval in sides if rate is not None and interval]
 
 
-def render(episodes: Sequence[EpisodePoint], *, width: int = 80, height: int = 16) -> str:
-    """The curve over all tasks as plain text; empty when there is no curve to draw."""
-    import plotext
+def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
+    """Draw the curve over all tasks as text, a column of blocks for each stretch of time.
 
-    minutes, rates = _minutes(learning_curve(episodes))
-    if len(minutes) < POINTS_MIN:
+    Returns an empty string while there are too few points for a curve.
+    """
+    points = learning_curve(episodes)
+    if len(points) < POINTS_MIN:
         return ""
-    figure = plotext.figure
-    figure.clear()
-    figure.plot_size(width, height)
-    figure.theme("colorless")
-    figure.title(f"success while training, %, over the last {window_for(len(episodes), WINDOW)} episodes")
-    figure.label("minutes", "x")
-    figure.ruler("x").lim(0, max(minutes))
-    figure.ruler("y").lim(0, 100)
-    signal = figure.signal(minutes, [100 * rate for rate in rates], marker="braille")
-    signal.lines()
-    figure.draw(signal)
-    return str(plotext.uncolorize(str(figure.build())))
+    rates = _resample(points, width - Y_AXIS_WIDTH)
+    window = window_for(len(episodes), WINDOW)
+    minutes = f"{points[-1].elapsed_s / MINUTE_S:.0f} minutes"
+    return "\n".join(
+        [
+            f"success while training, %, over the last {window} episodes",
+            *(_plot_row(rates, row) for row in reversed(range(PLOT_ROWS))),
+            f"  0└{'─' * len(rates)}",
+            f"{'':{Y_AXIS_WIDTH}}0{minutes:>{len(rates) - 1}}",
+        ]
+    )
+
+
+def _resample(points: Sequence[CurvePoint], columns: int) -> list[float]:
+    """The newest rate at the end of each of `columns` equal stretches of time; 0 before the first one."""
+    times = [point.elapsed_s for point in points]
+    places = (bisect_right(times, times[-1] * (column / columns)) for column in range(1, columns + 1))
+    return [points[place - 1].rate if place else 0.0 for place in places]
+
+
+def _plot_row(rates: Sequence[float], row: int) -> str:
+    """One line of the plot, from 0 at the bottom: each column is filled in eighths of a character."""
+    is_labelled = (row + 1) % ROWS_PER_LABEL == 0
+    label = f"{100 * (row + 1) / PLOT_ROWS:3.0f}┤" if is_labelled else "   │"
+    eighths = (round(8 * (rate * PLOT_ROWS - row)) for rate in rates)
+    return label + "".join(BLOCKS[min(8, max(0, count))] for count in eighths)

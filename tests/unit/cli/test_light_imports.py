@@ -10,7 +10,7 @@ import pytest
 from dart.core.run_directory import claimed
 
 HEAVY = (
-    *("torch", "transformers", "vllm", "matplotlib", "plotext", "sqlalchemy", "thespian", "zmq", "numpy"),
+    *("torch", "transformers", "vllm", "matplotlib", "sqlalchemy", "thespian", "zmq", "numpy"),
     *("starlette", "uvicorn", "jinja2"),
 )
 

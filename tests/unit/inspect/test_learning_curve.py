@@ -45,15 +45,23 @@ def test_a_short_run_gets_a_smaller_window_and_an_empty_one_no_points() -> None:
 
 
 def test_the_terminal_curve_rises_from_left_to_right_and_fits_its_width() -> None:
-    lines = render(LEARNS, width=70, height=14).splitlines()
+    lines = render(LEARNS, width=70).splitlines()
 
     assert all(len(line) <= 70 for line in lines)
     assert "over the last 25 episodes" in lines[0]
-    top, bottom = lines[2], lines[10]
+    top, bottom = lines[1], lines[12]
     assert top.startswith("100┤")
-    assert top.rstrip("│ ")[-1] > "\u2800"  # a dot of the curve at the right end of the top line
-    assert bottom[4:30].strip("│ ") != ""
-    assert lines[11].startswith("   └┬")
+    assert (top[30], top[-1]) == (" ", "█")
+    assert (bottom[4], bottom[-1]) == (" ", "█")
+    assert lines[13].startswith("  0└─")
+    assert lines[14].split() == ["0", "2", "minutes"]
+
+
+def test_a_rate_of_one_half_fills_the_lower_half_of_the_terminal_curve() -> None:
+    half = render(episodes(0, 1, 0, 1, 0, 1, 0, 1), width=20).splitlines()
+
+    assert half[7][-1] == "█"
+    assert half[6][-1] == " "
 
 
 def test_too_little_for_a_curve_draws_nothing() -> None:
