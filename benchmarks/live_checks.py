@@ -166,9 +166,6 @@ def tree(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]:
     yield from processes(told, truth)
     wanted = {"root", "store", "curator", "rollout_pool", "weight_sync", "environment_pool", "trainer"}
     yield from same("missing of the tree", sorted(wanted - {one["name"] for one in told}), [])
-    for one in told:
-        if one["state"] == "running" and one["mailbox_bytes"] is None:
-            yield f"nothing is told of the mailbox of {one['name']}"
 
 
 def top(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]:

@@ -11,8 +11,10 @@ from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
-from dart.cli.output import Column, Format, Output, print_data, print_list, say
-from dart.cli.record import chosen, explained
+from dart.cli.output import Format, Output, print_data, print_list, say
+from dart.cli.record import chosen, reads_run
+from dart.inspect.formatting import activity, age
+from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
 
 if TYPE_CHECKING:
     from dart.inspect.logs import LogLine
@@ -29,8 +31,27 @@ Name = Annotated[
 SHOWN_EVENTS = 10
 SHOWN_ENDS = 3
 
+COLUMNS: "tuple[Column[ActorRow], ...]" = (
+    ACTOR,
+    STATE,
+    RESTARTS,
+    AGE,
+    Column("pid", lambda row: row.pid or None, is_number=True, is_wide=True),
+    Column("incarnation", lambda row: row.incarnation, is_number=True, is_wide=True),
+    MEMORY,
+    Column("cpu s", lambda row: f"{row.cpu_s:.1f}", is_number=True, is_wide=True),
+    Column("messages", lambda row: row.messages, is_number=True, is_wide=True),
+    Column("unsent", lambda row: row.unsent, is_number=True, is_wide=True),
+    Column("refused", lambda row: row.refused, is_number=True, is_wide=True),
+    Column("last beat", lambda row: age(row.beat_age_s), is_number=True, is_wide=True),
+    Column("supervisor", lambda row: row.parent or None, is_wide=True),
+    Column("doing", lambda row: activity(row) if row.state == "running" else "", width_max=30),
+    Column("last reason", lambda row: row.last_reason, width_max=60),
+)
+
 
 @actors_app.command("list")
+@reads_run
 def list_actors(
     run_dir: RunDir = None,
     state: Annotated[
@@ -48,8 +69,8 @@ def list_actors(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every actor: state, restarts (in the window of the budget / in all), age, what waits in its
-    mailbox, what it does, and why it ended the last time.
+    """Show every actor: state, restarts (in the window of the budget / in all), age, memory, what it
+    does, and why it ended the last time.
 
     **Examples**
 
@@ -57,11 +78,18 @@ def list_actors(
     * `dartrl actors list --under environment_pool -o wide`
     * `dartrl actors list -o jsonl | jq -r 'select(.restarts > 3) | .name'`
     """
-    with explained(run_dir):
-        _list(chosen(run_dir), state, under, output)
+    from dart.inspect import actor_table
+
+    rows = list(actor_table.read_actors(chosen(run_dir)))
+    if under is not None:
+        rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
+    if state is not None:
+        rows = actor_table.in_state(rows, state)
+    print_list(rows, COLUMNS, output, empty="no actor is like that")
 
 
 @actors_app.command()
+@reads_run
 def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show one actor: its vitals, its last events, and why it ended the last times.
 
@@ -70,11 +98,25 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     * `dartrl actors show env-003`
     * `dartrl actors show trainer -o json | jq .vitals.rss_bytes`
     """
-    with explained(run_dir):
-        _show(name, chosen(run_dir), output)
+    from dart.core.run_directory import RunPaths
+    from dart.inspect import event_history, exit_causes, live
+
+    paths = RunPaths(chosen(run_dir))
+    row, ends = exit_causes.read_why(paths.root, name)
+    events = event_history.read_events(paths, event_history.EventFilter(subject=name), limit=SHOWN_EVENTS)
+    if output.is_data:
+        print_data({"vitals": row, "ends": ends, "events": events}, output)
+        return
+    lines = [*live.vitals(row), "", "last events" if events else "no events"]
+    lines += [f"  {event_history.event_line(event)}" for event in events]
+    if ends:
+        lines += ["", "why it ended (dartrl why tells more)"]
+        lines += [f"  {exit_causes.end_line(one)}" for one in ends[-SHOWN_ENDS:]]
+    say("\n".join(lines))
 
 
 @actors_app.command()
+@reads_run
 def logs(
     name: Name,
     run_dir: RunDir = None,
@@ -100,13 +142,16 @@ def logs(
     * `dartrl actors logs trainer --follow`
     * `dartrl actors logs env-003 -n 0 -o jsonl | jq 'select(.level == "error")'`
     """
-    with explained(run_dir):
-        if previous and follow:
-            raise typer.BadParameter("the incarnation before says nothing new: --previous or --follow")
-        _logs(name, chosen(run_dir), previous=previous, lines=lines, follow=follow, output=output)
+    if previous and follow:
+        raise typer.BadParameter("the incarnation before says nothing new: --previous or --follow")
+    if previous:
+        _previous_log(name, chosen(run_dir), lines, output)
+    else:
+        _log(name, chosen(run_dir), lines, output, follow=follow)
 
 
 @actors_app.command()
+@reads_run
 def stack(
     name: Name,
     run_dir: RunDir = None,
@@ -123,112 +168,52 @@ def stack(
 
     * `dartrl actors stack env-003`
     """
-    with explained(run_dir):
-        _stack(name, chosen(run_dir), native=native)
-
-
-def columns() -> "list[Column[ActorRow]]":
-    """Of the list of actors."""
-    from dart.inspect import live
-
-    return [
-        Column("actor", lambda row: row.name),
-        Column("state", live.state_text),
-        Column("restarts", live.restarts, is_number=True),
-        Column("age", lambda row: live.age(row.age_s), is_number=True),
-        Column("mailbox", lambda row: live.mailbox(row), is_number=True),
-        Column("pid", lambda row: row.pid or None, is_number=True, is_wide=True),
-        Column("incarnation", lambda row: row.incarnation, is_number=True, is_wide=True),
-        Column("memory MiB", lambda row: row.rss_bytes // 2**20 or None, is_number=True, is_wide=True),
-        Column("cpu s", lambda row: f"{row.cpu_s:.1f}", is_number=True, is_wide=True),
-        Column("messages", lambda row: row.messages, is_number=True, is_wide=True),
-        Column("unsent", lambda row: row.unsent, is_number=True, is_wide=True),
-        Column("refused", lambda row: row.refused, is_number=True, is_wide=True),
-        Column("last beat", lambda row: live.age(row.beat_age_s), is_number=True, is_wide=True),
-        Column("supervisor", lambda row: row.parent or None, is_wide=True),
-        Column("doing", lambda row: live.doing(row) if row.state == "running" else "", width_max=30),
-        Column("last reason", lambda row: row.last_reason, width_max=60),
-    ]
-
-
-def _list(run_dir: Path, state: str | None, under: str | None, output: Format) -> None:
     from dart.inspect import actor_table
+    from dart.inspect.stacks import read_stack
 
-    rows = list(actor_table.read_actors(run_dir))
-    if under is not None:
-        rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
-    if state is not None:
-        rows = actor_table.in_state(rows, state)
-    print_list(rows, columns(), output, empty="no actor is like that")
+    row = actor_table.find_actor(name, actor_table.read_actors(chosen(run_dir)))
+    if row.process == "gone":
+        end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
+    say(read_stack(row.name, row.pid, stands_still=row.process == "suspended", native=native))
 
 
-def _show(name: str, run_dir: Path, output: Format) -> None:
-    from dataclasses import asdict
-
+def _log(name: str, run_dir: Path, lines: int, output: Format, *, follow: bool) -> None:
     from dart.core.run_directory import RunPaths
-    from dart.inspect import actor_table, event_history, exit_causes, live
+    from dart.inspect import actor_table, logs
 
-    rows = actor_table.read_actors(run_dir)
-    row = actor_table.find_actor(name, rows)
-    ends = exit_causes.ends_of(RunPaths(run_dir), row, rows)
-    events = event_history.read_events(
-        RunPaths(run_dir), event_history.EventFilter(subject=name), limit=SHOWN_EVENTS
-    )
-    if output.is_data:
-        print_data({"vitals": asdict(row), "ends": ends, "events": events}, output)
-        return
-    lines = [*live.vitals(row), "", "last events" if events else "no events"]
-    lines += [f"  {event_history.in_words(event)}" for event in events]
-    if ends:
-        lines += ["", "why it ended (dartrl why tells more)"]
-        lines += [f"  {exit_causes.in_a_line(name, one)}" for one in ends[-SHOWN_ENDS:]]
-    say("\n".join(lines))
+    actor_table.find_actor(name, actor_table.read_actors(run_dir))
+    _print_lines(logs.read_log(RunPaths(run_dir), name)[-lines:], output)
+    if follow:
+        with logs.Tail(RunPaths(run_dir), name) as tail:
+            follow_up(tail.new, lambda new: _print_lines(new, line_by_line(output)))
 
 
-def _logs(name: str, run_dir: Path, *, previous: bool, lines: int, follow: bool, output: Format) -> None:
+def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:
     from dart.core.run_directory import RunPaths
     from dart.inspect import actor_table, logs
 
     paths = RunPaths(run_dir)
     row = actor_table.find_actor(name, actor_table.read_actors(run_dir))
-    kept = logs.read_log(paths, name)
-    if previous:
-        kept = logs.previous_lines(kept, row.incarnation)
-        if not kept:
-            end(
-                f"the log of {name!r} has no incarnation before the present one ({row.incarnation})",
-                ExitCode.USAGE,
-            )
-        _print_lines(kept[-lines:], output)
-        number = kept[0].incarnation
-        # Of an earlier start of the run, the present incarnation may have taken its place.
-        words = logs.last_words(paths, name, number) if number != row.incarnation else ""
-        if words and not output.is_data:
-            say(words)
-        return
+    kept = logs.previous_lines(logs.read_log(paths, name), row.incarnation)
+    if not kept:
+        end(
+            f"the log of {name!r} has no incarnation before the present one ({row.incarnation})",
+            ExitCode.USAGE,
+        )
     _print_lines(kept[-lines:], output)
-    if follow:
-        with logs.Tail(paths, name) as tail:
-            follow_up(tail.new, lambda new: _print_lines(new, line_by_line(output)))
+    number = kept[0].incarnation
+    # Of an earlier start of the run, the present incarnation may have taken its place.
+    words = logs.last_words(paths, name, number) if number != row.incarnation else ""
+    if words and not output.is_data:
+        say(words)
 
 
 def _print_lines(lines: "Iterable[LogLine]", output: Format) -> None:
-    from dart.inspect.logs import in_words
-    from dart.inspect.time_format import clock
+    from dart.inspect.formatting import clock
+    from dart.inspect.logs import message
 
     if output.is_data:
         print_data(list(lines), output)
         return
     for line in lines:
-        say(f"{clock(line.unix_s)}  #{line.incarnation}  {line.level:7}  {in_words(line)}")
-
-
-def _stack(name: str, run_dir: Path, *, native: bool) -> None:
-    from dart.inspect import actor_table
-    from dart.inspect.stacks import read_stack
-
-    row = actor_table.find_actor(name, actor_table.read_actors(run_dir))
-    if row.process == "gone":
-        end(f"{name!r} is {row.state}: it has no process now ({row.last_reason})", ExitCode.NOT_RUNNING)
-    is_suspended = row.process == "suspended"
-    say(read_stack(row.name, row.pid, stands_still=is_suspended, native=native))
+        say(f"{clock(line.unix_s)}  #{line.incarnation}  {line.level:7}  {message(line)}")

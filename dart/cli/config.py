@@ -9,7 +9,8 @@ import typer
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import Overrides
-from dart.cli.output import Column, Format, Output, print_list, say
+from dart.cli.output import Format, Output, print_list, say
+from dart.inspect.tables import Column
 
 config_app = typer.Typer(help="Check, show and compare configurations.", no_args_is_help=True)
 

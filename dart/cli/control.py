@@ -9,8 +9,9 @@ from dart.cli import complete
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RunDir
-from dart.cli.output import Column, Format, Output, print_list, say
+from dart.cli.output import Format, Output, print_list, say
 from dart.cli.record import chosen
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,7 +209,7 @@ def _count(what: str) -> int:
 
 
 def _list_quarantine(run_dir: Path, output: Format) -> None:
-    from dart.inspect.time_format import clock
+    from dart.inspect.formatting import clock
     from dart.run.quarantined_actors import Quarantined, quarantined
 
     columns: tuple[Column[Quarantined], ...] = (

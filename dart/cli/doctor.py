@@ -8,8 +8,9 @@ import typer
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RUNS, AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
+from dart.cli.output import Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.core.records import Conservation

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +11,13 @@ from dart.cli import complete
 from dart.cli.follow import follow_up, line_by_line
 from dart.cli.options import RunDir
 from dart.cli.output import Format, Output, print_data, say
-from dart.cli.record import chosen, explained, recorded
+from dart.cli.record import chosen, reads_run, recorded
 
 if TYPE_CHECKING:
-    from dart.inspect.event_history import HistoryEntry
+    from dart.core.records import Event
 
 
+@reads_run
 def events(
     about: Annotated[
         str | None,
@@ -53,10 +53,29 @@ def events(
     * `dartrl events --for env-003 --follow`
     * `dartrl events --kind child_terminated --kind quarantined -o jsonl | jq -r .data.reason`
     """
-    with explained(run_dir):
-        _events(run_dir, about=about, kinds=kind, since=since, lines=lines, follow=follow, output=output)
+    from dart.inspect import event_history
+    from dart.inspect.formatting import parse_span
+
+    paths = recorded(run_dir)
+    event_history.refuse_unknown(kind or ())
+    since_s = time.time() - parse_span(since) if since else 0.0
+
+    def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[Event]":
+        wanted = event_history.EventFilter(subject=about, kinds=kind or None, since_unix_s=since_unix_s)
+        return event_history.read_events(paths, wanted, limit)
+
+    if not follow:
+        _print(read(since_s, lines), output)
+        return
+    show = partial(_print, output=line_by_line(output))
+    follower = event_history.EventFollower(read)
+    found = read(since_s, lines)
+    show(found)
+    follower.has_shown(found)
+    follow_up(follower.new, show)
 
 
+@reads_run
 def why(
     actor: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of an actor.", autocompletion=complete.actors)
@@ -77,59 +96,22 @@ def why(
     * `dartrl why env-003`
     * `dartrl why trainer --run-dir runs/laptop -o json | jq '.ends[-1].report.last_words'`
     """
-    with explained(run_dir):
-        _why(actor, chosen(run_dir), lines, output)
+    from dart.inspect import exit_causes
 
-
-def _events(
-    run_dir: Path | None,
-    *,
-    about: str | None,
-    kinds: list[str] | None,
-    since: str | None,
-    lines: int,
-    follow: bool,
-    output: Format,
-) -> None:
-    from dart.inspect import event_history
-    from dart.inspect.time_format import seconds_of
-
-    paths = recorded(run_dir)
-    event_history.refuse_unknown(kinds or ())
-    since_s = time.time() - seconds_of(since) if since else 0.0
-
-    def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[HistoryEntry]":
-        wanted = event_history.EventFilter(subject=about, kinds=kinds or None, since_unix_s=since_unix_s)
-        return event_history.read_events(paths, wanted, limit)
-
-    if not follow:
-        _print(read(since_s, lines), output)
+    row, ends = exit_causes.read_why(chosen(run_dir), actor)
+    if output.is_data:
+        print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
         return
-    show = partial(_print, output=line_by_line(output))
-    follower = event_history.EventFollower(read)
-    found = read(since_s, lines)
-    show(found)
-    follower.has_shown(found)
-    follow_up(follower.new, show)
+    say(exit_causes.summary(row, ends))
+    for one in ends[-lines:]:
+        say("\n".join(exit_causes.end_lines(one)))
 
 
-def _print(found: "Sequence[HistoryEntry]", output: Format) -> None:
-    from dart.inspect.event_history import in_words
+def _print(found: "Sequence[Event]", output: Format) -> None:
+    from dart.inspect.event_history import event_line
 
     if output.is_data:
         print_data(found, output)
         return
     for one in found:
-        say(in_words(one))
-
-
-def _why(name: str, run_dir: Path, lines: int, output: Format) -> None:
-    from dart.inspect import exit_causes as causes
-
-    row, ends = causes.read_why(run_dir, name)
-    if output.is_data:
-        print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
-        return
-    say(causes.heading(row, ends))
-    for one in ends[-lines:]:
-        say("\n".join(causes.in_full(name, one)))
+        say(event_line(one))

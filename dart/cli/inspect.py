@@ -10,7 +10,7 @@ from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_fitted
-from dart.cli.record import chosen, explained, shown
+from dart.cli.record import chosen, reads_run, shown
 from dart.inspect.terminal_safe import Printable
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TOP_EVERY_S = 1.0
 
 
+@reads_run
 def status(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
@@ -31,16 +32,34 @@ def status(
     * `dartrl status`
     * `dartrl status --run-dir runs/laptop -o json | jq .success_rate`
     """
-    with explained(run_dir):
-        _status(chosen(run_dir), format_of(output, as_json=as_json))
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from dart.core.run_directory import holder
+    from dart.inspect import live
+    from dart.inspect.processes import state_of_main
+    from dart.inspect.snapshot_reader import read_snapshot
+
+    shape = format_of(output, as_json=as_json)
+    place = chosen(run_dir)
+    pid, snapshot = holder(place), read_snapshot(shown(place).root)
+    main_is = state_of_main(pid or 0)
+    if shape.is_data:
+        healthy = snapshot.is_healthy and not main_is
+        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, shape)
+    else:
+        Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
+    raise typer.Exit(ExitCode.FAILED if main_is else verdict(snapshot, pid))
 
 
+@reads_run
 def tree(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show who supervises whom: state, restarts in the window of the budget and in all, last reason, what
-    waits in the mailbox, what each does now and for how long.
+    """Show who supervises whom: state, restarts in the window of the budget and in all, last reason,
+    what each does now and for how long.
 
     **Examples**
 
@@ -48,10 +67,21 @@ def tree(
     * `watch -n 1 dartrl tree --run-dir runs/laptop`
     * `dartrl tree -o json | jq -r '.[] | select(.process == "suspended") | .name'`
     """
-    with explained(run_dir):
-        _tree(chosen(run_dir), output)
+    from dart.core.run_directory import holder
+    from dart.inspect import live
+    from dart.inspect.actor_table import read_actors
+
+    place = chosen(run_dir)
+    if holder(place) is None:
+        end(f"the run in {place} is not running, so none of its actors is up", ExitCode.NOT_RUNNING)
+    actors = read_actors(shown(place).root)
+    if output.is_data:
+        print_data(actors, output)
+    else:
+        print_fitted(live.tree(actors), output)
 
 
+@reads_run
 def top(
     run_dir: RunDir = None,
     every_s: Annotated[
@@ -66,28 +96,7 @@ def top(
     * `dartrl top`
     * `dartrl top --run-dir runs/laptop --every 5`
     """
-    with explained(run_dir):
-        _top(chosen(run_dir), every_s)
-
-
-def _status(run_dir: Path, output: Format) -> None:
-    from dataclasses import asdict
-
-    from rich.console import Console
-
-    from dart.core.run_directory import holder
-    from dart.inspect import live
-    from dart.inspect.processes import state_of_main
-
-    pid = holder(run_dir)
-    snapshot = _snapshot(run_dir)
-    main_is = state_of_main(pid or 0)
-    if output.is_data:
-        healthy = snapshot.is_healthy and not main_is
-        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
-    else:
-        Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
-    raise typer.Exit(ExitCode.FAILED if main_is else verdict(snapshot, pid))
+    _top(chosen(run_dir), every_s)
 
 
 def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
@@ -95,21 +104,6 @@ def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
     if pid is None:
         return ExitCode.NOT_RUNNING
     return ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED
-
-
-def _tree(run_dir: Path, output: Format) -> None:
-    from dart.core.run_directory import holder
-    from dart.inspect import live
-    from dart.inspect.actor_table import read_actors
-
-    pid = holder(run_dir)
-    if pid is None:
-        end(f"the run in {run_dir} is not running; nobody is alive", ExitCode.NOT_RUNNING)
-    actors = read_actors(shown(run_dir).root)
-    if output.is_data:
-        print_data(actors, output)
-    else:
-        print_fitted(live.tree(actors), output)
 
 
 def _top(run_dir: Path, every_s: float) -> None:
@@ -134,9 +128,3 @@ def _top(run_dir: Path, every_s: float) -> None:
                 view.watch(reader.read, console, wait, every_s)
     if pid is None:
         end(f"the run in {run_dir} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)
-
-
-def _snapshot(run_dir: Path) -> "RunSnapshot":
-    from dart.inspect.snapshot_reader import read_snapshot
-
-    return read_snapshot(shown(run_dir).root)

@@ -11,8 +11,9 @@ from dart.cli import complete
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import ID_MOST, AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import explained, recorded
+from dart.cli.output import Format, Output, format_of, print_data, print_list, say
+from dart.cli.record import reads_run, recorded
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.core.records import DemonstrationSummary
@@ -52,6 +53,7 @@ def import_folder(
 
 
 @pool_app.command("list")
+@reads_run
 def list_pool(
     run_dir: RunDir = None,
     task: Annotated[
@@ -68,11 +70,23 @@ def list_pool(
     * `dartrl pool list`
     * `dartrl pool list --task click-tab --run-dir runs/hard`
     """
-    with explained(run_dir):
-        _list(run_dir, task, format_of(output, as_json=as_json))
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
+    from dart.store.reader import StoreReader
+
+    paths = recorded(run_dir)
+    with StoreReader(paths.store) as store:
+        held = store.demonstrations()
+    if task is not None:
+        known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
+        task_id = task_reports.find_task(task, list(known))
+        held = tuple(one for one in held if one.task_id == task_id)
+    shape = format_of(output, as_json=as_json)
+    print_list(held, columns(), shape, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
 
 
 @pool_app.command()
+@reads_run
 def show(
     pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False
 ) -> None:
@@ -83,8 +97,20 @@ def show(
     * `dartrl pool show 3`
     * `dartrl pool show 3 -o json | jq -r '.steps[].screenshot_sha256'`
     """
-    with explained(run_dir):
-        _show(pool_id, run_dir, format_of(output, as_json=as_json))
+    from dart.inspect.task_reports import check_demonstration
+    from dart.inspect.terminal_safe import one_line
+    from dart.store.reader import StoreReader
+
+    shape = format_of(output, as_json=as_json)
+    with StoreReader(recorded(run_dir).store) as store:
+        check_demonstration(pool_id, store.demonstrations())
+        found = store.demonstration(pool_id)
+    if shape.is_data:
+        print_data(found, shape)
+        return
+    say(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
+    for number, step in enumerate(found.steps, start=1):
+        say(f"{number:3}  {one_line(step.answer)}  (screen {step.screenshot_sha256[:12]})")
 
 
 @pool_app.command()
@@ -130,37 +156,6 @@ def columns() -> "list[Column[DemonstrationSummary]]":
         Column("origin", lambda one: one.origin),
         Column("", remarks),
     ]
-
-
-def _list(run_dir: Path | None, task: str | None, output: Format) -> None:
-    from dart.config.config import load_config
-    from dart.inspect import task_reports
-    from dart.store.reader import StoreReader
-
-    paths = recorded(run_dir)
-    with StoreReader(paths.store) as store:
-        held = store.demonstrations()
-    if task is not None:
-        known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
-        task_id = task_reports.find_task(task, list(known))
-        held = tuple(one for one in held if one.task_id == task_id)
-    print_list(held, columns(), output, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
-
-
-def _show(pool_id: int, run_dir: Path | None, output: Format) -> None:
-    from dart.inspect.task_reports import check_demonstration
-    from dart.inspect.terminal_safe import one_line
-    from dart.store.reader import StoreReader
-
-    with StoreReader(recorded(run_dir).store) as store:
-        check_demonstration(pool_id, store.demonstrations())
-        found = store.demonstration(pool_id)
-    if output.is_data:
-        print_data(found, output)
-        return
-    say(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
-    for number, step in enumerate(found.steps, start=1):
-        say(f"{number:3}  {one_line(step.answer)}  (screen {step.screenshot_sha256[:12]})")
 
 
 def _drop(pool_id: int, run_dir: Path | None) -> None:

@@ -1,9 +1,10 @@
 """Finding the run a command is about, and its record."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from dart.cli.boundary import end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
@@ -12,9 +13,28 @@ from dart.cli.options import RUNS
 if TYPE_CHECKING:
     from dart.core.run_directory import RunPaths
 
+P = ParamSpec("P")
+
+
+def explained(run_dir: Path | None) -> AbstractContextManager[None]:
+    """The boundary of a command that reads a run: an error of damaged data names the damage."""
+    return errors_as_exit_codes(damage=partial(damage_of, run_dir))
+
+
+def reads_run(command: Callable[P, None]) -> Callable[P, None]:
+    """Put a command with the option `run_dir` inside `explained`."""
+
+    @wraps(command)
+    def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_dir: Any = kwargs.get("run_dir")
+        with explained(run_dir):
+            command(*args, **kwargs)
+
+    return bounded
+
 
 def chosen(run_dir: Path | None) -> Path:
-    """The directory that was named, or that of the run in runs/ that is running or the newest there."""
+    """The directory that was named, or the run in runs/ that is running, or the newest there."""
     from dart.core.run_directory import latest_run
 
     return run_dir or latest_run(RUNS)
@@ -23,7 +43,7 @@ def chosen(run_dir: Path | None) -> Path:
 def recorded(run_dir: Path | None) -> "RunPaths":
     """The run a command is about, which has a record to look at; it may be running or have ended.
 
-    One that has ended without a record is damaged: whoever reads that says so.
+    A run that has ended without a record is damaged; reading its record says so.
     """
     from dart.core.run_directory import RunPaths, holder
 
@@ -38,7 +58,7 @@ def shown(run_dir: Path | None) -> "RunPaths":
     """The same with everything that a snapshot is made of."""
     paths = recorded(run_dir)
     _refuse_missing(paths, paths.board, paths.root / "session.json")
-    _refuse_another_part(paths)
+    _refuse_without_actors(paths)
     return paths
 
 
@@ -57,14 +77,11 @@ def damage_of(run_dir: Path | None) -> str:
     return f"the data of the run in {paths.root} is damaged:\n{told(found)}" if found else ""
 
 
-def explained(run_dir: Path | None) -> AbstractContextManager[None]:
-    """The boundary of a command that looks at a run: an error of damaged data says what is damaged."""
-    return errors_as_exit_codes(damage=partial(damage_of, run_dir))
+def _refuse_without_actors(paths: "RunPaths") -> None:
+    """End the command while a run starts or ends: the board still shows the actors of an earlier start.
 
-
-def _refuse_another_part(paths: "RunPaths") -> None:
-    """While a run is taken up again, what is there to see is the part before; its main process says when it
-    has started actors of its own, and takes that back when they have ended."""
+    The main process writes its number into processes.json while it has actors.
+    """
     from actors.orphans import launcher_of
     from dart.core.run_directory import holder
 
@@ -78,7 +95,7 @@ def _refuse_another_part(paths: "RunPaths") -> None:
 
 
 def _refuse_missing(paths: "RunPaths", *needed: Path) -> None:
-    """Say why there is nothing to show, where that is so."""
+    """End the command where one of the files is missing, and say why."""
     from dart.core.run_directory import holder
 
     pid = holder(paths.root)

@@ -1,15 +1,16 @@
 """`dartrl tasks`: what the curator knows of each task, what it decided and why."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli import complete
 from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import explained, recorded
+from dart.cli.output import Format, Output, format_of, print_data, print_list, say
+from dart.cli.record import reads_run, recorded
+from dart.inspect.formatting import counts, percent
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.inspect.task_reports import TaskReport
@@ -20,6 +21,7 @@ tasks_app = typer.Typer(
 
 
 @tasks_app.command("list")
+@reads_run
 def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False) -> None:
     """Show every task: success, N and step cap of its next group, pool, quarantine, drops by reason.
 
@@ -30,11 +32,22 @@ def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: A
     * `dartrl tasks list`
     * `dartrl tasks list --run-dir runs/hard -o json | jq '.[] | select(.success_rate == 0)'`
     """
-    with explained(run_dir):
-        _list(run_dir, format_of(output, as_json=as_json))
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
+    from dart.store.reader import StoreReader
+
+    shape = format_of(output, as_json=as_json)
+    paths = recorded(run_dir)
+    with StoreReader(paths.store) as store:
+        reports = task_reports.task_reports(store, load_config(paths.config))
+    print_list(reports, columns(reports), shape)
+    if not shape.is_data:
+        for line in task_reports.quarantines(reports):
+            say(line)
 
 
 @tasks_app.command()
+@reads_run
 def show(
     task: Annotated[
         str,
@@ -53,13 +66,28 @@ def show(
     * `dartrl tasks show miniwob/click-tab`
     * `dartrl tasks show click-tab --run-dir runs/hard`
     """
-    with explained(run_dir):
-        _show(task, run_dir, format_of(output, as_json=as_json))
+    from dataclasses import asdict
+
+    from dart.config.config import load_config
+    from dart.inspect import task_reports
+    from dart.store.reader import StoreReader
+
+    shape = format_of(output, as_json=as_json)
+    paths = recorded(run_dir)
+    config = load_config(paths.config)
+    task_id = task_reports.find_task(task, config.tasks.train)
+    with StoreReader(paths.store) as store:
+        (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)
+        decisions = store.decisions(task_id, limit=task_reports.DECISIONS_MAX)
+    if shape.is_data:
+        print_data({**asdict(report), "decisions": decisions}, shape)
+        return
+    lines = task_reports.history(decisions) or ["nothing was decided: it runs as configured"]
+    say("\n".join([*task_reports.about(report), "", *lines]))
 
 
 def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
-    """Of the list of tasks; what all of them have before the slash is said once."""
-    from dart.inspect.live import in_words, percent
+    """Columns of the list of tasks; the part before the slash, where all share it, stands in the header."""
     from dart.inspect.report import family_of
 
     family = family_of(one.task_id for one in reports)
@@ -74,40 +102,6 @@ def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
         Column("uses", lambda one: one.uses, is_number=True),
         Column("groups", lambda one: one.groups, is_number=True),
         Column("finished", lambda one: one.finished, is_number=True, is_wide=True),
-        Column("dropped", lambda one: in_words(one.drops)),
+        Column("dropped", lambda one: counts(one.drops)),
         Column("state", lambda one: "active" if one.quarantined_until_unix_s is None else "quarantined"),
     ]
-
-
-def _list(run_dir: Path | None, output: Format) -> None:
-    from dart.config.config import load_config
-    from dart.inspect import task_reports
-    from dart.store.reader import StoreReader
-
-    paths = recorded(run_dir)
-    with StoreReader(paths.store) as store:
-        reports = task_reports.task_reports(store, load_config(paths.config))
-    print_list(reports, columns(reports), output)
-    if not output.is_data:
-        for line in task_reports.quarantines(reports):
-            say(line)
-
-
-def _show(name: str, run_dir: Path | None, output: Format) -> None:
-    from dataclasses import asdict
-
-    from dart.config.config import load_config
-    from dart.inspect import task_reports
-    from dart.store.reader import StoreReader
-
-    paths = recorded(run_dir)
-    config = load_config(paths.config)
-    task_id = task_reports.find_task(name, config.tasks.train)
-    with StoreReader(paths.store) as store:
-        (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)
-        decisions = store.decisions(task_id, limit=task_reports.DECISIONS_MAX)
-    if output.is_data:
-        print_data({**asdict(report), "decisions": decisions}, output)
-        return
-    lines = task_reports.history(decisions) or ["nothing was decided: it runs as configured"]
-    say("\n".join([*task_reports.about(report), "", *lines]))

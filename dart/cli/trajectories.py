@@ -8,8 +8,10 @@ import typer
 from dart.cli import complete
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import ID_MOST, AsJson, RunDir
-from dart.cli.output import Column, Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import explained, recorded
+from dart.cli.output import Format, Output, format_of, print_data, print_list, say
+from dart.cli.record import reads_run, recorded
+from dart.inspect.formatting import clock, number
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.store.browse_queries import TrajectorySummary
@@ -24,7 +26,24 @@ RolloutId = Annotated[
 ]
 
 
+COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
+    Column("id", lambda row: row.rollout_id, is_number=True),
+    Column("task", lambda row: row.task_id),
+    Column("outcome", lambda row: row.outcome),
+    Column("reward", lambda row: number(row.reward, 2), is_number=True),
+    Column("steps", lambda row: row.num_steps, is_number=True),
+    Column("version", lambda row: row.oldest_version, is_number=True),
+    Column("stored", lambda row: clock(row.stored_unix_s)),
+    Column("fate", lambda row: f"{row.state}, {row.drop_reason}" if row.drop_reason else row.state),
+    Column("environment", lambda row: row.environment, is_wide=True),
+    Column("group", lambda row: row.group_id, is_number=True, is_wide=True),
+    Column("seed", lambda row: row.seed, is_number=True, is_wide=True),
+    Column("s", lambda row: number(row.duration_s), is_number=True, is_wide=True),
+)
+
+
 @trajectories_app.command("list")
+@reads_run
 def list_trajectories(
     run_dir: RunDir = None,
     task: Annotated[
@@ -48,13 +67,19 @@ def list_trajectories(
     * `dartrl trajectories list --task click-tab --result failure`
     * `dartrl trajectories list --limit 1000 -o jsonl | jq .reward`
     """
+    from dart.web.run_view import RunView
+    from dart.web.trajectory_pages import wanted
+
     asked = {"task": task, "outcome": outcome, "result": result, "before": before}
-    with explained(run_dir):
-        given = {name: str(value) for name, value in asked.items() if value is not None}
-        _list(run_dir, given, limit, format_of(output, as_json=as_json))
+    given = {name: str(value) for name, value in asked.items() if value is not None}
+    with RunView(recorded(run_dir)) as run:
+        rows = run.store.trajectory_page(wanted(given, run.config), limit)
+    shape = format_of(output, as_json=as_json)
+    print_list(rows, COLUMNS, shape, empty="no finished episode fits")
 
 
 @trajectories_app.command()
+@reads_run
 def show(
     rollout_id: RolloutId,
     run_dir: RunDir = None,
@@ -70,8 +95,16 @@ def show(
     * `dartrl trajectories show 12`
     * `dartrl trajectories show 12 -o json | jq '.trajectory.steps[].answer'`
     """
-    with explained(run_dir):
-        _show(run_dir, rollout_id, format_of(output, as_json=as_json))
+    from dart.web.run_view import RunView
+    from dart.web.trajectory_pages import EpisodePage
+
+    shape = format_of(output, as_json=as_json)
+    with RunView(recorded(run_dir)) as run:
+        episode = EpisodePage(run, rollout_id)
+    if shape.is_data:
+        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, shape)
+    else:
+        say("\n".join(episode.lines()))
 
 
 @trajectories_app.command()
@@ -91,39 +124,3 @@ def export(
     with errors_as_exit_codes(html):
         write_trajectory(recorded(run_dir), rollout_id, html)
         say(f"{html}: {html.stat().st_size} bytes")
-
-
-def _list(run_dir: Path | None, asked: dict[str, str], limit: int, output: Format) -> None:
-    from dart.inspect.time_format import clock
-    from dart.web.run_view import RunView
-    from dart.web.trajectory_pages import wanted
-
-    columns: list[Column[TrajectorySummary]] = [
-        Column("id", lambda row: row.rollout_id, is_number=True),
-        Column("task", lambda row: row.task_id),
-        Column("outcome", lambda row: row.outcome),
-        Column("reward", lambda row: f"{row.reward:.2f}", is_number=True),
-        Column("steps", lambda row: row.num_steps, is_number=True),
-        Column("version", lambda row: row.oldest_version, is_number=True),
-        Column("stored", lambda row: clock(row.stored_unix_s)),
-        Column("fate", lambda row: f"{row.state}, {row.drop_reason}" if row.drop_reason else row.state),
-        Column("environment", lambda row: row.environment, is_wide=True),
-        Column("group", lambda row: row.group_id, is_number=True, is_wide=True),
-        Column("seed", lambda row: row.seed, is_number=True, is_wide=True),
-        Column("s", lambda row: f"{row.duration_s:.1f}", is_number=True, is_wide=True),
-    ]
-    with RunView(recorded(run_dir)) as run:
-        rows = run.store.trajectory_page(wanted(asked, run.config), limit)
-    print_list(rows, columns, output, empty="no episode was finished that fits")
-
-
-def _show(run_dir: Path | None, rollout_id: int, output: Format) -> None:
-    from dart.web.run_view import RunView
-    from dart.web.trajectory_pages import EpisodePage
-
-    with RunView(recorded(run_dir)) as run:
-        episode = EpisodePage(run, rollout_id)
-    if output.is_data:
-        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
-    else:
-        say("\n".join(episode.lines()))

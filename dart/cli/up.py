@@ -61,7 +61,7 @@ def up(
         bool,
         typer.Option(
             "--dry-run",
-            help="Start nothing; show what would be started, roughly its memory, and what is missing.",
+            help="Start nothing; show what would be started, the memory it takes, and what is missing.",
         ),
     ] = False,
 ) -> None:
@@ -243,21 +243,11 @@ def _gpu_lines(settings: "Config") -> list[str]:
 
 
 def _memory_lines(settings: "Config") -> list[str]:
-    """Of a policy that is not there it is said what is needed to count."""
     import psutil
 
-    from dart.preflight import memory
+    from dart.preflight.memory import memory_lines
 
-    folder = settings.training.policy
-    is_there = (folder / "config.json").is_file()
-    if not is_there and settings.training.learner != "simulated":
-        return [f"memory is estimated once {folder}/config.json is there, with weights or without"]
-    try:
-        policy = memory.policy_size(folder) if is_there else memory.PolicySize(parameters=0, bytes_each=0)
-    except (OSError, ValueError) as error:
-        return [f"memory cannot be estimated: {error}"]
-    held = memory.estimate(settings, policy)
-    return memory.in_words(held, policy, psutil.virtual_memory().available)
+    return memory_lines(settings, psutil.virtual_memory().available)
 
 
 def _budget(flags: Any) -> str:

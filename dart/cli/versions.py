@@ -1,13 +1,14 @@
 """`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what of it is kept."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.options import RunDir
-from dart.cli.output import Column, Format, Output, print_list
-from dart.cli.record import explained, recorded
+from dart.cli.output import Format, Output, print_list
+from dart.cli.record import reads_run, recorded
+from dart.inspect.formatting import clock, number, size
+from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.inspect.policy_versions import CheckpointRow, VersionRow
@@ -16,7 +17,34 @@ policy_app = typer.Typer(help="The policy versions that a run made.", no_args_is
 checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_is_help=True)
 
 
+FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}
+"""Figures of an update that the table shows, with their digits; JSON has them all."""
+
+
+def _figure(name: str, digits: int) -> "Column[VersionRow]":
+    heading = name.replace("_", " ")
+    return Column(heading, lambda row: number(row.metrics.get(name), digits), is_number=True)
+
+
+VERSION_COLUMNS: "tuple[Column[VersionRow], ...]" = (
+    Column("version", lambda row: row.version, is_number=True),
+    Column("made", lambda row: clock(row.created_unix_s)),
+    *(_figure(name, digits) for name, digits in FIGURES.items()),
+    Column("served by", lambda row: ", ".join(row.served_by)),
+    Column("checkpoint", lambda row: row.checkpoint if row.is_kept else "removed", is_wide=True),
+)
+
+CHECKPOINT_COLUMNS: "tuple[Column[CheckpointRow], ...]" = (
+    Column("version", lambda row: row.version, is_number=True),
+    Column("written", lambda row: clock(row.written_unix_s)),
+    Column("size", lambda row: size(row.size_bytes), is_number=True),
+    Column("", lambda row: "" if row.is_complete else "not written to its end"),
+    Column("folder", lambda row: row.folder),
+)
+
+
 @policy_app.command()
+@reads_run
 def versions(
     run_dir: RunDir = None,
     lines: Annotated[
@@ -31,11 +59,14 @@ def versions(
     * `dartrl policy versions`
     * `dartrl policy versions -n 0 -o jsonl | jq -c '[.version, .metrics.staleness_max]'`
     """
-    with explained(run_dir):
-        _versions(run_dir, lines, output)
+    from dart.inspect.policy_versions import read_versions
+
+    made = read_versions(recorded(run_dir))
+    print_list(made[-lines:], VERSION_COLUMNS, output, empty="no version was made yet")
 
 
 @checkpoints_app.command("list")
+@reads_run
 def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show every checkpoint folder: its version, its size, and whether it was written to its end.
 
@@ -46,43 +77,7 @@ def list_checkpoints(run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     * `dartrl checkpoints list`
     * `dartrl eval $(dartrl checkpoints list -o json | jq -r '.[-1].folder')`
     """
-    with explained(run_dir):
-        _checkpoints(run_dir, output)
-
-
-def _versions(run_dir: Path | None, lines: int, output: Format) -> None:
-    from dart.inspect.policy_versions import read_versions
-    from dart.inspect.time_format import clock
-
-    def figure(name: str, digits: int) -> "Column[VersionRow]":
-        def value(row: "VersionRow") -> str | None:
-            return f"{row.metrics[name]:.{digits}f}" if name in row.metrics else None
-
-        return Column(name.replace("_", " "), value, is_number=True)
-
-    columns: list[Column[VersionRow]] = [
-        Column("version", lambda row: row.version, is_number=True),
-        Column("made", lambda row: clock(row.created_unix_s)),
-        *(figure(name, digits) for name, digits in FIGURES.items()),
-        Column("served by", lambda row: ", ".join(row.served_by)),
-        Column("checkpoint", lambda row: row.checkpoint if row.is_kept else "removed", is_wide=True),
-    ]
-    print_list(read_versions(recorded(run_dir))[-lines:], columns, output, empty="no version was made yet")
-
-
-FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}
-"""Figures of an update that the table shows, with their digits; JSON has them all."""
-
-
-def _checkpoints(run_dir: Path | None, output: Format) -> None:
     from dart.inspect.policy_versions import read_checkpoints
-    from dart.inspect.time_format import clock
 
-    columns: list[Column[CheckpointRow]] = [
-        Column("version", lambda row: row.version, is_number=True),
-        Column("written", lambda row: clock(row.written_unix_s)),
-        Column("size MiB", lambda row: f"{row.size_bytes / 2**20:.1f}", is_number=True),
-        Column("", lambda row: "" if row.is_complete else "not written to its end"),
-        Column("folder", lambda row: row.folder),
-    ]
-    print_list(read_checkpoints(recorded(run_dir)), columns, output, empty="no checkpoint was written yet")
+    kept = read_checkpoints(recorded(run_dir))
+    print_list(kept, CHECKPOINT_COLUMNS, output, empty="no checkpoint was written yet")

@@ -7,44 +7,37 @@ Works while every one of them hangs, and needs neither the record nor the config
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from actors.board import LAUNCHER, ActorState, Vitals, rows_of
 from dart.core.errors import NotRunningError, UsageError
-from dart.core.run_directory import RunPaths, mail_dir
+from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import restarts_by_child
-from dart.inspect.mailboxes import Mailbox, read_mailboxes
-from dart.inspect.processes import GONE, Process, ProcessState, look
+from dart.inspect.processes import GONE, Process, ProcessState, process_at
 from dart.inspect.snapshot import ActorRow
 from dart.telemetry.gauges import Gauge
-
-NO_MAILBOXES: Mapping[tuple[int, int], Mailbox] = MappingProxyType({})
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 _WITHOUT_PROCESS = _WAITING | {ActorState.STOPPED, ActorState.FAILED, ActorState.FREE}
 
 
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
-    """Every actor of the run in a directory, in the order they were started.
+    """Read every actor of the run in a directory, in the order they were started.
 
     raises    NotRunningError where no run has left a board
     """
     paths = RunPaths(run_dir)
     if not paths.board.exists():
-        raise NotRunningError(f"the run in {run_dir} has no board of its actors: it never came to start any")
-    return actor_rows(
-        run_dir,
-        rows_of(paths.board),
-        windows_s(written_config(run_dir)),
-        mailboxes=read_mailboxes(mail_dir(run_dir)),
-    )
+        raise NotRunningError(
+            f"the run in {run_dir} has no board of its actors: it ended before it started any"
+        )
+    return actor_rows(run_dir, rows_of(paths.board), windows_s(written_config(run_dir)))
 
 
 def is_of_earlier_part(paths: RunPaths) -> bool:
-    """Whether the board was left there before the run was taken by who holds it: its tree is not up yet."""
+    """Whether the board is older than the lock: the process that holds the run has no tree of its own yet."""
     if not paths.board.exists():
         return False
     root = next((row for row in rows_of(paths.board) if row.parent == LAUNCHER), None)
@@ -52,7 +45,7 @@ def is_of_earlier_part(paths: RunPaths) -> bool:
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:
-    """The resolved configuration as the run wrote it down, unchecked: its models cost a tenth of a second."""
+    """Read the resolved configuration of a run without checking it, which would take a tenth of a second."""
     try:
         return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -72,37 +65,26 @@ def actor_rows(
     vitals: Sequence[Vitals],
     windows: Mapping[str, float],
     now_unix_s: float | None = None,
-    mailboxes: Mapping[tuple[int, int], Mailbox] = NO_MAILBOXES,
 ) -> tuple[ActorRow, ...]:
-    """What the board, the kernel and the reports say of each actor.
+    """Combine what the board, the kernel and the reports say of each actor.
 
-    windows     of the supervisors' restart budgets, in seconds
-    mailboxes   by slot and incarnation, where they were looked at
+    windows   of the supervisors' restart budgets, in seconds
     """
     now_s = time.time() if now_unix_s is None else now_unix_s
     shown = [row for row in vitals if is_shown(row)]
     recent: Counter[str] = Counter()
     for supervisor in {row.parent for row in shown} & windows.keys():
         recent += restarts_by_child(run_dir, supervisor, now_s - windows[supervisor])
-    return tuple(
-        _row(
-            row,
-            recent[row.name],
-            windows.get(row.parent, 0.0),
-            now_s,
-            mailboxes.get((row.slot, row.incarnation)),
-        )
-        for row in shown
-    )
+    return tuple(_row(row, recent[row.name], windows.get(row.parent, 0.0), now_s) for row in shown)
 
 
 def is_shown(row: Vitals) -> bool:
-    """Not who only asks, nor who was forgotten; a child's second row while a process is in it."""
+    """Whether a row is an actor: not one of a caller, nor a free one, nor a spare one without a process."""
     is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
 
 
-def _row(row: Vitals, recent: int, window_s: float, now_s: float, mailbox: Mailbox | None) -> ActorRow:
+def _row(row: Vitals, recent: int, window_s: float, now_s: float) -> ActorRow:
     process = process_of(row)
     has_process = row.state not in _WITHOUT_PROCESS and process is not GONE
     return ActorRow(
@@ -126,8 +108,6 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float, mailbox: Mailb
         work_s=row.work_s or 0.0,
         unsent=row.unsent,
         refused=row.refused,
-        mailbox_bytes=None if mailbox is None else mailbox.waiting_bytes,
-        mailbox_senders=None if mailbox is None else mailbox.new_senders,
         last_error=row.last_error,
         process=process.state.value,
         rss_bytes=process.rss_bytes,
@@ -136,16 +116,16 @@ def _row(row: Vitals, recent: int, window_s: float, now_s: float, mailbox: Mailb
 
 
 def process_of(row: Vitals) -> Process:
-    """The process in a row; one on another machine, or not forked yet, is taken for alive."""
+    """The process of an actor; one on another machine, or not forked yet, counts as alive."""
     if row.state in _WITHOUT_PROCESS:
         return GONE
     if row.route or not row.pid:
         return Process(ProcessState.ALIVE)
-    return look(row.pid, row.pid_start_ticks)
+    return process_at(row.pid, row.pid_start_ticks)
 
 
 def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
-    """The engines that answer requests now, to the policy version they answer with."""
+    """Engines that answer requests now, by name, with the policy version they serve."""
     return {
         row.name: row.gauges[Gauge.SERVED_VERSION]
         for row in vitals
@@ -159,7 +139,7 @@ def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
 
 
 def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
-    """An actor and everybody below it."""
+    """An actor and all actors below it."""
     rows = list(actors)
     wanted = {name}
     while len(wider := wanted | {row.name for row in rows if row.parent in wanted}) > len(wanted):
@@ -167,14 +147,32 @@ def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
     return [row for row in rows if row.name in wanted]
 
 
+def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
+    """Every actor with its depth, below its supervisor and in start order.
+
+    An actor whose supervisor is not among them stands at depth 0, so none is left out.
+    """
+    rows = list(actors)
+    names = {actor.name for actor in rows}
+
+    def below(actor: ActorRow, depth: int) -> Iterator[tuple[ActorRow, int]]:
+        yield actor, depth
+        for child in rows:
+            if child.parent == actor.name and child is not actor:
+                yield from below(child, depth + 1)
+
+    tops = [actor for actor in rows if actor.parent not in names or actor.parent == actor.name]
+    return [pair for actor in tops for pair in below(actor, 0)]
+
+
 UNWELL = "unwell"
-"""In no state in which it could work."""
+"""Stands for every state in which an actor cannot work."""
 
 
 def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:
-    """Those in one state, or all that are unwell.
+    """Choose the actors in one state, or all that are unwell.
 
-    raises    UsageError for what is no state
+    raises    UsageError for an unknown state
     """
     known = [*(one.value for one in ActorState if one is not ActorState.FREE), UNWELL]
     if state not in known:
@@ -183,7 +181,7 @@ def in_state(actors: Iterable[ActorRow], state: str) -> list[ActorRow]:
 
 
 def find_actor(name: str, actors: Sequence[ActorRow]) -> ActorRow:
-    """The actor of this name.
+    """Find the actor of this name.
 
     raises    UsageError with the names that look like it
     """
@@ -198,5 +196,5 @@ def find_actor(name: str, actors: Sequence[ActorRow]) -> ActorRow:
 
 
 def is_running(actors: Iterable[ActorRow]) -> bool:
-    """Whether any process of them is there."""
+    """Whether any of the actors has a process."""
     return any(row.process != ProcessState.GONE for row in actors)

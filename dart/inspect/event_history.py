@@ -1,55 +1,49 @@
-"""What happened in a run: the events of its record and the reports of its supervisors, as one story."""
+"""What happened in a run: the events of its record and the reports of its supervisors, in order of time."""
 
-import difflib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
+from dart.config.layers import did_you_mean, near
 from dart.core.errors import UsageError
+from dart.core.records import Event
 from dart.core.run_directory import RunPaths
 from dart.inference.worker_state import WorkerState
 from dart.inspect.exit_reports import all_reports
+from dart.inspect.formatting import clock
 from dart.inspect.terminal_safe import one_line
-from dart.inspect.time_format import clock
 from dart.store.reader import StoreReader
 from dart.telemetry.events import KINDS, REPORTS, WORKER_STATE
 from dart.telemetry.load_meter import LOAD
 from supervision.reports import SupervisorReport
 
 LIMIT = 1000
-"""Most that is read at once, the newest."""
+"""Most events that are read at once, the newest."""
 
 ROUTINE = frozenset({WorkerState.HEALTHY.value, WorkerState.UPDATING.value})
-"""States of engines between which they go back and forth."""
+"""States between which engines go back and forth at each update."""
 
 OVERLAP_S = 30.0
-"""A follower looks back so far: what was written late is not missed."""
+"""How far a follower looks back, for events that were written late."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One event of the record, or one report of a supervisor."""
-
-    unix_s: float
-    kind: str
-    subject: str
-    data: Mapping[str, object]
+NO_ID = 0
+"""`event_id` of a supervisor's report, which is not in the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which of them."""
+    """Which events to read."""
 
     subject: str | None = None
-    """An actor, a task, or whoever else events are about; None for all."""
+    """An actor, a task, or another subject of events; None for all."""
     kinds: Collection[str] | None = None
-    """None for what is news: all but `load`, which every actor records every few seconds, and engines that
-    take over a version as they should."""
+    """None for all but `load`, which every actor records every few seconds, and engines that take over a
+    version as they should."""
     since_unix_s: float = 0.0
 
 
-def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> list[HistoryEntry]:
-    """The newest that fit, oldest first.
+def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> list[Event]:
+    """Read the newest events and reports that pass the filter, oldest first.
 
     raises    StoreUnavailable
     """
@@ -61,19 +55,16 @@ def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> lis
             without=(LOAD,) if wanted.kinds is None else (),
             limit=limit if wanted.kinds else LIMIT,
         )
-    if wanted.kinds is None:
-        recorded = tuple(event for event in recorded if is_news(event.kind, event.data))
-    found = [HistoryEntry(unix_s=e.unix_s, kind=e.kind, subject=e.subject, data=e.data) for e in recorded]
-    found += [
-        _told(report) for report in all_reports(paths.root, wanted.since_unix_s) if _fits(report, wanted)
-    ]
-    return sorted(found, key=lambda one: one.unix_s)[-limit:]
+    reports = all_reports(paths.root, wanted.since_unix_s)
+    found = [event for event in recorded if wanted.kinds is not None or is_news(event)]
+    found += [event_of(report) for report in reports if _fits(report, wanted)]
+    return sorted(found, key=lambda event: event.unix_s)[-limit:]
 
 
-def is_news(kind: str, data: Mapping[str, object]) -> bool:
-    """Whether somebody who reads what happened wants to be told: not that an engine takes over a version and
-    is well with it, which all of them do at each update."""
-    return kind != WORKER_STATE or not {data.get("state"), data.get("before")} <= ROUTINE
+def is_news(event: Event) -> bool:
+    """Whether an event is worth reading; that an engine takes over a version, as all do, is not."""
+    states = {event.data.get("state"), event.data.get("before")}
+    return event.kind != WORKER_STATE or not states <= ROUTINE
 
 
 def _fits(report: SupervisorReport, wanted: EventFilter) -> bool:
@@ -81,8 +72,10 @@ def _fits(report: SupervisorReport, wanted: EventFilter) -> bool:
     return is_about and (wanted.kinds is None or report.context in wanted.kinds)
 
 
-def _told(report: SupervisorReport) -> HistoryEntry:
-    return HistoryEntry(
+def event_of(report: SupervisorReport) -> Event:
+    """A supervisor's report as an event."""
+    return Event(
+        event_id=NO_ID,
         unix_s=report.unix_s,
         kind=report.context,
         subject=report.offender.id,
@@ -99,64 +92,69 @@ def _told(report: SupervisorReport) -> HistoryEntry:
 
 
 def refuse_unknown(kinds: Collection[str]) -> None:
-    """See that there are events of these kinds.
+    """Check that there are events of these kinds.
 
     raises    UsageError
     """
     known = [*KINDS, *REPORTS]
     for kind in kinds:
         if kind not in known:
-            similar = difflib.get_close_matches(kind, known, n=2, cutoff=0.55)
-            hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(known)}"
-            raise UsageError(f"there are no events of kind {kind!r}; {hint}")
+            hint = did_you_mean(near(kind, known)) or f"; there are {', '.join(known)}"
+            raise UsageError(f"there are no events of kind {kind!r}{hint}")
 
 
 class EventFollower:
-    """What happens from now on, each once. Made before anything else is read, it misses nothing.
+    """Returns each new event once. A follower made before anything else is read misses nothing.
 
-    read   what happened since a moment
+    read   the events since a moment
     """
 
     def __init__(
-        self, read: Callable[[float], list[HistoryEntry]], now_unix_s: Callable[[], float] = time.time
+        self, read: Callable[[float], list[Event]], now_unix_s: Callable[[], float] = time.time
     ) -> None:
         self._read, self._now_unix_s = read, now_unix_s
         self._newest_unix_s = now_unix_s()
         self._seen: set[_Identity] = set()
         self.new()
 
-    def has_shown(self, shown: Collection[HistoryEntry]) -> None:
-        """These need not be shown again."""
-        self._seen |= {_identity(one) for one in shown}
+    def has_shown(self, shown: Collection[Event]) -> None:
+        """Leave these out of what `new` returns."""
+        self._seen |= {_identity(event) for event in shown}
 
-    def new(self) -> list[HistoryEntry]:
-        """Oldest first."""
+    def new(self) -> list[Event]:
+        """Events since the last call, oldest first."""
         # A clock that was put back must not hide what happens after that.
         found = self._read(min(self._newest_unix_s, self._now_unix_s()) - OVERLAP_S)
-        fresh = [one for one in found if _identity(one) not in self._seen]
-        self._seen = {_identity(one) for one in found}
-        self._newest_unix_s = max([self._newest_unix_s, *(one.unix_s for one in fresh)])
+        fresh = [event for event in found if _identity(event) not in self._seen]
+        self._seen = {_identity(event) for event in found}
+        self._newest_unix_s = max([self._newest_unix_s, *(event.unix_s for event in fresh)])
         return fresh
 
 
 _Identity = tuple[float, str, str]
 
 
-def _identity(one: HistoryEntry) -> _Identity:
-    return one.unix_s, one.kind, one.subject
+def _identity(event: Event) -> _Identity:
+    return event.unix_s, event.kind, event.subject
 
 
-def in_words(one: HistoryEntry) -> str:
-    """One line: when, what, about whom, and what its fields say."""
-    shown = {key: value for key, value in one.data.items() if value not in (None, "", [])}
-    if one.kind in REPORTS:
-        shown = {key: shown[key] for key in ("incarnation", "reason") if key in shown}
-    fields = "  ".join("=".join(told(key, value)) for key, value in shown.items())
-    return one_line(f"{clock(one.unix_s)}  {one.kind:16}  {one.subject:16}  {fields}".rstrip())
+# ---- as text ----
 
 
-def told(key: str, value: object) -> tuple[str, str]:
-    """A field as people read it: a moment as a time of day, figures in few digits."""
-    if isinstance(value, float) and key.endswith("_unix_s"):
-        return key.removesuffix("_unix_s"), clock(value)
-    return key, f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+def event_line(event: Event) -> str:
+    """One line: when, which kind, about whom, and the fields."""
+    fields = "  ".join(f"{name}={value}" for name, value in fields_of(event))
+    return one_line(f"{clock(event.unix_s)}  {event.kind:16}  {event.subject:16}  {fields}".rstrip())
+
+
+def fields_of(event: Event) -> Iterator[tuple[str, str]]:
+    """The fields of an event that say something, as text; of a report, its incarnation and its reason."""
+    names = ("incarnation", "reason") if event.kind in REPORTS else tuple(event.data)
+    for name in names:
+        value = event.data.get(name)
+        if value in (None, "", []):
+            continue
+        if isinstance(value, float) and name.endswith("_unix_s"):
+            yield name.removesuffix("_unix_s"), clock(value)
+        else:
+            yield name, f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

@@ -1,22 +1,21 @@
-"""Why an actor ended the last times: its own failure, or whose took it along, and what led to that."""
+"""Why an actor ended the last times: its own failure or that of an actor above it, and what led to it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dart.core.run_directory import RunPaths
-from dart.inspect import live
 from dart.inspect.actor_table import find_actor, read_actors
 from dart.inspect.exit_reports import ActorEnd, all_reports, ends
-from dart.inspect.logs import in_words, parse, read_log, starts
+from dart.inspect.formatting import age, clock, counted, state_text
+from dart.inspect.logs import message, parse, read_log, starts
 from dart.inspect.snapshot import ActorRow
-from dart.inspect.time_format import clock
 from supervision.reports import SupervisorReport
 
-NOBODY_SAID = "no supervisor reported why: it was told to stop, or the whole run ended"
+NOT_REPORTED = "no supervisor reported why: it was asked to stop, or the whole run ended"
 
 
 def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
-    """An actor, and why each of its incarnations ended, oldest first.
+    """Read an actor, and why each of its incarnations ended, oldest first.
 
     raises    UsageError when there is no such actor, NotRunningError when no run left a board
     """
@@ -32,40 +31,37 @@ def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[Ac
     return ends(row.name, parents, starts(read_log(paths, row.name)), reports, is_up=is_up)
 
 
-# ---- in words ----
+# ---- as text ----
 
 
-def heading(row: ActorRow, found: Sequence[ActorEnd]) -> str:
-    """Where the actor stands, in one line."""
-    state = live.state_text(row).plain
-    since = f" for {live.age(row.age_s)}" if row.age_s is not None else ""
+def summary(row: ActorRow, found: Sequence[ActorEnd]) -> str:
+    """The actor's state and how often it ended, in one line."""
     if row.process == "gone" and not found:
-        return f"{row.name} is {state}: its process has ended, and no supervisor has said why"
+        return f"{row.name} is {state_text(row)}: its process has ended, and no supervisor has said why"
+    state = state_text(row) + (f" for {age(row.age_s)}" if row.age_s is not None else "")
     if not found:
-        return f"{row.name} is {state}{since}; it never ended in this run"
+        return f"{row.name} is {state}; it never ended in this run"
     times = "once" if len(found) == 1 else f"{len(found)} times"
-    failures = "1 failure" if row.restarts_in_window == 1 else f"{row.restarts_in_window} failures"
-    recent = f" ({failures} of its own in the last {row.window_s:.0f} s)"
-    return f"{row.name} is {state}{since}; it ended {times}{recent if row.restarts_in_window else ''}"
+    failures = counted(row.restarts_in_window, "failure")
+    recent = f" ({failures} of its own in the last {row.window_s:.0f} s)" if row.restarts_in_window else ""
+    return f"{row.name} is {state}; it ended {times}{recent}"
 
 
-def in_a_line(name: str, one: ActorEnd) -> str:
+def end_line(one: ActorEnd) -> str:
     """When and why one incarnation ended."""
     if one.report is None:
-        return f"incarnation {one.incarnation}: {NOBODY_SAID}"
-    when = clock(one.report.unix_s)
-    if one.is_own:
-        lived = (
-            "" if one.started_unix_s is None else f" after {live.age(one.report.unix_s - one.started_unix_s)}"
-        )
-        return f"{when}  incarnation {one.incarnation} ended{lived}: {one.report.reason}"
-    whose = one.report.offender.id
-    return f"{when}  incarnation {one.incarnation} was taken along by {whose}: {one.report.reason}"
+        return f"incarnation {one.incarnation}: {NOT_REPORTED}"
+    when, why = clock(one.report.unix_s), one.report.reason
+    if not one.is_own:
+        return f"{when}  incarnation {one.incarnation} was taken along by {one.report.offender.id}: {why}"
+    began_s = one.started_unix_s
+    lived = "" if began_s is None else f" after {age(one.report.unix_s - began_s)}"
+    return f"{when}  incarnation {one.incarnation} ended{lived}: {why}"
 
 
-def in_full(name: str, one: ActorEnd) -> Iterator[str]:
-    """The same with everything that was found about it, one line each."""
-    yield in_a_line(name, one)
+def end_lines(one: ActorEnd) -> Iterator[str]:
+    """When and why one incarnation ended, then everything its supervisor reported about it."""
+    yield end_line(one)
     if one.report is not None:
         yield from (f"    {line}" for line in _details(one.report))
 
@@ -81,4 +77,4 @@ def _details(report: SupervisorReport) -> Iterator[str]:
 
 def _log_line(text: str) -> str:
     line = parse(text.encode())
-    return text if line is None else f"{clock(line.unix_s)} {in_words(line)}"
+    return text if line is None else f"{clock(line.unix_s)} {message(line)}"

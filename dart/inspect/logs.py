@@ -142,8 +142,8 @@ def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
     return ""
 
 
-def in_words(line: LogLine) -> str:
-    """The event and what it says, in one line."""
+def message(line: LogLine) -> str:
+    """The event of a line and its fields, as one line of text."""
     return "  ".join([line.event, *(f"{key}={_value(value)}" for key, value in line.fields.items())])
 
 

@@ -1,4 +1,4 @@
-"""Processes as the kernel sees them, whatever they say of themselves."""
+"""Processes as the kernel shows them in /proc."""
 
 import os
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
 
 
 class ProcessState(StrEnum):
-    """What a supervisor may not know yet."""
+    """The state of a process, which its supervisor may not know yet."""
 
     ALIVE = "alive"
     SUSPENDED = "suspended"
-    """Stopped by a signal (SIGSTOP): it does nothing until it is told to go on."""
+    """Stopped by a signal (SIGSTOP): it does nothing until a SIGCONT."""
     GONE = "gone"
     """It has ended, or its number belongs to another process by now."""
 
@@ -38,10 +38,10 @@ class Process:
 GONE = Process(ProcessState.GONE)
 
 
-def look(pid: int, start_ticks: int) -> Process:
-    """The process of this number that was started then.
+def process_at(pid: int, start_ticks: int) -> Process:
+    """Read the process with this number and this start time.
 
-    start_ticks   field 22 of its /proc/pid/stat, where it is known; 0 where it is not
+    start_ticks   field 22 of its /proc/pid/stat; 0 where it is not known
     """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
@@ -54,14 +54,16 @@ def look(pid: int, start_ticks: int) -> Process:
 
 
 def state_of_main(pid: int) -> str:
-    """What is wrong with the main process of a run, whose number its lock names: `suspended` or `gone`; empty
-    when nothing is, and for 0, which it has not named yet."""
-    state = look(pid, 0).state if pid else ProcessState.ALIVE
+    """What is wrong with the main process of a run: `suspended`, `gone`, or nothing.
+
+    pid   the number in the lock of the run; 0 while the process has not written it yet
+    """
+    state = process_at(pid, 0).state if pid else ProcessState.ALIVE
     return "" if state is ProcessState.ALIVE else state.value
 
 
 def parse(stat: bytes, start_ticks: int) -> Process:
-    """What one line of /proc/pid/stat says; the name in it may hold anything, brackets too."""
+    """Read one line of /proc/pid/stat; the name in it may hold anything, brackets too."""
     fields = stat.rpartition(b")")[2].split(None, _RESIDENT + 1)
     if fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE

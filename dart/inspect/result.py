@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import learning_curve, report
-from dart.inspect.live import in_words
+from dart.inspect.formatting import counts
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
 
@@ -97,7 +97,7 @@ def curation_lines(result: TrainResult) -> list[str]:
             f"max {old.most:.0f} versions"
         )
     if snapshot.drops:
-        lines.append(f"rollouts dropped: {in_words(snapshot.drops)}")
+        lines.append(f"rollouts dropped: {counts(snapshot.drops)}")
     if snapshot.pool_uses:
         lines.append(f"demonstrations used: {snapshot.pool_uses}, of {snapshot.pool_size} in the pool")
     if snapshot.pool_without_thought:

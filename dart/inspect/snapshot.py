@@ -60,10 +60,6 @@ class ActorRow:
     """Messages it could not send: a full mailbox, or nobody of that name."""
     refused: int = 0
     """Messages it refused to take."""
-    mailbox_bytes: int | None = None
-    """Sent to it and not read yet; None where nobody asked the kernel, or it does not tell."""
-    mailbox_senders: int | None = None
-    """Who has begun to send to it and was not heard yet."""
     last_error: str = ""
     """Last line of what an incarnation said when it crashed."""
     process: str = "alive"

@@ -24,10 +24,10 @@ from dart.curation.stall_diagnosis import Stage
 from dart.inference import worker_state
 from dart.inspect import signals
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
+from dart.inspect.formatting import clock
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
 from dart.inspect.task_reports import TaskReport, state, task_reports
-from dart.inspect.time_format import clock
 from dart.store.reader import StoreReader
 from dart.telemetry.events import (
     CHECKPOINT_RESTORED,

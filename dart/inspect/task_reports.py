@@ -1,4 +1,4 @@
-"""What is known and decided about each task, and the experience pool, read from the record and told."""
+"""What is known of each task and what the curator decided about it, from the record, and as text."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,7 @@ from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
 from dart.curation.settings import settings_of
 from dart.curation.task_state import TaskState, TaskTable
-from dart.inspect.live import in_words, percent
-from dart.inspect.time_format import clock
+from dart.inspect.formatting import clock, counts, number, percent
 from dart.store.reader import StoreReader
 
 RECENT_PER_TASK = 40
@@ -33,25 +32,25 @@ class TaskReport:
     success_rate: float | None
     """Over its newest trajectories; None before the first."""
     recent: int
-    """How many that is."""
+    """Number of those trajectories."""
     rollouts: int
     """N of its next group."""
     step_cap: int
     """Most steps of an episode of its next group."""
     longest_success_steps: int | None
     quarantined_until_unix_s: float | None
-    """It is in quarantine until then; None when it is not."""
+    """End of its quarantine; None when it is in none."""
     quarantine_reason: str
     demonstrations: int
     """In the experience pool and in use."""
     uses: int
-    """How many groups a demonstration was added to."""
+    """Number of groups that a demonstration was added to."""
     drops: Mapping[str, int]
     """Its groups that were not trained, by reason."""
 
 
 def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
-    """Every task of the run, in the order of its configuration."""
+    """Read every task of the run, in the order of its configuration."""
     now_s = time.time() if now_unix_s is None else now_unix_s
     known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
     curated = TaskTable(config.tasks.train, known.values(), settings_of(config).task_rules)
@@ -80,7 +79,7 @@ def _report(
     now_s: float,
     success_above: float,
 ) -> TaskReport:
-    """What holds is what the curator's own rules make of what was decided: a switch may be off by now."""
+    """One task. The curator's rules are applied to the past decisions: a switch may be off by now."""
     rewards = known.recent_rewards if known else ()
     pool = known.demonstrations if known else ()
     rest = curated.health.rest
@@ -103,7 +102,7 @@ def _report(
 
 
 def find_task(name: str, tasks: Sequence[str]) -> str:
-    """The task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
+    """Find the task of this name, or the only one that ends in it: `click-tab` for `miniwob/click-tab`.
 
     raises    UsageError
     """
@@ -118,7 +117,7 @@ def find_task(name: str, tasks: Sequence[str]) -> str:
 
 
 def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> None:
-    """See that the pool has it, dropped or not.
+    """Check that the pool has a demonstration, dropped or not.
 
     raises    UsageError
     """
@@ -126,7 +125,7 @@ def check_demonstration(pool_id: int, held: Iterable[DemonstrationSummary]) -> N
         raise UsageError(f"the pool has no demonstration {pool_id}; 'dartrl pool list' shows what it has")
 
 
-# ---- in words ----
+# ---- as text ----
 
 
 def quarantines(reports: Iterable[TaskReport]) -> list[str]:
@@ -135,7 +134,7 @@ def quarantines(reports: Iterable[TaskReport]) -> list[str]:
 
 
 def state(report: TaskReport) -> str:
-    """Whether it is played now, in words."""
+    """Whether a task is played now: `active`, or until when it is in quarantine and why."""
     if report.quarantined_until_unix_s is None:
         return "active"
     return f"in quarantine until {clock(report.quarantined_until_unix_s)}: {report.quarantine_reason}"
@@ -147,22 +146,22 @@ def about(report: TaskReport) -> list[str]:
         f"{report.task_id}  {state(report)}",
         f"success {percent(report.success_rate)} over the newest {report.recent}"
         if report.recent
-        else "no episode of it was finished yet",
+        else "no episode finished yet",
         f"next group: {report.rollouts} rollouts of at most {report.step_cap} steps "
-        f"(longest success so far: {_or_dash(report.longest_success_steps)})",
+        f"(longest success so far: {number(report.longest_success_steps, 0)})",
         f"groups: {report.groups} opened, {sum(report.drops.values())} dropped"
-        + (f" ({in_words(report.drops)})" if report.drops else ""),
+        + (f" ({counts(report.drops)})" if report.drops else ""),
     ]
     if report.demonstrations:
         lines.append(f"experience pool: {report.demonstrations} demonstrations, used {report.uses} times")
     return lines
 
 
-KINDS_IN_WORDS: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKind.STEP_CAP: "step cap"}
+KIND_NAMES: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKind.STEP_CAP: "step cap"}
 
 
 def history(decisions: Iterable[TaskDecision]) -> list[str]:
-    """What was decided and why, oldest first, one line each."""
+    """The decisions with their reasons, one line each, in the order given."""
     return [f"{clock(one.unix_s)}  {decision_in_words(one)}" for one in decisions]
 
 
@@ -173,11 +172,7 @@ def decision_in_words(decision: TaskDecision) -> str:
 
 def _change(decision: TaskDecision) -> str:
     if decision.kind is not DecisionKind.QUARANTINE:
-        return f"{KINDS_IN_WORDS[decision.kind]} {decision.before} -> {decision.after}"
+        return f"{KIND_NAMES[decision.kind]} {decision.before} -> {decision.after}"
     if not decision.after:
         return "released"
     return f"in quarantine until {clock(float(decision.after))}"
-
-
-def _or_dash(number: int | None) -> str:
-    return "–" if number is None else str(number)

@@ -1,4 +1,4 @@
-"""`dartrl top`: who does what now, redrawn in place, as `top` shows processes."""
+"""`dartrl top`: the actors and what they do, redrawn in place as `top` does for processes."""
 
 import os
 import select
@@ -11,31 +11,30 @@ from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from dart.inspect import live
+from dart.inspect.formatting import percent
+from dart.inspect.live import header
 from dart.inspect.snapshot import ActorRow, RunSnapshot
+from dart.inspect.tables import ACTIVITY, ACTOR, AGE, MEMORY, RESTARTS, STATE, Column, table
 from dart.inspect.terminal_safe import Printable
 
-MIB = 2**20
-
 END_KEYS = (b"q", b"Q", b"\x04", b"")
-"""Ctrl-D and the end of the input, too; Ctrl-C arrives as a signal."""
+"""Keys that end the view; Ctrl-D and the end of the input are among them. Ctrl-C arrives as a signal."""
 
 Wait = Callable[[float], bool]
-"""Waits for so many seconds or until a person wants to end; whether that is so."""
+"""Waits for so many seconds; returns early, and True, when a key ends the view."""
 
 
 class CpuShares:
-    """How much of a processor each process used between two looks."""
+    """How much of a processor each process uses between two snapshots."""
 
     def __init__(self) -> None:
         self._before: dict[int, float] = {}
         self._taken_unix_s = 0.0
 
     def between(self, snapshot: RunSnapshot) -> Mapping[int, float]:
-        """By pid, 1 for one whole processor; empty at the first look."""
+        """Shares since the snapshot before, by pid, 1 for a whole processor; empty for the first snapshot."""
         passed_s = snapshot.taken_unix_s - self._taken_unix_s
         shares = {
             actor.pid: (actor.cpu_s - self._before[actor.pid]) / passed_s
@@ -48,33 +47,20 @@ class CpuShares:
 
 
 def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int) -> RenderableType:
-    """The run's figures, and below them its actors: the unwell first, then who works hardest."""
+    """The run's figures, and below them its actors: the unwell first, then by processor time."""
+
+    def cpu(actor: ActorRow) -> str | None:
+        return percent(shares[actor.pid]) if actor.pid in shares else None
+
     ordered = sorted(snapshot.actors, key=lambda actor: (actor.is_well, -shares.get(actor.pid, 0.0)))
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in ("actor", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("restarts", "cpu", "memory", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("doing", no_wrap=True, overflow="ellipsis", ratio=1)
-    for actor in ordered[:rows_max]:
-        table.add_row(actor.name, live.state_text(actor), *_figures(actor, shares), live.doing(actor))
+    columns = (ACTOR, STATE, RESTARTS, Column("cpu", cpu, is_number=True), MEMORY, AGE, ACTIVITY)
     left_out = len(ordered) - rows_max
     rest = [Text(f"and {left_out} more", style="dim")] if left_out > 0 else []
-    return Group(live.head(snapshot), "", table, *rest)
-
-
-def _figures(actor: ActorRow, shares: Mapping[int, float]) -> list[str]:
-    share = shares.get(actor.pid)
-    return [
-        live.restarts(actor),
-        "–" if share is None else f"{100 * share:.0f} %",
-        f"{actor.rss_bytes / MIB:.0f} MiB" if actor.rss_bytes else "–",
-        live.age(actor.age_s),
-    ]
+    return Group(header(snapshot), "", table(ordered[:rows_max], columns), *rest)
 
 
 def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s: float) -> None:
-    """Show the run again and again until a person ends it; what was shown last stays on the screen."""
+    """Show the run every `every_s` seconds until a key ends it; the last picture stays on the screen."""
     shares = CpuShares()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as view:
         while True:
@@ -87,12 +73,12 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
 
 
 HEAD_LINES = 12
-"""Lines of the screen that are no actors."""
+"""Lines of the screen above the actors."""
 
 
 @contextmanager
 def keys() -> Iterator[Wait]:
-    """Read single keys while the block lasts, where the input is a terminal; just wait where it is not."""
+    """Read single keys inside the block where the input is a terminal; elsewhere only wait."""
     if not sys.stdin.isatty():
         yield _wait_without_keys
         return

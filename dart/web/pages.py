@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
 from dart.inspect import snapshot_reader
-from dart.inspect.event_history import HistoryEntry, is_news, told
+from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
-from dart.inspect.logs import in_words
+from dart.inspect.logs import message
 from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, ONE, sizes_of
 from dart.inspect.report import SuccessReport
 from dart.inspect.task_reports import (
@@ -242,34 +242,27 @@ def _newest(run: RunView) -> str:
         "_newest.html",
         attempts=run.store.newest_attempts(NEWEST),
         events=_news(run)[:NEWEST],
-        words=event_in_words,
+        words=event_text,
     )
 
 
-def _news(run: RunView) -> list[Event | HistoryEntry]:
-    """What was told and who died, newest first; engines that take over a version do so all the time."""
-    events = run.store.events_of(USER_VISIBLE, limit=NEWS_READ)
-    news: list[Event | HistoryEntry] = [event for event in events if is_news(event.kind, event.data)]
-    for report in all_reports(run.paths.root, time.time() - NEWS_S):
-        data = {"reason": report.reason}
-        name = report.offender.id
-        news.append(HistoryEntry(unix_s=report.unix_s, kind=report.context, subject=name, data=data))
-    return sorted(news, key=lambda one: -one.unix_s)
+def _news(run: RunView) -> list[Event]:
+    """Events worth reading and the supervisors' reports, newest first."""
+    news = [event for event in run.store.events_of(USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
+    news += [event_of(report) for report in all_reports(run.paths.root, time.time() - NEWS_S)]
+    return sorted(news, key=lambda event: -event.unix_s)
 
 
 def _news_of(run: RunView, subject: str) -> list[Event]:
     """The newest about one actor."""
     events = run.store.events_of(USER_VISIBLE, subject, NEWS_READ)
-    return [event for event in events if is_news(event.kind, event.data)][:PAGE]
+    return [event for event in events if is_news(event)][:PAGE]
 
 
-def event_in_words(event: Event | HistoryEntry) -> str:
-    """The data of an event on one line; what is a sentence already stays one."""
+def event_text(event: Event) -> str:
+    """The data of an event on one line: its text where it has one, else its fields."""
     text = event.data.get("text")
-    if isinstance(text, str):
-        return text
-    fields = ((name, value) for name, value in event.data.items() if value not in ("", None))
-    return ", ".join(" ".join(told(name, value)) for name, value in fields)
+    return text if isinstance(text, str) else ", ".join(map(" ".join, fields_of(event)))
 
 
 # ---- actors ----
@@ -302,13 +295,13 @@ def actor(name: str) -> WebPage:
             "_happened.html",
             ends=run.ends(found),
             events=_news_of(run, name),
-            words=event_in_words,
+            words=event_text,
             load=load,
             about=fields,
         )
 
     def log(run: RunView) -> str:
-        return render("_log.html", lines=run.log(run.actor(name)), words=in_words)
+        return render("_log.html", lines=run.log(run.actor(name)), words=message)
 
     parts = (
         HEAD,

@@ -7,8 +7,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dart.inspect.live import age, duration, percent
-from dart.inspect.time_format import clock
+from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """Every file that is served as it is, with its media type."""
@@ -35,7 +34,9 @@ def _templates() -> Environment:
         age=age,
         clock=clock,
         ago=ago,
-        figure=figure,
+        counts=counts,
+        figure=number,
+        size=size,
         share=lambda thousandths: f"{thousandths / 10:g}%",
         short=lambda name: str(name).rpartition("/")[2],
     )
@@ -54,8 +55,3 @@ def ago(unix_s: float, now_unix_s: float | None = None) -> str:
         if seconds / size_s < most:
             return f"{seconds / size_s:.0f} {unit} ago"
     raise AssertionError("days have no end")
-
-
-def figure(value: float | None, digits: int = 1) -> str:
-    """A number, or a dash where there is none."""
-    return "–" if value is None else f"{value:.{digits}f}"

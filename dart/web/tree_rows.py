@@ -1,22 +1,26 @@
 """The supervision tree as rows to be shown. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dart.inspect.live import age, doing, state_text
+from dart.inspect.actor_table import in_tree_order
+from dart.inspect.formatting import activity, age, state_text
 from dart.inspect.snapshot import ActorRow
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 TONES = {
     "starting": "info",
     "running": "good",
+    "running, not ready": "warn",
+    "running, suspended": "bad",
+    "running, gone": "bad",
     "backoff": "warn",
     "stopping": "info",
     "stopped": "idle",
     "failed": "bad",
     "quarantined": "rest",
 }
-"""Classes of the style sheet."""
+"""Classes of the style sheet by what an actor's state says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class TreeRow:
     state: str
     tone: str
     doing: str
-    """What it is at and for how long; why it is down, where it is."""
+    """What it does and for how long; of one that is down, why."""
 
     @property
     def name(self) -> str:
@@ -36,40 +40,19 @@ class TreeRow:
 
 
 def tree_rows(actors: Sequence[ActorRow], *, is_running: bool = True) -> list[TreeRow]:
-    """Every actor below its supervisor, in start order; nobody is left out, whatever its parent says.
+    """Every actor below its supervisor, in start order.
 
-    is_running   whether anybody still keeps the board; of a run that was killed it shows the last moment
+    is_running   whether the run keeps its board up to date; after a kill it shows the last moment
     """
-    names = {actor.name for actor in actors}
-    roots = [actor for actor in actors if actor.parent not in names or actor.parent == actor.name]
-    ordered = [pair for root in roots for pair in _branch(root, actors, 0)]
-    return [row_of(actor, depth, is_running=is_running) for actor, depth in ordered]
+    return [row_of(actor, depth, is_running=is_running) for actor, depth in in_tree_order(actors)]
 
 
 def row_of(actor: ActorRow, depth: int = 0, *, is_running: bool = True) -> TreeRow:
-    """How one actor is shown."""
+    """One actor as a row."""
     if not is_running:
         return TreeRow(actor=actor, depth=depth, state="ended", tone="idle", doing="")
     again = "" if actor.retry_in_s is None else f", next try in {age(actor.retry_in_s)}"
-    return TreeRow(
-        actor=actor,
-        depth=depth,
-        state=state_text(actor).plain,
-        tone=_tone(actor),
-        doing=f"{doing(actor)}{again}",
-    )
-
-
-def _branch(actor: ActorRow, actors: Sequence[ActorRow], depth: int) -> Iterator[tuple[ActorRow, int]]:
-    yield actor, depth
-    for child in actors:
-        if child.parent == actor.name and child is not actor:
-            yield from _branch(child, actors, depth + 1)
-
-
-def _tone(actor: ActorRow) -> str:
-    if actor.state == "running" and (actor.process != "alive" or actor.beat_age_s > ACTOR_SILENT_S):
-        return "bad"
-    if actor.state == "running" and not actor.ready:
-        return "warn"
-    return TONES.get(actor.state, "idle")
+    state = state_text(actor)
+    is_silent = actor.state == "running" and actor.beat_age_s > ACTOR_SILENT_S
+    tone = "bad" if is_silent else TONES.get(state, "idle")
+    return TreeRow(actor=actor, depth=depth, state=state, tone=tone, doing=f"{activity(actor)}{again}")

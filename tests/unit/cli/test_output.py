@@ -6,7 +6,8 @@ from enum import StrEnum
 
 import pytest
 
-from dart.cli.output import Column, Format, format_of, print_data, print_list
+from dart.cli.output import Format, format_of, print_data, print_list
+from dart.inspect.tables import Column
 
 
 class Colour(StrEnum):

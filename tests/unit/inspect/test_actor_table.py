@@ -10,7 +10,7 @@ from actors.board import ActorState, Board
 from actors.process import start_ticks
 from dart.core.errors import NotRunningError, UsageError
 from dart.inspect import actor_table
-from dart.inspect.processes import ProcessState, look, parse
+from dart.inspect.processes import ProcessState, parse, process_at
 from dart.inspect.snapshot import ActorRow
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
@@ -112,7 +112,7 @@ def test_memory_and_processor_time_are_in_bytes_and_seconds() -> None:
 
 def test_a_number_that_was_given_out_again_is_not_the_process() -> None:
     assert parse(STAT.format("R", 0, 0, 99, 5).encode(), 98).state is ProcessState.GONE
-    assert look(2**22 + 1, 0).state is ProcessState.GONE
+    assert process_at(2**22 + 1, 0).state is ProcessState.GONE
 
 
 def test_everybody_below_a_supervisor_is_found_and_nobody_else(board: Board, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from dart.core.errors import UsageError
+from dart.core.records import Event
 from dart.core.run_directory import RunPaths
-from dart.inspect import event_history, time_format
-from dart.inspect.event_history import EventFilter, EventFollower, HistoryEntry
+from dart.inspect import event_history
+from dart.inspect.event_history import EventFilter, EventFollower
+from dart.inspect.formatting import clock, parse_span
 from dart.store.store import Store
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
@@ -66,19 +68,25 @@ def test_of_too_many_the_newest_are_shown(paths: RunPaths) -> None:
 
 
 def test_a_moment_is_a_time_of_day() -> None:
-    line = event_history.in_words(
-        HistoryEntry(unix_s=7.0, kind="paused", subject="store", data={"began_unix_s": 3.5, "paused_s": 2.25})
+    line = event_history.event_line(
+        Event(
+            event_id=0,
+            unix_s=7.0,
+            kind="paused",
+            subject="store",
+            data={"began_unix_s": 3.5, "paused_s": 2.25},
+        )
     )
 
-    assert line.endswith(f"store             began={time_format.clock(3.5)}  paused_s=2.25")
+    assert line.endswith(f"store             began={clock(3.5)}  paused_s=2.25")
 
 
 def test_a_line_says_who_and_why(paths: RunPaths) -> None:
     (death,) = event_history.read_events(paths, EventFilter(subject="env-000"))
 
-    assert event_history.in_words(death).split() == [
-        time_format.clock(11.5).split()[0],
-        *time_format.clock(11.5).split()[1:],
+    assert event_history.event_line(death).split() == [
+        clock(11.5).split()[0],
+        *clock(11.5).split()[1:],
         "child_terminated",
         "env-000",
         "incarnation=2",
@@ -91,8 +99,8 @@ def test_a_kind_that_is_none_is_refused_with_what_looks_like_it() -> None:
         event_history.refuse_unknown(["starve"])
 
 
-def happening(unix_s: float, subject: str = "a") -> HistoryEntry:
-    return HistoryEntry(unix_s=unix_s, kind="paused", subject=subject, data={})
+def happening(unix_s: float, subject: str = "a") -> Event:
+    return Event(event_id=0, unix_s=unix_s, kind="paused", subject=subject, data={})
 
 
 def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
@@ -108,7 +116,7 @@ def test_a_follower_shows_each_once_also_one_that_was_written_late() -> None:
     assert follower.new() == []
 
 
-def followed(written: list[HistoryEntry], *, now_s: float = 100.0) -> EventFollower:
+def followed(written: list[Event], *, now_s: float = 100.0) -> EventFollower:
     return EventFollower(
         lambda since: sorted((one for one in written if one.unix_s >= since), key=lambda one: one.unix_s),
         lambda: now_s,
@@ -142,10 +150,10 @@ def test_a_clock_that_was_put_back_hides_nothing_that_happens_then() -> None:
     [("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("2d", 172800.0), ("0.5h", 1800.0)],
 )
 def test_a_span_of_time_is_read_in_its_units(span: str, seconds: float) -> None:
-    assert time_format.seconds_of(span) == seconds
+    assert parse_span(span) == seconds
 
 
 @pytest.mark.parametrize("span", ["", "10", "10 m", "m", "-5m", "5y"])
 def test_what_is_no_span_is_refused_with_an_example(span: str) -> None:
     with pytest.raises(UsageError, match="expected a time such as 90s, 10m"):
-        time_format.seconds_of(span)
+        parse_span(span)

@@ -225,9 +225,7 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
         chain=("below",),
     )
 
-    lines = list(
-        exit_causes.in_full("env-000", ActorEnd(incarnation=3, started_unix_s=8.0, report=own, is_own=True))
-    )
+    lines = list(exit_causes.end_lines(ActorEnd(incarnation=3, started_unix_s=8.0, report=own, is_own=True)))
 
     assert lines[0].endswith("incarnation 3 ended after 12s: env-000 broke")
     assert lines[1:4] == [
@@ -242,6 +240,6 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
 def test_an_end_nobody_reported_says_so() -> None:
     silent = ActorEnd(incarnation=1, started_unix_s=8.0, report=None, is_own=False)
 
-    assert exit_causes.in_a_line("env-000", silent) == (
-        "incarnation 1: no supervisor reported why: it was told to stop, or the whole run ended"
+    assert exit_causes.end_line(silent) == (
+        "incarnation 1: no supervisor reported why: it was asked to stop, or the whole run ended"
     )

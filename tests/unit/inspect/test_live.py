@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 
 from dart.core.records import Conservation
 from dart.inspect import live
+from dart.inspect.formatting import duration, state_text
 from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
 
 
@@ -106,7 +107,7 @@ def line_with(text: str, word: str) -> str:
 
 
 def test_a_line_holds_all_figures_of_the_run() -> None:
-    assert live.line(SNAPSHOT) == (
+    assert live.summary_line(SNAPSHOT) == (
         "3:12/20:00  training  success 43 % (100 newest)  updates 12  version 12 (serving 11, 12)  "
         "trajectories 512  actions/min 312  staleness 0.8 (p50 1, p95 2, max 2)  alive 4/5  restarts 3  "
         "faults infrastructure 3"
@@ -116,7 +117,7 @@ def test_a_line_holds_all_figures_of_the_run() -> None:
 def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
     fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
 
-    text = live.line(fresh)
+    text = live.summary_line(fresh)
 
     assert text.startswith("0:00  starting  success –  updates 0  version 0 (serving –)")
     assert "staleness –" in text
@@ -125,7 +126,7 @@ def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
 def test_an_evaluation_shows_how_far_it_is() -> None:
     measuring = replace(SNAPSHOT, phase=Phase.BASE_EVALUATION, evaluation_done=37, evaluation_total=400)
 
-    assert "base evaluation 37/400" in live.line(measuring)
+    assert "base evaluation 37/400" in live.summary_line(measuring)
 
 
 def test_the_screen_shows_tasks_with_their_base_and_actors_with_their_state() -> None:
@@ -222,7 +223,7 @@ def test_an_engine_that_takes_a_version_over_degrades_no_run() -> None:
 def test_the_unwell_come_first_and_say_why() -> None:
     lines = printed(live.actor_table(ACTORS)).splitlines()
 
-    assert lines[1].split()[:3] == ["env-001", "backoff", "3"]
+    assert lines[1].split()[:3] == ["env-001", "backoff", "1/3"]
     assert "killed by SIGKILL" in lines[1]
 
 
@@ -236,7 +237,7 @@ def test_many_actors_are_counted_instead_of_listed() -> None:
 
 
 def test_an_actor_that_runs_but_is_not_ready_is_not_called_running() -> None:
-    assert live.state_text(actor("trainer", ready=False)).plain == "running, not ready"
+    assert state_text(actor("trainer", ready=False)) == "running, not ready"
 
 
 def test_the_tree_has_every_actor_below_its_supervisor() -> None:
@@ -296,7 +297,7 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
     lines = plain_output(*((float(second), SNAPSHOT) for second in range(25)))
 
     assert len(lines) == 3
-    assert lines[0] == live.line(SNAPSHOT)
+    assert lines[0] == live.summary_line(SNAPSHOT)
 
 
 def test_a_new_phase_is_told_at_once() -> None:
@@ -310,7 +311,7 @@ def test_a_notice_is_told_at_once_and_once_and_that_it_is_over() -> None:
 
     lines = plain_output((0.0, SNAPSHOT), (1.0, starving), (2.0, starving), (3.0, SNAPSHOT))
 
-    assert lines[1:] == [f"  {STARVED}", "  nobody starves any more"]
+    assert lines[1:] == [f"  {STARVED}", "  all notices are over"]
 
 
 class Disk(io.StringIO):
@@ -333,7 +334,7 @@ def test_lines_that_find_no_room_on_the_disk_are_left_out_and_end_nothing() -> N
     disk.is_full = False
     view.show(replace(SNAPSHOT, updates=3))
 
-    assert disk.getvalue().splitlines() == [live.line(replace(SNAPSHOT, updates=3))]
+    assert disk.getvalue().splitlines() == [live.summary_line(replace(SNAPSHOT, updates=3))]
 
 
 def test_output_that_fails_for_another_reason_is_told() -> None:
@@ -354,4 +355,4 @@ def test_on_a_terminal_the_last_picture_stays() -> None:
 
 
 def test_durations_read_like_a_clock() -> None:
-    assert [live.duration(s) for s in (0, 59.9, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]
+    assert [duration(s) for s in (0, 59.9, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dart.cli.output import table
 from dart.cli.tasks import columns
 from dart.config.config import Config
 from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, TaskDecision
 from dart.core.types import Demonstration
 from dart.inspect import task_reports
+from dart.inspect.tables import table
 from dart.store.store import Store
 from dart.testing.trajectories import step_at, trajectory_for
 

@@ -13,9 +13,10 @@ from rich.text import Text
 from dart.cli import output
 from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
-from dart.cli.output import Column, Format
+from dart.cli.output import Format
 from dart.config.config import REPOSITORY
 from dart.config.layers import literal
+from dart.inspect.tables import Column
 from dart.inspect.terminal_safe import Printable, one_line, printable
 
 HOSTILE = "a\x1b[2Jb\x9b1mc\rd\x07e\u202ef\ud800g"

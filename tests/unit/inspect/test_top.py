@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from dart.inspect import live, top
+from dart.inspect import top
+from dart.inspect.formatting import age
 from dart.inspect.snapshot import ActorRow, Phase, RunSnapshot
 
 
@@ -61,7 +62,7 @@ def test_a_row_says_what_the_kernel_and_the_actor_say() -> None:
     lines = printed(snapshot(0.0, BUSY, STOPPED, IDLE), {BUSY.pid: 0.5})
     rows = {line.split()[0]: line for line in lines if line.startswith(("env-", "store"))}
 
-    assert rows["env-000"].split()[2:] == ["50", "%", "300", "MiB", "2m05s", "Step", "2.0", "s"]
+    assert rows["env-000"].split()[2:] == ["50", "%", "300.0", "MiB", "2m05s", "Step", "2.0", "s"]
     assert "running, suspended" in rows["env-001"]
     assert "no beat for 42s" in rows["env-001"]
     assert "2/7" in rows["store"]
@@ -97,7 +98,7 @@ def test_it_is_drawn_until_somebody_wants_to_end() -> None:
 
 
 def test_ages_are_short() -> None:
-    assert [live.age(s) for s in (None, 0.4, 59, 192, 7440, 277200)] == [
+    assert [age(s) for s in (None, 0.4, 59, 192, 7440, 277200)] == [
         "–",
         "0s",
         "59s",

@@ -1,0 +1,115 @@
+"""Figures, moments and states as text for people, on the terminal and on the page."""
+
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dart.core.errors import UsageError
+from dart.telemetry.liveness import ACTOR_SILENT_S
+
+if TYPE_CHECKING:
+    from dart.inspect.snapshot import ActorRow
+
+DASH = "–"
+"""Where there is no value."""
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)([smhd]))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+
+def percent(rate: float | None) -> str:
+    """A rate from 0 to 1 as `43 %`; a dash for None."""
+    return DASH if rate is None else f"{100 * rate:.0f} %"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number with so many decimals; a dash for None."""
+    return DASH if value is None else f"{value:.{digits}f}"
+
+
+def counts(by_name: Mapping[str, int]) -> str:
+    """Counts by name as `21 no_spread, 1 too_few`, the largest first."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(by_name.items(), key=lambda one: -one[1]))
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: `1 failure`, `2 failures`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def size(count_bytes: float) -> str:
+    """Bytes as `812 B`, `1.2 KiB`, `3.4 MiB` or `2.0 GiB`."""
+    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count_bytes >= bytes_each:
+            return f"{count_bytes / bytes_each:.1f} {unit}"
+    return f"{count_bytes:.0f} B"
+
+
+# ---- time ----
+
+
+def age(seconds: float | None) -> str:
+    """A span of time as `12s`, `3m12s`, `2h04m` or `3d07h`; a dash for None."""
+    if seconds is None:
+        return DASH
+    whole = int(seconds)
+    for unit_s, unit, below_s, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit_s:
+            return f"{whole // unit_s}{unit}{whole % unit_s // below_s:02d}{below}"
+    return f"{whole}s"
+
+
+def duration(seconds: float) -> str:
+    """A span of time as on a stop watch: `3:07`, `1:03:07`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def clock(unix_s: float) -> str:
+    """Local time of day; with the date when it is not today's."""
+    moment = time.localtime(unix_s)
+    is_today = moment[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", moment)
+
+
+def parse_span(text: str) -> float:
+    """Seconds of a span such as `90s`, `10m`, `1h30m` or `2d`.
+
+    raises    UsageError
+    """
+    if not _SPAN.fullmatch(text):
+        raise UsageError(f"expected a time such as 90s, 10m, 1h30m or 2d, got {text!r}")
+    return sum(float(count) * _UNITS_S[unit] for count, unit in _PART.findall(text))
+
+
+# ---- actors ----
+
+
+def state_text(actor: "ActorRow") -> str:
+    """The state of an actor; one that runs and cannot work says so."""
+    if actor.state != "running":
+        return actor.state
+    if actor.process != "alive":
+        return f"running, {actor.process}"
+    return "running" if actor.ready else "running, not ready"
+
+
+def activity(actor: "ActorRow") -> str:
+    """What an actor is busy with and for how long; for one that is not up, why it ended."""
+    if actor.state not in ("running", "starting", "stopping"):
+        return actor.last_reason
+    if actor.process == "gone":
+        return ""
+    if actor.beat_age_s > ACTOR_SILENT_S:
+        return f"no beat for {age(actor.beat_age_s)}" + (f", in {actor.handler}" if actor.handler else "")
+    if actor.handler:
+        return f"{actor.handler} {actor.busy_s:.1f} s"
+    return f"{actor.work} {actor.work_s:.1f} s" if actor.work else ""
+
+
+def restart_counts(actor: "ActorRow") -> str:
+    """Restarts as `2/7`: in the window of the supervisor's budget, and in all; empty when there were none."""
+    return f"{actor.restarts_in_window}/{actor.restarts}" if actor.restarts else ""

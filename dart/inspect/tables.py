@@ -1,0 +1,93 @@
+"""Tables for the terminal, and the columns of actors that `top`, `status` and `actors list` share."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from dart.inspect.formatting import DASH, activity, age, restart_counts, size, state_text
+from dart.inspect.terminal_safe import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from dart.inspect.snapshot import ActorRow
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """One column of a table."""
+
+    name: str
+    value: Callable[[T], "RenderableType | int | float | None"]
+    """Text, a number, or None for a dash."""
+    is_number: bool = False
+    is_wide: bool = False
+    """Only in the wide table."""
+    folds: bool = False
+    """Wrap a long text onto further lines instead of cutting it."""
+    width_max: int | None = None
+    """Characters of it that the fitted table shows."""
+
+
+def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool = False) -> "Table":
+    """The records as rows of a table for the terminal."""
+    from rich.table import Table
+
+    shown = [column for column in columns if is_wide or not column.is_wide]
+    drawn = Table(box=None, pad_edge=False, header_style="dim")
+    for column in shown:
+        drawn.add_column(
+            column.name,
+            justify="right" if column.is_number else "left",
+            no_wrap=not column.folds,
+            overflow="fold" if column.folds else "ellipsis",
+            max_width=None if is_wide else column.width_max,
+        )
+    for record in records:
+        drawn.add_row(*(_cell(column.value(record)) for column in shown))
+    return drawn
+
+
+def _cell(value: Any) -> "RenderableType":
+    """Text is printed as it is: what actors and pages say may look like markup."""
+    from rich.text import Text
+
+    if value is None:
+        return DASH
+    return Text(printable(str(value))) if isinstance(value, str | int | float) else value
+
+
+# ---- columns of actors ----
+
+STATE_STYLES = {
+    "running": "green",
+    "running, not ready": "yellow",
+    "running, suspended": "bold red",
+    "running, gone": "bold red",
+    "starting": "cyan",
+    "backoff": "yellow",
+    "failed": "bold red",
+    "quarantined": "bold magenta",
+}
+
+
+def styled_state(actor: "ActorRow") -> "Text":
+    """The state of an actor in its colour."""
+    from rich.text import Text
+
+    text = state_text(actor)
+    return Text(text, style=STATE_STYLES.get(text, ""))
+
+
+ACTOR: "Column[ActorRow]" = Column("actor", lambda row: row.name)
+STATE: "Column[ActorRow]" = Column("state", styled_state)
+RESTARTS: "Column[ActorRow]" = Column("restarts", restart_counts, is_number=True)
+AGE: "Column[ActorRow]" = Column("age", lambda row: age(row.age_s), is_number=True)
+MEMORY: "Column[ActorRow]" = Column(
+    "memory", lambda row: size(row.rss_bytes) if row.rss_bytes else None, is_number=True
+)
+ACTIVITY: "Column[ActorRow]" = Column("doing", activity, width_max=36)
