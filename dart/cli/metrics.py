@@ -1,14 +1,16 @@
 """`dartrl metrics`: the figures of a run for Prometheus."""
 
-import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dart.cli.options import RunDir
 from dart.cli.output import say
 from dart.cli.record import explained, shown
+
+if TYPE_CHECKING:
+    from dart.core.run_directory import RunPaths
 
 
 def metrics(
@@ -17,14 +19,14 @@ def metrics(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve /metrics, /livez and /readyz there until Ctrl-C, to anybody who reaches it.",
+            help="Serve /metrics, /livez and /readyz at this address until Ctrl-C; asks for no token.",
         ),
     ] = None,
 ) -> None:
     """Print every metric of a run in Prometheus's format, or serve them with its health.
 
-    Read from the board and the record at each scrape: works while actors hang. What each means:
-    docs/reference/metrics.md; a dashboard: contrib/grafana/dartrl.json.
+    Each scrape reads the board and the record, so it works while actors hang. docs/reference/metrics.md says
+    what each metric means; contrib/grafana/dartrl.json is a dashboard.
 
     **Examples**
 
@@ -47,17 +49,27 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def _metrics(run_dir: Path | None, listen: str | None) -> None:
+    paths = shown(run_dir)
+    if listen is None:
+        _print(paths)
+    else:
+        _serve(paths, *address_of(listen))
+
+
+def _print(paths: "RunPaths") -> None:
     from dart.config.config import load_config
-    from dart.inspect import scrape
     from dart.inspect.metrics import exposition
     from dart.inspect.snapshot_reader import SnapshotReader
 
-    paths = shown(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
-        if listen is None:
-            say(exposition(reader.read()).rstrip("\n"))
-            return
-        with scrape.Server(address_of(listen), paths, reader.read) as server:
-            say(f"serving /metrics, /livez and /readyz of {paths.root} on {server.url}", err=True)
-            with contextlib.suppress(KeyboardInterrupt):
-                server.serve_forever()
+        say(exposition(reader.read()).rstrip("\n"))
+
+
+def _serve(paths: "RunPaths", host: str, port: int) -> None:
+    from dart.web.scrape_pages import scrape_app
+    from dart.web.server import address, listen, serve
+
+    listener = listen(host, port)
+    url = address(host, listener.getsockname()[1])
+    say(f"serving /metrics, /livez and /readyz of {paths.root} on {url}", err=True)
+    serve(scrape_app(paths), listener)

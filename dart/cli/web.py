@@ -47,6 +47,7 @@ def web(
 
 def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: list[str]) -> None:
     from dart.core.run_directory import RunPaths, holder
+    from dart.web.app import web_app
     from dart.web.auth import access_for
     from dart.web.server import address, listen, own_names, serve, token_of
 
@@ -59,7 +60,4 @@ def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: li
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])
     say(f"{place} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
-    try:
-        serve(RunPaths(run_dir.resolve()), access, listener)
-    except KeyboardInterrupt:
-        return
+    serve(web_app(RunPaths(run_dir.resolve()), access), listener)

@@ -123,6 +123,15 @@ class BatchState(StrEnum):
     """Given back untrained."""
 
 
+class RunPhase(StrEnum):
+    """What a run does now; its evaluations before and after training are optional."""
+
+    BASE_EVALUATION = "base evaluation"
+    TRAINING = "training"
+    FINAL_EVALUATION = "final evaluation"
+    DONE = "done"
+
+
 class EvaluationPhase(StrEnum):
     """When an evaluation took place."""
 

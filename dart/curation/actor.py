@@ -22,14 +22,14 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, TaskDecision
+from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, RunPhase, TaskDecision
 from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
 from dart.curation.evaluation_schedule import EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
 from dart.curation.liveness_view import LivenessView
-from dart.curation.run_phases import RunPhase, phase_now
+from dart.curation.run_phases import phase_now
 from dart.curation.service import open_service
 from dart.curation.settings import plan_of, settings_of
 from dart.curation.stall_diagnosis import Playing
@@ -125,11 +125,11 @@ class CuratorActor(Actor):
         match self._phase():
             case RunPhase.TRAINING:
                 return self._guided_for(environment) or await self._rollout_for(environment)
-            case RunPhase.BEFORE:
+            case RunPhase.BASE_EVALUATION:
                 return self._evaluation_for(environment, EvaluationPhase.BEFORE)
-            case RunPhase.AFTER:
+            case RunPhase.FINAL_EVALUATION:
                 return self._evaluation_for(environment, EvaluationPhase.AFTER)
-            case RunPhase.OVER:
+            case RunPhase.DONE:
                 return self._no_work("the run is over")
 
     @receives(m.RolloutStored)
@@ -238,7 +238,7 @@ class CuratorActor(Actor):
 
     async def _batch_now(self) -> m.BatchLease | m.NoWorkYet | m.RunOver:
         phase = self._phase()
-        if phase is RunPhase.OVER:
+        if phase is RunPhase.DONE:
             return m.RunOver()
         if phase is not RunPhase.TRAINING and not self._is_batch_open():
             return self._no_work(f"the run is in phase {phase}")
@@ -329,7 +329,7 @@ class CuratorActor(Actor):
     # ---- the phase of the run ----
 
     def _phase(self) -> RunPhase:
-        if self._phase_so_far() in (RunPhase.AFTER, RunPhase.OVER):
+        if self._phase_so_far() in (RunPhase.FINAL_EVALUATION, RunPhase.DONE):
             self._evaluations.measure_newest()
         return self._phase_so_far()
 
@@ -387,7 +387,7 @@ class CuratorActor(Actor):
     def _curator_view(self) -> CuratorView:
         """Who waits for what that somebody should be getting."""
         phase, now_s = self._phase(), self.clock.unix_s()
-        if phase is RunPhase.OVER or self._is_paused:
+        if phase is RunPhase.DONE or self._is_paused:
             return CuratorView()
         trainer = self._trainer_waiting if phase is RunPhase.TRAINING else None
         return CuratorView(

@@ -6,19 +6,9 @@ curator is in the phase the last one was in.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from dart.core.records import Evaluation, EvaluationPhase
-
-
-class RunPhase(StrEnum):
-    """Where a run is on its way."""
-
-    BEFORE = "before"
-    TRAINING = "training"
-    AFTER = "after"
-    OVER = "over"
+from dart.core.records import Evaluation, EvaluationPhase, RunPhase
 
 
 class EvaluationEpisode(NamedTuple):
@@ -83,10 +73,10 @@ def phase_now(
 ) -> RunPhase:
     """The phase that follows from the record."""
     if plan.before and missing_before and updates == 0:
-        return RunPhase.BEFORE
+        return RunPhase.BASE_EVALUATION
     is_spent = 0 < plan.max_updates <= updates or 0 < plan.max_actions <= actions
     if not is_spent and now_unix_s < plan.training_ends_unix_s:
         return RunPhase.TRAINING
     if plan.after and missing_after:
-        return RunPhase.AFTER
-    return RunPhase.OVER
+        return RunPhase.FINAL_EVALUATION
+    return RunPhase.DONE

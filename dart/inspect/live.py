@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from dart.core.records import RunPhase
 from dart.inspect.actor_table import in_tree_order
 from dart.inspect.formatting import DASH, activity, age, counts, duration, percent, size, state_text
-from dart.inspect.snapshot import ActorRow, Phase, RunSnapshot, TaskRow
+from dart.inspect.snapshot import ActorRow, RunSnapshot, TaskRow
 from dart.inspect.tables import ACTIVITY, ACTOR, RESTARTS, STATE, Column, styled_state, table
 from dart.inspect.terminal_safe import Printable, one_line
 
@@ -60,7 +61,7 @@ class PlainLines:
         self._console = console
         self._clock = clock
         self._printed_s = float("-inf")
-        self._phase: Phase | None = None
+        self._phase: RunPhase | None = None
         self._notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:

@@ -114,7 +114,7 @@ METRICS: tuple[Metric, ...] = (
         "run_phase",
         "1 for the phase the run is in.",
         lambda run: [((run.phase.value,), 1.0)],
-        phase="starting, base evaluation, training, final evaluation or done",
+        phase="base evaluation, training, final evaluation or done",
     ),
     _gauge(
         "notices",

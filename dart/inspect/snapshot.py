@@ -2,22 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from dart.core.records import Conservation
+from dart.core.records import Conservation, RunPhase
 from dart.inference.worker_state import WorkerState
 from dart.inspect.sidecar_status import Sidecar
 from dart.telemetry.liveness import ACTOR_SILENT_S
-
-
-class Phase(StrEnum):
-    """Where a run is on its way."""
-
-    STARTING = "starting"
-    BASE_EVALUATION = "base evaluation"
-    TRAINING = "training"
-    FINAL_EVALUATION = "final evaluation"
-    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +104,7 @@ class RunSnapshot:
 
     run_dir: str
     taken_unix_s: float
-    phase: Phase
+    phase: RunPhase
     elapsed_s: float
     budget_s: float
     """From start to final table; 0 for no limit."""
@@ -192,10 +181,10 @@ class RunSnapshot:
     def is_healthy(self) -> bool:
         """Every actor is up and ready (when the work is done they end one after the other), every rollout has
         one fate, and nobody starves."""
-        is_well = self.phase is Phase.DONE or (bool(self.actors) and self.well == len(self.actors))
+        is_well = self.phase is RunPhase.DONE or (bool(self.actors) and self.well == len(self.actors))
         return is_well and self.conservation.holds and not self.notices
 
     @property
     def health(self) -> str:
         """Of a run that is healthy, in a word."""
-        return "ending" if self.phase is Phase.DONE else "healthy"
+        return "ending" if self.phase is RunPhase.DONE else "healthy"

@@ -16,9 +16,10 @@ from actors.board import ActorState, Board, Vitals, rows_of
 from dart.config.config import Config, load_config
 from dart.core import records
 from dart.core.errors import DiskError
+from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
-from dart.curation.run_phases import EvaluationEpisode, RunPhase, RunPlan, missing, phase_now, that_count
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.curation.stall_diagnosis import Stage
 from dart.inference import worker_state
@@ -26,7 +27,7 @@ from dart.inspect import signals
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
 from dart.inspect.formatting import clock
 from dart.inspect.sidecar_status import read_sidecars
-from dart.inspect.snapshot import EngineRow, Phase, RunSnapshot, TaskRow
+from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.task_reports import TaskReport, state, task_reports
 from dart.store.reader import StoreReader
 from dart.telemetry.events import (
@@ -54,13 +55,6 @@ NOT_PLAYED = "not played"
 
 FAILURES_MAX = 100_000
 """Newest failures of evaluation episodes that are looked at."""
-
-_PHASES = {
-    RunPhase.BEFORE: Phase.BASE_EVALUATION,
-    RunPhase.TRAINING: Phase.TRAINING,
-    RunPhase.AFTER: Phase.FINAL_EVALUATION,
-    RunPhase.OVER: Phase.DONE,
-}
 
 
 class SnapshotReader:
@@ -136,7 +130,7 @@ class SnapshotReader:
             events=self.events.of_kind,
             notices=tuple(self._notices(vitals)),
             sidecars=read_sidecars(self.paths),
-            engines=() if phase is Phase.DONE else engine_rows(vitals),
+            engines=() if phase is RunPhase.DONE else engine_rows(vitals),
             conservation=self.store.conservation(),
             evaluation_done=done,
             evaluation_total=total,
@@ -144,7 +138,7 @@ class SnapshotReader:
             actors=actor_rows(self.paths.root, vitals, self._windows_s),
         )
 
-    def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[Phase, int, int]:
+    def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[RunPhase, int, int]:
         """The phase, and how far its evaluation is."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
         left = {phase: self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase}
@@ -157,11 +151,11 @@ class SnapshotReader:
             missing_after=len(left[records.EvaluationPhase.AFTER]),
         )
         total = len(plan.episodes)
-        if now is RunPhase.BEFORE:
-            return _PHASES[now], total - len(left[records.EvaluationPhase.BEFORE]), total
-        if now is RunPhase.AFTER:
-            return _PHASES[now], total - len(left[records.EvaluationPhase.AFTER]), total
-        return _PHASES[now], 0, 0
+        if now is RunPhase.BASE_EVALUATION:
+            return now, total - len(left[records.EvaluationPhase.BEFORE]), total
+        if now is RunPhase.FINAL_EVALUATION:
+            return now, total - len(left[records.EvaluationPhase.AFTER]), total
+        return now, 0, 0
 
     def _still_missing(
         self, phase: records.EvaluationPhase, plan: RunPlan, version: int

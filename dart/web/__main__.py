@@ -12,6 +12,7 @@ from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import WEB, Sidecar, beat, say
 from dart.run.sidecars import begin_beside
+from dart.web.app import web_app
 from dart.web.auth import Access, access_for
 from dart.web.server import address, listen, own_names, serve, token_of
 
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> None:
     web = load_config(paths.config).web
     access = access_of(web, paths)
     listener = _listening(web, paths)
-    serve(paths, access, listener, beat=partial(beat, paths, WEB))
+    serve(web_app(paths, access), listener, beat=partial(beat, paths, WEB))
 
 
 def access_of(web: WebSettings, paths: RunPaths) -> Access:

@@ -36,7 +36,6 @@ from dart.core.errors import (
     UsageError,
 )
 from dart.core.run_directory import RunPaths
-from dart.inspect import scrape
 from dart.run.control_client import request as control
 from dart.run.control_protocol import ControlOutcome
 from dart.store.blobs import BlobStore
@@ -50,6 +49,7 @@ from dart.web.middleware import Guard, asked_of
 from dart.web.pages import PagePart, WebPage, page_of
 from dart.web.render import STATIC, render, static
 from dart.web.run_view import RunView
+from dart.web.scrape_pages import scrape_routes
 
 T = TypeVar("T")
 
@@ -62,9 +62,6 @@ STREAM_S = 600.0
 LOOK_EVERY_S = 0.1
 GOOD_FOR = 0.8
 """Of a part's interval: who looks again after the whole of it is not told the same once more."""
-
-FRESH_S = 1.0
-"""So long an answer for machines is good for the next one."""
 
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096
@@ -81,11 +78,11 @@ class Site:
     def __init__(self, paths: RunPaths, access: Access) -> None:
         self._paths = paths
         self._access = access
-        self._blocking = BlockingPool()
+        self.blocking = BlockingPool()
         self._streams = 0
 
     def close(self) -> None:
-        self._blocking.close()
+        self.blocking.close()
 
     # pages
 
@@ -101,7 +98,7 @@ class Site:
     async def _html(self, name: str, values: Mapping[str, str], part: PagePart) -> str:
         """A part of a page; made once for everybody who looks at it."""
         key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
-        return await self._blocking.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
+        return await self.blocking.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
 
     def _opened(self, job: Callable[[RunView], T]) -> T:
         with RunView(self._paths) as run:
@@ -113,7 +110,7 @@ class Site:
         """A page of what does not change any more; only its head follows the run."""
         head = page_of("head", {})
         parts = {"head": await told(self._html("head", {}, head.parts[0]))}
-        html = await self._blocking.run(title, lambda: self._opened(body))
+        html = await self.blocking.run(title, lambda: self._opened(body))
         return self._page(
             request, WebPage(title, place, head.parts), parts, stream="/stream?page=head", body=html
         )
@@ -165,7 +162,7 @@ class Site:
     async def do(self, request: Request) -> Response:
         """Something done, by the request that the command line would make, and what became of it."""
         wanted = actions.wanted(await _form(request))
-        answer = await self._blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
+        answer = await self.blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
         values = {
             "wanted": wanted,
             "text": answer.text,
@@ -180,7 +177,7 @@ class Site:
 
     async def export(self, request: Request) -> Response:
         rollout_id = trajectory_pages.number(request.query_params, "id")
-        html = await self._blocking.run(
+        html = await self.blocking.run(
             f"export of {rollout_id}",
             lambda: self._opened(lambda run: export.trajectory_html(run, rollout_id)),
         )
@@ -193,7 +190,7 @@ class Site:
         if not BLOB.fullmatch(sha256):
             raise UsageError("a screenshot is named by its sha256: 64 digits and letters a to f")
         blobs = BlobStore(self._paths.blobs, read_only=True)
-        content = await self._blocking.run("screenshot", lambda: blobs.read(sha256))
+        content = await self.blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
 
     async def static(self, request: Request) -> Response:
@@ -201,22 +198,6 @@ class Site:
         if name not in STATIC:
             raise UsageError("there is no such file")
         return Response(static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
-
-    # for machines
-
-    async def metrics(self, request: Request) -> Response:
-        job = partial(scrape.metrics, lambda: self._opened(lambda run: run.snapshot))
-        return await self._answered("metrics", job)
-
-    async def livez(self, request: Request) -> Response:
-        return await self._answered("livez", partial(scrape.livez, self._paths))
-
-    async def readyz(self, request: Request) -> Response:
-        return await self._answered("readyz", partial(scrape.readyz, self._paths))
-
-    async def _answered(self, name: str, job: Callable[[], scrape.Reply]) -> Response:
-        reply = await self._blocking.shared(name, FRESH_S, job)
-        return Response(reply.text, reply.status, media_type=reply.content_type)
 
     # following
 
@@ -295,9 +276,7 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
         Route("/export", site.export),
         Route("/blobs/{sha256}.png", site.blob),
         Route("/static/{name}", site.static),
-        Route("/metrics", site.metrics),
-        Route("/livez", site.livez),
-        Route("/readyz", site.readyz),
+        *scrape_routes(paths, site.blocking),
         Route("/stream", site.stream),
         Route("/confirm", site.confirm),
         Route(rules.STEER, site.do, methods=["POST"]),

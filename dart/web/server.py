@@ -1,5 +1,6 @@
-"""The page of a run on a port: the socket, uvicorn, and the file with the token."""
+"""The HTTP server of a run: the socket, uvicorn, and the file with the token."""
 
+import contextlib
 import os
 import secrets
 import socket
@@ -8,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from dart.core.errors import DiskError, UnavailableError, UsageError
-from dart.core.run_directory import RunPaths
-from dart.web.app import web_app
-from dart.web.auth import Access, is_loopback
+from dart.web.auth import is_loopback
 from dart.web.connections import BoundedHttp
 
 TOKEN_BYTES = 32
@@ -20,15 +20,14 @@ CONNECTIONS_MOST = 128
 REQUEST_HEAD_BYTES = 16 << 10
 BEAT_EVERY_S = 5
 END_S = 1
-"""Pages that follow the run hold their connections for ever; at the end they are given this long."""
+"""Time to close connections at the end; pages that follow the run hold theirs for ever."""
 
 
-def serve(
-    paths: RunPaths, access: Access, listener: socket.socket, beat: Callable[[], None] | None = None
-) -> None:
-    """Serve until SIGINT or SIGTERM.
+def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None = None) -> None:
+    """Serve an application until SIGINT or SIGTERM.
 
-    beat   called every few seconds; whoever gives it has a log, to which its warnings go as well
+    beat   called every few seconds; a caller that passes it has configured logging for its process, and
+           uvicorn's warnings go to that log
     """
 
     async def notify() -> None:
@@ -36,13 +35,13 @@ def serve(
             beat()
 
     config = uvicorn.Config(
-        web_app(paths, access),
+        app,
         callback_notify=notify,
         timeout_notify=BEAT_EVERY_S,
         log_config=uvicorn.config.LOGGING_CONFIG if beat is None else None,
         log_level="warning",
-        access_log=False,  # what is asked for is nobody's business, and a log that grows with every look
-        proxy_headers=False,  # what a proxy says of others is believed by nobody here
+        access_log=False,  # addresses would name what a user looks at, and the log would grow with every look
+        proxy_headers=False,  # a client can forge them
         server_header=False,
         limit_concurrency=CONNECTIONS_MOST,
         h11_max_incomplete_event_size=REQUEST_HEAD_BYTES,
@@ -51,7 +50,8 @@ def serve(
         ws="none",
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after a graceful end
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -69,19 +69,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(host: str, port: int) -> str:
-    """The page's address for a browser."""
+    """The address of a server as a URL."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def own_names(host: str) -> list[str]:
-    """What this machine is called by those who reach it from elsewhere at an address."""
+    """The names under which other machines reach a server at `host`; none for a loopback address."""
     return [] if is_loopback(host) else [socket.gethostname(), socket.getfqdn()]
 
 
 def token_of(path: Path) -> tuple[str, bool]:
-    """The token in a file, and whether it was made just now because there was no file.
+    """The token in a file, and whether this call made it because there was no file.
 
-    raises   UsageError for a file that others can read or that holds none, DiskError
+    raises   UsageError for a file that other users can read, DiskError
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

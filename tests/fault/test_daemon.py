@@ -119,9 +119,8 @@ def test_after_everything_was_killed_at_once_the_next_start_says_so_and_goes_on(
 STANDS_UNTIL_TOLD = """
 import sys, time
 from pathlib import Path
-from dart import app
 from dart.cli.main import main
-from dart.run import daemon
+from dart.run import app, daemon
 
 run, where = Path(sys.argv[-1]), sys.argv.pop(1)
 module, name = {"check": (app, "_conclude"), "report": (daemon, "publish")}[where]

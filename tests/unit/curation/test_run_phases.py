@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dart.core.records import Evaluation, EvaluationPhase
-from dart.curation.run_phases import EvaluationEpisode, RunPhase, RunPlan, missing, phase_now, that_count
+from dart.core.records import Evaluation, EvaluationPhase, RunPhase
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
 
 
 def plan(**changes: object) -> RunPlan:
@@ -24,18 +24,18 @@ def plan(**changes: object) -> RunPlan:
 @pytest.mark.parametrize(
     ("changes", "updates", "now", "missing_before", "missing_after", "expected"),
     [
-        ({}, 0, 0.0, 4, 4, RunPhase.BEFORE),
-        ({}, 0, 500.0, 1, 4, RunPhase.BEFORE),  # a measured base is worth more than the clock
+        ({}, 0, 0.0, 4, 4, RunPhase.BASE_EVALUATION),
+        ({}, 0, 500.0, 1, 4, RunPhase.BASE_EVALUATION),  # a measured base is worth more than the clock
         ({"before": False}, 0, 0.0, 4, 4, RunPhase.TRAINING),
         ({}, 0, 0.0, 0, 4, RunPhase.TRAINING),
         ({}, 7, 0.0, 2, 4, RunPhase.TRAINING),  # too late to measure the base
-        ({}, 7, 100.0, 0, 4, RunPhase.AFTER),
-        ({}, 7, 100.0, 0, 0, RunPhase.OVER),
-        ({"after": False}, 7, 100.0, 0, 4, RunPhase.OVER),
+        ({}, 7, 100.0, 0, 4, RunPhase.FINAL_EVALUATION),
+        ({}, 7, 100.0, 0, 0, RunPhase.DONE),
+        ({"after": False}, 7, 100.0, 0, 4, RunPhase.DONE),
         ({"max_updates": 7}, 6, 0.0, 0, 4, RunPhase.TRAINING),
-        ({"max_updates": 7}, 7, 0.0, 0, 4, RunPhase.AFTER),
+        ({"max_updates": 7}, 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
         ({"max_actions": 5001}, 7, 0.0, 0, 4, RunPhase.TRAINING),
-        ({"max_actions": 5000}, 7, 0.0, 0, 4, RunPhase.AFTER),
+        ({"max_actions": 5000}, 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
         ({"training_ends_unix_s": math.inf}, 999, 1e12, 0, 4, RunPhase.TRAINING),
     ],
 )

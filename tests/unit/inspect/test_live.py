@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from dart.core.records import Conservation
+from dart.core.records import Conservation, RunPhase
 from dart.inspect import live
 from dart.inspect.formatting import duration, state_text
-from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
 
 
 def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
@@ -52,7 +52,7 @@ ACTORS = (
 SNAPSHOT = RunSnapshot(
     run_dir="runs/x",
     taken_unix_s=0.0,
-    phase=Phase.TRAINING,
+    phase=RunPhase.TRAINING,
     elapsed_s=192.0,
     budget_s=1200.0,
     updates=12,
@@ -115,16 +115,16 @@ def test_a_line_holds_all_figures_of_the_run() -> None:
 
 
 def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
-    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
+    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=RunPhase.TRAINING, elapsed_s=0, budget_s=0)
 
     text = live.summary_line(fresh)
 
-    assert text.startswith("0:00  starting  success –  updates 0  version 0 (serving –)")
+    assert text.startswith("0:00  training  success –  updates 0  version 0 (serving –)")
     assert "staleness –" in text
 
 
 def test_an_evaluation_shows_how_far_it_is() -> None:
-    measuring = replace(SNAPSHOT, phase=Phase.BASE_EVALUATION, evaluation_done=37, evaluation_total=400)
+    measuring = replace(SNAPSHOT, phase=RunPhase.BASE_EVALUATION, evaluation_done=37, evaluation_total=400)
 
     assert "base evaluation 37/400" in live.summary_line(measuring)
 
@@ -206,7 +206,7 @@ def test_actors_that_end_when_the_work_is_done_degrade_no_run() -> None:
     run = replace(SNAPSHOT, actors=(*ACTORS[:3], gone), engines=())
 
     assert not run.is_healthy
-    ending = replace(run, phase=Phase.DONE)
+    ending = replace(run, phase=RunPhase.DONE)
     assert (ending.is_healthy, ending.health) == (True, "ending")
     assert not replace(ending, notices=("env-000 starves",)).is_healthy
 
@@ -301,7 +301,7 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
 
 
 def test_a_new_phase_is_told_at_once() -> None:
-    lines = plain_output((0.0, SNAPSHOT), (1.0, replace(SNAPSHOT, phase=Phase.DONE)))
+    lines = plain_output((0.0, SNAPSHOT), (1.0, replace(SNAPSHOT, phase=RunPhase.DONE)))
 
     assert ["training" in lines[0], "done" in lines[1]] == [True, True]
 

@@ -6,24 +6,21 @@ import os
 import re
 import signal
 import subprocess
-import threading
-import urllib.request
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from urllib.error import HTTPError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.board import ActorState, Board
 from dart.cli.metrics import address_of
-from dart.core.errors import DiskError, UnavailableError
-from dart.core.records import Conservation
+from dart.core.errors import DiskError
+from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect import scrape
 from dart.inspect.metrics import METRICS, MetricKind, exposition
-from dart.inspect.snapshot import ActorRow, EngineRow, Phase, RunSnapshot, TaskRow
+from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
 
@@ -46,7 +43,7 @@ ENV = ActorRow(
 RUN = RunSnapshot(
     run_dir="r",
     taken_unix_s=0.0,
-    phase=Phase.TRAINING,
+    phase=RunPhase.TRAINING,
     elapsed_s=192.0,
     budget_s=1200.0,
     updates=12,
@@ -111,7 +108,7 @@ def test_a_figure_that_is_no_number_is_still_readable() -> None:
 
 
 def test_what_is_not_known_yet_has_no_sample() -> None:
-    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=Phase.STARTING, elapsed_s=0, budget_s=0)
+    fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=RunPhase.TRAINING, elapsed_s=0, budget_s=0)
 
     names = {name for name, _ in exposed(fresh)}
 
@@ -256,45 +253,6 @@ def test_a_run_whose_main_process_stands_still_or_is_gone_is_not_alive(tmp_path:
 
     assert suspended == f"the main process {main.pid} is suspended\n"
     assert gone == f"the main process {main.pid} is gone\n"
-
-
-def test_an_address_of_the_newer_kind_is_served_and_named(tmp_path: Path) -> None:
-    if not Path("/proc/net/if_inet6").exists():
-        pytest.skip("this machine has no IPv6")
-    with scrape.Server(("::1", 0), RunPaths(tmp_path), lambda: RUN) as server:
-        assert server.url == f"http://[::1]:{server.server_address[1]}"
-
-
-def test_the_pages_are_served_and_nothing_else_is(tmp_path: Path) -> None:
-    with scrape.Server(("127.0.0.1", 0), RunPaths(tmp_path), lambda: RUN) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
-                body, kind = answer.read(), answer.headers["Content-Type"]
-            codes = [_status(f"{url}/{page}") for page in ("livez", "readyz", "store.db", "../key")]
-        finally:
-            server.shutdown()
-            serving.join()
-
-    assert b"dartrl_updates_total 12.0" in body
-    assert kind.startswith("text/plain; version=")
-    assert codes == [503, 503, 404, 404]
-
-
-def _status(url: str) -> int:
-    with pytest.raises(HTTPError) as refused:
-        urllib.request.urlopen(url, timeout=30)
-    refused.value.close()
-    return refused.value.code
-
-
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with scrape.Server(("127.0.0.1", 0), RunPaths(tmp_path), lambda: RUN) as server:
-        port = server.server_address[1]
-        with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"):
-            scrape.Server(("127.0.0.1", port), RunPaths(tmp_path), lambda: RUN)
 
 
 def test_an_address_has_a_host_and_a_port() -> None:

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.core.types import FaultKind
 from dart.inspect.nothing_played import why_nothing_was_played
 from dart.inspect.report import RunReport, SuccessReport
-from dart.inspect.snapshot import Phase, RunSnapshot
+from dart.inspect.snapshot import RunSnapshot
 from dart.store.store import Store
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
-NOTHING = RunSnapshot(run_dir="r", taken_unix_s=0.0, phase=Phase.DONE, elapsed_s=60.0, budget_s=60.0)
+NOTHING = RunSnapshot(run_dir="r", taken_unix_s=0.0, phase=RunPhase.DONE, elapsed_s=60.0, budget_s=60.0)
 NO_SCORES = RunReport(sampled=SuccessReport({}, {}), greedy=SuccessReport({}, {}))
 
 

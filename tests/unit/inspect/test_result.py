@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from dart.core.records import Conservation
+from dart.core.records import Conservation, RunPhase
 from dart.inspect.report import RunReport, SuccessReport
 from dart.inspect.result import Staleness, TrainResult, books_line, curation_lines, staleness_of
-from dart.inspect.snapshot import Phase, RunSnapshot
+from dart.inspect.snapshot import RunSnapshot
 
 SNAPSHOT = RunSnapshot(
     run_dir="r",
     taken_unix_s=0.0,
-    phase=Phase.DONE,
+    phase=RunPhase.DONE,
     elapsed_s=60.0,
     budget_s=0.0,
     restarts=2,

@@ -10,11 +10,11 @@ import pytest
 from actors.board import ActorState, Board
 from dart.config.config import Config, load_config
 from dart.core import records
+from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.inspect import signals
 from dart.inspect.report import LeftOut, rate_if_failed
-from dart.inspect.snapshot import Phase
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows, final_report
 from dart.store.store import Store
 from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
@@ -92,9 +92,9 @@ def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
     with SnapshotReader(paths, CONFIG, board) as reader:
-        assert reader.read().phase is Phase.TRAINING, "it ended ten seconds after its start, long ago"
+        assert reader.read().phase is RunPhase.TRAINING, "it ended ten seconds after its start, long ago"
         (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 60.0}))
-        assert reader.read().phase is Phase.FINAL_EVALUATION
+        assert reader.read().phase is RunPhase.FINAL_EVALUATION
 
 
 def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: Store, board: Board) -> None:
@@ -264,6 +264,6 @@ def test_a_run_that_left_an_episode_out_is_done_without_it(
     evaluated(store, FIRST_SEED, 1.0, is_greedy=True)
     evaluated(store, FIRST_SEED + 1, 1.0)
     with SnapshotReader(paths, config, board) as reader:
-        assert reader.read().phase is Phase.FINAL_EVALUATION
+        assert reader.read().phase is RunPhase.FINAL_EVALUATION
         failed(store, FIRST_SEED + 2, is_left_out=True)
-        assert reader.read().phase is Phase.DONE
+        assert reader.read().phase is RunPhase.DONE

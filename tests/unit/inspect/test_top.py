@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from dart.core.records import RunPhase
 from dart.inspect import top
 from dart.inspect.formatting import age
-from dart.inspect.snapshot import ActorRow, Phase, RunSnapshot
+from dart.inspect.snapshot import ActorRow, RunSnapshot
 
 
 def actor(name: str, **changes: object) -> ActorRow:
@@ -33,7 +34,7 @@ def snapshot(taken_unix_s: float, *actors: ActorRow) -> RunSnapshot:
     return RunSnapshot(
         run_dir="r",
         taken_unix_s=taken_unix_s,
-        phase=Phase.TRAINING,
+        phase=RunPhase.TRAINING,
         elapsed_s=1.0,
         budget_s=0.0,
         actors=actors,

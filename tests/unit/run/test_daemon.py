@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from dart.core.errors import SilentError
+from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
-from dart.inspect.snapshot import Phase, RunSnapshot
+from dart.inspect.snapshot import RunSnapshot
 from dart.run import daemon as daemon_module
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Request
 from dart.run.daemon import PROGRESS_EVERY_S, Daemon, status_line
@@ -50,7 +51,12 @@ class Around:
 def snapshot(*, is_ready: bool = True) -> RunSnapshot:
     root = replace(actor("root", parent=""), ready=is_ready)
     return RunSnapshot(
-        run_dir="runs/x", taken_unix_s=0.0, phase=Phase.TRAINING, elapsed_s=1.0, budget_s=0.0, actors=(root,)
+        run_dir="runs/x",
+        taken_unix_s=0.0,
+        phase=RunPhase.TRAINING,
+        elapsed_s=1.0,
+        budget_s=0.0,
+        actors=(root,),
     )
 
 
