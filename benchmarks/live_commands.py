@@ -57,7 +57,7 @@ SIMULATED = """
 tasks.train = ["simulated/0", "simulated/1"]
 environments = { kind = "simulated", count = 4, latency = { enabled = true, scale = 0.005 } }
 rollout = { engine = "simulated", count = 1 }
-simulated = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
+simulation = { generate_base_s = 0.01, generate_each_s = 0.001, load_s = 0.05, update_base_s = 0.05 }
 curation = { rollouts_per_group = 4, step_cap = 30 }
 training = { learner = "simulated", groups_per_update = 1 }
 """

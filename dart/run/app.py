@@ -1,12 +1,12 @@
-"""The running system: first the tree, as a picture in code, then how a run is started and ended.
+"""The supervision tree of a run, and how a run starts and ends.
 
-root                     rest_for_one   a dead owner takes those who depend on it along
+root                     rest_for_one: a child that fails restarts the children after it, which depend on it
 ├─ store                 the durable record
 ├─ curator               task difficulty, leases, batches, phases
-├─ rollout_pool          one_for_one    rollout-0 … : one engine each
-├─ weight_sync           rolls a new version through the pool, one at a time
-├─ environment_pool      one_for_one    env-000 … : one browser each, the flaky ones
-└─ trainer               transient, significant: when it ends for good, the run is over
+├─ rollout_pool          one_for_one: rollout-0 …, one engine each
+├─ weight_sync           updates the engines to a new version, one at a time
+├─ environment_pool      one_for_one: env-000 …, one browser each
+└─ trainer               transient, significant: when it has ended, the run is over
 """
 
 import contextlib
@@ -39,9 +39,10 @@ from dart.inspect.time_budget import TimeBudget
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
+from dart.run.main_supervisor import MainProcess, MainSupervisor
 from dart.run.recovery import look_back
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.run.sidecars import Beside, MainProcess, Sidecars
+from dart.run.sidecars import SidecarProcess, sidecar_spec
 from dart.run.terminal import leave_terminal
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check, told
@@ -65,17 +66,17 @@ from supervision.child_spec import (
 from supervision.supervisor import supervisor_args, supervisor_spec
 
 SNAPSHOT_S = 1.0
-"""How often the observer of a run is shown how it stands."""
+"""How often the listener of a run gets a snapshot."""
 
 STOP_DEADLINE_S = 45.0
-"""After a first Ctrl-C: time for every actor to end by itself, children first."""
+"""After a first Ctrl-C: the time for all actors to end by themselves, children first."""
 
 ROOT_HANG_DEADLINE_S = 20.0
-"""The root beats four times a second; without a beat for this long it is stopped or wedged."""
+"""The root beats four times a second; without a beat for this long it is suspended or hangs."""
 
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
-"""Kept free at the end of the time budget for the last update and the final evaluation."""
+"""Time kept free at the end of the budget for the last update; the final evaluation adds its own."""
 
 ENGINE_MODULES = {
     "transformers": "dart.inference.transformers_engine",
@@ -83,28 +84,27 @@ ENGINE_MODULES = {
     "simulated": "dart.inference.simulated_engine",
     "oracle": "dart.inference.oracle_engine",
 }
-"""Imported once, by the supervisor of the engines: one that crashed is back without importing torch anew."""
+"""The supervisor of the engines imports these once, so a restarted engine need not import torch again."""
 
 NO_TRAINING_MINUTES = 1e-3
-"""A budget that is used up before training begins."""
+"""A time budget that is spent before training begins."""
 
 
 # ---- the tree ----
 
 
 def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
-    """The running system, in start order; stopped in reverse.
+    """The children of the root, in start order; they stop in reverse order.
 
-    run   what every actor is told: the resolved configuration, the path of the record, the names of the
-          rollout actors, when training ends
+    run   arguments of every actor: the resolved configuration, the path of the record, when training ends
     """
     rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
     environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
-    told = {**run, "workers": list(rollouts)}
+    args = {**run, "workers": list(rollouts)}
 
     def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
         limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
-        return ChildSpec(id=id_, actor=actor, args=told, **limits)
+        return ChildSpec(id=id_, actor=actor, args=args, **limits)
 
     def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
         limits = getattr(config.supervision, id_)
@@ -133,7 +133,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
 
 
 def limits_of(child: ChildSettings) -> dict[str, Any]:
-    """A child's limits from the configuration, in the words of its child spec."""
+    """The limits of a child from the configuration, as fields of its child spec."""
     budgets = {
         Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
     }
@@ -153,7 +153,7 @@ def limits_of(child: ChildSettings) -> dict[str, Any]:
 
 
 def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
-    """The root supervisor over all of it."""
+    """The root supervisor and the tree below it."""
     limits = config.supervision.root
     flags = SupervisorFlags(
         strategy=Strategy.REST_FOR_ONE,
@@ -175,12 +175,13 @@ def train(
     listener: RunListener | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> TrainResult:
-    """Run the main job to its end: measure, train, measure.
+    """Run the main job to its end: base evaluation, training, final evaluation.
 
-    reread   the configuration as its file says now, when that is asked for; None: it never changes
-    A signal drains it: the result then says which; a second one ends at once, also while the data are checked
-    and the report is written at the end. Raises RunDirectoryError, DiskError or TemporaryError (a restart
-    budget is spent). Whatever happens, no process is left behind and what was stored stays.
+    reread   reads the configuration again on SIGHUP; None: it never changes
+
+    A first signal drains the run, and the result names the signal. A second one ends the run at once, also
+    while the data are checked and the report is written. No process is left, and what was stored stays.
+    Raises RunDirectoryError, DiskError, or TemporaryError when a restart budget is spent.
     """
     listener = listener or RunListener()
     with (
@@ -190,7 +191,7 @@ def train(
             config_toml=config.to_toml(),
             make_record=refuse_without_record if resume else partial(begin_record, config),
         ) as directory,
-        ExitStack() as until_told,
+        ExitStack() as until_concluded,
     ):
         paths = directory.paths
         resumed_at = prepare_record(config, paths)
@@ -213,16 +214,17 @@ def train(
         def tell(to: str, content: Any) -> bool:
             return system.tell(to, content)
 
-        speaker = MainProcess(listener.log, tell)
-        with (  # the tree ends first: nobody of it waits for those beside it
-            Sidecars(paths, beside(config, listener), speaker) as sidecars,
+        emitter = MainProcess(listener.log, tell)
+        start = partial(SidecarProcess, paths)
+        with (  # the tree ends before the sidecars, which write what it has left
+            MainSupervisor(paths, sidecar_specs(config, listener), start, emitter) as sidecars,
             ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
-            ControlEndpoint(paths, directory.mail, definition, speaker) as endpoint,
+            ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
         ):
             reserve(paths.board)
             if found is not None:
                 listener.found(found.with_leftovers(system.reaped))
-            signals = until_told.enter_context(_Signals(paths, listener))
+            signals = until_concluded.enter_context(_Signals(paths, listener))
             pollers = sidecars, endpoint
             ending = _watch(system, session, paths, config, listener, pollers, signals)
         signals.nothing_is_left_to_drain()
@@ -232,18 +234,18 @@ def train(
         return result
 
 
-def beside(config: Config, listener: RunListener) -> Iterator[Beside]:
-    """The processes that look at a run and are no part of it."""
+def sidecar_specs(config: Config, listener: RunListener) -> Iterator[ChildSpec]:
+    """The sidecars of a run."""
     if config.web.enabled and listener.serves_page:
-        yield Beside(name=WEB, module="dart.web", shutdown_s=3.0)
+        yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
     if config.tracking.writers:
-        yield Beside(name=TRACKING, module="dart.tracking", shutdown_s=30.0)
+        yield sidecar_spec(TRACKING, "dart.tracking.__main__", shutdown_s=30.0)
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:
-    """Measure a checkpoint on held-out seeds: a run that is over before it trains.
+    """Evaluate a checkpoint on held-out seeds, in a run that ends before it trains.
 
-    Raises as `train` does, and DartError when nothing could be measured or what was is damaged.
+    Raises as `train` does, and DartError when no episode could be played or the data are damaged.
     """
     with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
         measuring = config.model_copy(
@@ -264,7 +266,7 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
 
 
 def note_sizes(config: Config, paths: RunPaths) -> None:
-    """Record how many environments and engines this part of the run has, where the part before had others."""
+    """Record how many environments and engines the run has now, if the numbers have changed."""
     sizes = sizes_in(config)
     with StoreReader(paths.store) as reader:
         newest = reader.newest_event(POOLS_SIZED)
@@ -274,14 +276,14 @@ def note_sizes(config: Config, paths: RunPaths) -> None:
 
 
 def fill_experience_pool(config: Config, paths: RunPaths) -> None:
-    """Import the folders of demonstrations; known ones change nothing. Raises UnavailableError, DiskError."""
+    """Import the folders of demonstrations that are new. Raises UnavailableError, DiskError."""
     pool = config.curation.experience_pool
     if pool.enabled:
         fill_pool(pool.folders, config.training.policy, paths, config.context)
 
 
 def final_reserve_s(config: Config) -> float:
-    """Time to keep free at the end of the budget."""
+    """Seconds to keep free at the end of the time budget."""
     if not config.evaluation.after:
         return LAST_UPDATE_S
     return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan_of(config, math.inf).episodes)
@@ -294,7 +296,7 @@ class _Ending:
     stopped_by: int | None = None
     """The signal that ended it, if one did."""
     is_drained: bool = False
-    """After that signal everybody ended by himself, in time."""
+    """All actors ended by themselves after the signal, in time."""
 
 
 def _watch(
@@ -303,12 +305,12 @@ def _watch(
     paths: RunPaths,
     config: Config,
     listener: RunListener,
-    pollers: tuple[Sidecars, ControlEndpoint],
+    pollers: tuple[MainSupervisor, ControlEndpoint],
     signals: "_Signals",
 ) -> _Ending:
-    """Show how the run stands until its root ends.
+    """Pass snapshots to the listener until the root ends.
 
-    The first signal drains, the second ends at once. Raises what else made the run end early.
+    The first signal drains, the second ends at once. Raises DiskError or TemporaryError when the run fails.
     """
     stop_by_s = math.inf
     is_drained = True
@@ -316,8 +318,8 @@ def _watch(
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
-            for beside_it in pollers:
-                beside_it.look()
+            for poller in pollers:
+                poller.look()
             listener.show(reader.read())
             signals.mind_hangup()
             if signals.count and stop_by_s == math.inf:
@@ -335,21 +337,20 @@ def _watch(
 
 
 def _refuse_hung_root(beat_age_s: float) -> None:
-    """A root that hangs supervises nobody; ending the run is what is left."""
+    """Raise TemporaryError when the root hangs: it supervises nothing, so the run has to end."""
     if beat_age_s > ROOT_HANG_DEADLINE_S:
         raise TemporaryError(
             f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
-            "nothing that was stored is lost, go on with --resume"
+            "nothing that was stored is lost, continue with --resume"
         )
 
 
 def _refuse_early_end(verdict: str) -> None:
-    """The root ends by itself only when the run is over; anything else names its cause."""
+    """Raise DiskError or TemporaryError unless the root ended because the run is over."""
     if verdict.startswith("done"):
         return
-    what = (
-        f"{verdict or 'the root supervisor was killed'}; nothing that was stored is lost, go on with --resume"
-    )
+    why = verdict or "the root supervisor was killed"
+    what = f"{why}; nothing that was stored is lost, continue with --resume"
     if any(
         error in what
         for error in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "OSError")
@@ -361,9 +362,9 @@ def _refuse_early_end(verdict: str) -> None:
 def _conclude(
     paths: RunPaths, config: Config, session: TimeBudget, ending: _Ending, resumed_at: int
 ) -> TrainResult:
-    """What the run leaves, read from the record, and whether the record is whole."""
+    """Read the result of the run from the record, and check the record."""
     findings = check(paths, config, fresh_since=resumed_at)
-    with contextlib.suppress(StoreUnavailable):  # on a full disk the log stays beside the record
+    with contextlib.suppress(StoreUnavailable):  # a full disk: the write-ahead log stays beside the record
         fold_log(paths.store)
     with SnapshotReader(paths, config) as reader:
         snapshot, scores = reader.read(), final_report(reader.store, config)
@@ -385,15 +386,15 @@ def _conclude(
 class _Signals:
     """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
 
-    When nothing is left to drain, the first changes nothing and the second ends this process. SIGHUP drains,
-    too, or means to read the configuration anew, as whoever sits by the run says; where it was ignored before
-    (`nohup`) it stays so. What was taken can be seen from outside (`dart.inspect.signals`).
+    When nothing is left to drain, the first changes nothing and the second ends this process. The listener
+    decides whether SIGHUP drains, too, or rereads the configuration; a SIGHUP that was ignored before
+    (`nohup`) stays ignored. Other processes can read what was received (`dart.inspect.signals`).
     """
 
     def __init__(self, paths: RunPaths, listener: RunListener) -> None:
         self.count = 0
         self.last = 0
-        self._paths, self._attendant = paths, listener
+        self._paths, self._listener = paths, listener
         self._has_hung_up = False
         self._ends_at_once = False
         self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
@@ -413,16 +414,16 @@ class _Signals:
         taken.forget(self._paths)
 
     def nothing_is_left_to_drain(self) -> None:
-        """Everybody has ended; what a second signal ends from now on is this process."""
+        """The tree has ended: from now on a second signal ends this process."""
         self._ends_at_once = True
 
     def mind_hangup(self) -> None:
-        """Do what a SIGHUP since the last look means. A terminal that is closed may send several."""
+        """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
         if not has_hung_up:
             return
-        if not self._attendant.drains_at_hangup():
-            self._attendant.hung_up()
+        if not self._listener.drains_at_hangup():
+            self._listener.hung_up()
         elif not self.count:
             self._note(signal.SIGHUP, None)
 
@@ -434,4 +435,4 @@ class _Signals:
 
     def _note_hangup(self, number: int, _: FrameType | None) -> None:
         self._has_hung_up = True
-        leave_terminal()  # at once: the next line would fail
+        leave_terminal()  # at once: the next write to it would fail

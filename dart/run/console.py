@@ -1,7 +1,6 @@
-"""`dartrl train`: a run with a live view, and at its end what it learned."""
+"""The listener of `dartrl train`: a live view of the run, then its result."""
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from dart.run.listener import RunListener
 
 
 class ConsoleListener(RunListener):
-    """Draws on standard error while the tree is up; what came of it goes to standard output."""
+    """Draws on standard error while the tree is up, and prints the result on standard output."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
@@ -23,12 +22,7 @@ class ConsoleListener(RunListener):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._drawn.close()
 
     def ended(self) -> None:

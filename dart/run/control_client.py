@@ -1,4 +1,4 @@
-"""Asking a run over its control socket, from any process of its user."""
+"""Requests to a run over its control socket, from any process of the same user."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from dart.run.control_protocol import (
 from dart.run.control_socket import connect
 
 GRACE_S = 1.0
-"""Beyond what the run was given to answer, for the way there and back on a busy machine."""
+"""Added to the time the run has to answer, for the transfer on a busy machine."""
 
 
 def request(run_dir: Path, call: Request) -> ControlAnswer:
-    """What became of it, as the run's main process says; waits for `call.wait_ms` and a little more.
+    """Send a request and return the answer of the run's main process.
 
-    raises    NotRunningError, SilentError when it runs and does not answer
+    Waits for `call.wait_ms` and GRACE_S. Raises NotRunningError, and SilentError without an answer in time.
     """
     pid = holder(run_dir)
     if pid is None:
@@ -33,8 +33,8 @@ def request(run_dir: Path, call: Request) -> ControlAnswer:
             return decode_answer(connection.recv(MAX_FRAME_BYTES + 1))
     except FileNotFoundError:
         raise SilentError(
-            f"process {pid} holds the run in {run_dir} and does not listen: it is starting, or ending; "
-            "ask again in a moment"
+            f"process {pid} holds the run in {run_dir} and does not listen: it is starting or ending; "
+            "try again in a moment"
         ) from None
     except (OSError, Malformed) as error:
         raise SilentError(

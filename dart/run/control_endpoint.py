@@ -5,15 +5,16 @@ endpoint is an actor itself as far as asking goes: it has an inbox, and every as
 mail share one loop, so a request that waits for somebody holds up no other.
 """
 
+import math
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -25,7 +26,7 @@ from actors.log import LogFile, to_json
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import CONTROL as NAME
-from dart.inspect.sidecar_status import Sidecar, forget
+from dart.inspect.sidecar_status import Sidecar, read_sidecar
 from dart.run.control_commands import Commands
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
@@ -37,8 +38,9 @@ from dart.run.control_protocol import (
 )
 from dart.run.control_socket import is_own, listen
 from dart.run.definition import RunDefinition
-from dart.run.sidecars import Restarts, tell, tell_down
+from dart.run.main_supervisor import BACKOFF, MainSupervisor
 from dart.telemetry.emit import EventEmitter
+from supervision.child_spec import ChildSpec
 
 MAX_CONNECTIONS = 64
 """More at a time are hung up on."""
@@ -47,7 +49,14 @@ FRAME_DEADLINE_S = 2.0
 """For a connection to say what it wants."""
 
 OPEN_DEADLINE_S = 10.0
-CLOSE_DEADLINE_S = 5.0
+
+SPEC = ChildSpec(
+    id=NAME,
+    actor="dart.run.control_endpoint:ControlActor",
+    shutdown_s=5.0,
+    hang_deadline_s=math.inf,  # a thread that hangs cannot be ended
+    backoff=BACKOFF,
+)
 
 RESTORE_LOOK_S = 5.0
 """How often it is looked whether a pool was restarted and has to be told what changed since the start."""
@@ -136,10 +145,10 @@ class ControlActor(Actor):
 class ControlEndpoint:
     """Serves while the block lasts. Made by the process and in the thread that the tree is started from.
 
-    mail_dir   of the running system, whose board and key are in the run directory
-    definition      what the run is made of
-    speaker    through whom is told that it ended by a defect, and that it serves again
-    Raises OSError when the socket cannot be opened, TemporaryError when the thread does not come up.
+    mail_dir     of the running system, whose board and key are in the run directory
+    definition   what the run is made of
+    emitter      emits an event when the endpoint ends by a defect, and when it serves again
+    Raises TemporaryError when the endpoint does not come up.
     """
 
     def __init__(
@@ -147,110 +156,98 @@ class ControlEndpoint:
         paths: RunPaths,
         mail_dir: Path,
         definition: RunDefinition,
-        speaker: EventEmitter,
+        emitter: EventEmitter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._paths, self._mail_dir, self._definition, self._speaker = paths, mail_dir, definition, speaker
-        self._restarts = Restarts(clock)
-        self._is_down = False
+        self._paths, self._mail_dir, self._definition = paths, mail_dir, definition
         self._service: _Service | None = None
+        self._supervisor = MainSupervisor(paths, [SPEC], self._start, emitter, clock)
 
     def __enter__(self) -> Self:
-        forget(self._paths, NAME)
-        service = self._start()
-        if not service.comes_up():
-            self.__exit__(None, None, None)
-            raise TemporaryError(
-                f"the control endpoint did not come up: {service.why or 'no word of it'}; {service.log_file} "
-                "may say more"
-            )
+        self.look()
+        if self._service is None or not self._service.comes_up():
+            self.look()
+            status = read_sidecar(self._paths, NAME)
+            why = status.text if status else "its thread does not answer"
+            self.__exit__()
+            raise TemporaryError(f"the control endpoint did not come up: {why}")
         return self
 
     def look(self) -> None:
-        """Tell when it has ended by a defect, and start it again, each time later. To be called about every
-        second; never waits."""
-        service = self._service
-        if service is None:
-            if self._restarts.is_due:
-                self._start_again()
-        elif service.has_ended:
-            self._fell(f"ended by a defect ({service.why}), see {service.log_file}")
-        elif self._is_down and service.is_serving:
-            self._is_down = False
-            forget(self._paths, NAME)
-            tell(self._speaker, Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}"))
+        """Start it again after a defect, each time later. Call it about every second; it never waits."""
+        self._supervisor.look()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._service is not None:
-            self._service.close()
+    def __exit__(self, *_: object) -> None:
+        self._supervisor.__exit__()
         self._paths.control.unlink(missing_ok=True)
-        forget(self._paths, NAME)
 
-    def _start(self) -> "_Service":
-        self._restarts.started()
-        self._service = _Service(self._paths, self._mail_dir, self._definition)
+    def _start(self, _: ChildSpec) -> "_Service":
+        is_restart = self._service is not None
+        self._service = _Service(self._paths, self._mail_dir, self._definition, is_restart=is_restart)
         return self._service
-
-    def _start_again(self) -> None:
-        try:
-            self._start()
-        except OSError as error:  # no descriptor, no disk: the run goes on
-            self._fell(f"cannot listen: {error}")
-
-    def _fell(self, how: str) -> None:
-        if self._service is not None:
-            self._service.close()
-        self._service, self._is_down = None, True
-        text = f"{how}; until it is started again in {self._restarts.ended():.0f} s nobody can steer the run"
-        tell_down(self._speaker, self._paths, Sidecar(name=NAME, is_well=False, text=text))
 
 
 class _Service:
-    """One life of the endpoint: its socket and its thread. Raises OSError when it cannot be opened."""
+    """One incarnation of the endpoint: its socket and its thread. Raises OSError when it cannot listen."""
 
-    def __init__(self, paths: RunPaths, mail_dir: Path, definition: RunDefinition) -> None:
+    def __init__(
+        self, paths: RunPaths, mail_dir: Path, definition: RunDefinition, *, is_restart: bool
+    ) -> None:
         self._paths, self._mail_dir, self._definition = paths, mail_dir, definition
-        self.log_file = paths.logs / f"{NAME}.jsonl"
-        self.is_serving = False
-        self.why = ""
-        """What ended it, where that was a defect."""
+        self._is_restart = is_restart
+        self._log_file = paths.logs / f"{NAME}.jsonl"
+        self._is_serving = self._is_given_up = False
+        self._defect = ""
         self._is_over = threading.Event()
         self._has_begun = threading.Event()
         self._listener = listen(paths.control)
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = os.fdopen(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "wb", buffering=0)
         # A daemon thread: a request that is under way keeps no process from ending.
         self._thread = threading.Thread(target=self._serve, name=NAME, daemon=True)
         self._thread.start()
 
-    @property
-    def has_ended(self) -> bool:
-        return not self._thread.is_alive()
-
     def comes_up(self) -> bool:
-        """Whether it serves, as soon as it does."""
+        """Wait until it serves or has failed; whether it serves."""
         self._has_begun.wait(OPEN_DEADLINE_S)
-        return self.is_serving
+        return self._is_serving
 
-    def close(self) -> None:
+    def end_reason(self) -> str:
+        """Why the thread has ended; empty while it runs."""
+        if self._thread.is_alive():
+            return "given up" if self._is_given_up else ""
+        self._wake.close()
+        if not self._defect:
+            return "ended"
+        return f"ended by a defect ({self._defect}), see {self._log_file}; the run cannot be steered"
+
+    def silent_s(self) -> float:
+        """Always 0: a thread that hangs could not be ended."""
+        return 0.0
+
+    def status(self) -> Sidecar | None:
+        """That it serves again; nothing of the first start, which is no news."""
+        if not (self._is_serving and self._is_restart):
+            return None
+        return Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}")
+
+    def stop(self) -> None:
+        """End the thread after what it does now."""
         self._is_over.set()
-        os.eventfd_write(self._wake_fd, 1)
-        self._thread.join(CLOSE_DEADLINE_S)
-        os.close(self._wake_fd)
+        self._wake.write((1).to_bytes(8, sys.byteorder))
+
+    def kill(self) -> None:
+        """Give the thread up: it ends with the process."""
+        self._is_given_up = True
 
     def _serve(self) -> None:
         """The thread. A defect of the endpoint costs the endpoint, not the run; the main process sees it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        file = LogFile(self.log_file)
+        file = LogFile(self._log_file)
         log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]
         try:
             self._serve_with(log.bind(actor=NAME))
         except Exception as error:
-            self.why = repr(error)
+            self._defect = repr(error)
             log.exception("control_ended")
         finally:
             self._has_begun.set()
@@ -262,7 +259,7 @@ class _Service:
         connections: set[socket.socket] = set()
         args = {
             "listener": self._listener,
-            "wake_fd": self._wake_fd,
+            "wake_fd": self._wake.fileno(),
             "connections": connections,
             "definition": self._definition,
             "log": log,
@@ -270,7 +267,7 @@ class _Service:
         client = Client(
             board, self._mail_dir, self._paths.key.read_bytes(), name=NAME, actor=ControlActor, args=args
         )
-        self.is_serving = True
+        self._is_serving = True
         self._has_begun.set()
         try:
             client.serve(self._is_over.is_set)

@@ -1,8 +1,7 @@
-"""What is said over the control socket: one request and one answer for each connection, in msgpack.
+"""The protocol of the control socket: one request and one answer per connection, in msgpack.
 
-A frame is one packet of at most MAX_FRAME_BYTES. A request is a map whose `do` names what is wanted; its
-other keys are checked one by one, and one that is unknown, missing or of another type refuses the whole
-frame. No class is made because a sender named it.
+A frame is one packet of at most MAX_FRAME_BYTES. A request is a map whose `do` names the command. A frame
+with a key that is unknown, missing or of another type is refused. No frame can name a class to create.
 """
 
 from enum import StrEnum
@@ -14,38 +13,38 @@ from msgspec import Meta, Struct
 MAX_FRAME_BYTES = 16 * 1024
 
 MAX_WAIT_MS = 600_000
-"""Nobody waits longer for an answer; what was begun goes on without them."""
+"""Longest wait for an answer; the work goes on after it."""
 
 QUICK_MS = 400
-"""For what a person wants to know at once."""
+"""The wait of an interactive request."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 WaitMs = Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)]
 
 
 class Malformed(Exception):
-    """Bytes that are no frame of this protocol; says what is wrong with them."""
+    """The bytes are no frame of this protocol; the message says why."""
 
 
 class ControlRequest(Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
-    """What every request has."""
+    """Fields of every request."""
 
     wait_ms: WaitMs = QUICK_MS
-    """Longest until it is answered; an answer may be that it is under way."""
+    """Longest time until the answer, which may be that the work is under way."""
 
 
 class Ping(ControlRequest, tag="ping", frozen=True, kw_only=True):
-    """A round trip through the mailbox of the root supervisor."""
+    """Make a round trip through the mailbox of the root supervisor."""
 
 
 class RestartActor(ControlRequest, tag="restart", frozen=True, kw_only=True):
-    """End one actor by its supervisor and start it again."""
+    """Have the supervisor of an actor end it and start it again."""
 
     name: Name
 
 
 class StopActor(ControlRequest, tag="stop", frozen=True, kw_only=True):
-    """End one actor by its supervisor; it stays down until it is restarted."""
+    """Have the supervisor of an actor end it; it stays down until it is restarted."""
 
     name: Name
 
@@ -57,7 +56,7 @@ class ReleaseActor(ControlRequest, tag="release", frozen=True, kw_only=True):
 
 
 class Pause(ControlRequest, tag="pause", frozen=True, kw_only=True):
-    """Begin no episode and no update any more; what runs goes on to its end."""
+    """Begin no new episode and no new update; those that run go on to their end."""
 
 
 class Resume(ControlRequest, tag="resume", frozen=True, kw_only=True):
@@ -65,17 +64,17 @@ class Resume(ControlRequest, tag="resume", frozen=True, kw_only=True):
 
 
 class Drain(ControlRequest, tag="drain", frozen=True, kw_only=True):
-    """Pause, and answer when nothing is being played or trained any more."""
+    """Pause, and answer when no episode and no update is running any more."""
 
 
 class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
-    """Run so many environments from now on."""
+    """Change the number of environments."""
 
     environments: Annotated[int, Meta(ge=1, le=1000)]
 
 
 class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):
-    """Read the configuration anew and change what can change while the run goes on."""
+    """Read the configuration again and apply what can change while the run goes on."""
 
 
 Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drain | Scale | Reload
@@ -86,15 +85,15 @@ class ControlOutcome(StrEnum):
 
     DONE = "done"
     UNDER_WAY = "under_way"
-    """It was begun and is not done yet; it goes on."""
+    """It has begun and goes on."""
     REFUSED = "refused"
-    """It makes no sense now, or failed; nothing more happens."""
+    """It is not possible now, or it failed; nothing more happens."""
     SILENT = "silent"
-    """Who has to do it does not answer; whether it will be done is not known."""
+    """The actor that has to do it does not answer; it may or may not do it."""
 
 
 class ControlAnswer(Struct, frozen=True):
-    """What became of it, in words."""
+    """The outcome of a request, with a text for the operator."""
 
     outcome: ControlOutcome
     text: str
@@ -108,7 +107,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(content: Request | ControlAnswer) -> bytes:
-    """One frame; the words of an answer that would not fit are cut."""
+    """Encode a frame; the text of an answer that would not fit is cut."""
     frame = _encode(content)
     if len(frame) > MAX_FRAME_BYTES and isinstance(content, ControlAnswer):
         return _encode(ControlAnswer(content.outcome, content.text[: MAX_FRAME_BYTES // 8]))
@@ -116,18 +115,18 @@ def encode(content: Request | ControlAnswer) -> bytes:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Raises Malformed."""
+    """Decode a request. Raises Malformed."""
     return _decoded(_request, frame)
 
 
 def decode_answer(frame: bytes) -> ControlAnswer:
-    """Raises Malformed."""
+    """Decode an answer. Raises Malformed."""
     return _decoded(_answer, frame)
 
 
 def _decoded(decoder: "msgspec.msgpack.Decoder[T]", frame: bytes) -> T:
     if len(frame) > MAX_FRAME_BYTES:
-        raise Malformed(f"a frame has at most {MAX_FRAME_BYTES} bytes")
+        raise Malformed(f"a frame has at most {MAX_FRAME_BYTES} bytes, got {len(frame)}")
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

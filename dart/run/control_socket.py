@@ -1,7 +1,7 @@
-"""The control socket itself: where it lies, how it is opened and reached.
+"""The control socket: how it is opened and connected to.
 
-The path of a Unix socket may have 107 bytes, that of a run directory more: it is reached through a descriptor
-of its directory, whose path is always short.
+The path of a Unix socket has at most 107 bytes, and that of a run directory may have more. The socket is
+therefore reached through a descriptor of its directory, whose path is always short.
 """
 
 import os
@@ -17,9 +17,9 @@ _TRUSTED_UIDS = frozenset({0, os.geteuid()})
 
 
 def listen(path: Path) -> socket.socket:
-    """Open the socket for this user alone, in the place of one that an earlier run left; never blocks.
+    """Open a non-blocking socket for this user alone; it replaces one that an earlier run left.
 
-    The directory is the run's and nobody else's (0700). Raises OSError.
+    The run directory is private to its user (0700). Raises OSError.
     """
     with suppress(FileNotFoundError):
         path.unlink()
@@ -37,7 +37,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:
-    """A connection; each wait on it lasts `timeout_s` at most. Raises OSError."""
+    """Connect; each operation on the connection takes at most `timeout_s`. Raises OSError."""
     connection = _packets()
     connection.settimeout(timeout_s)
     try:
@@ -50,7 +50,7 @@ def connect(path: Path, timeout_s: float) -> socket.socket:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether a process of this user, or of root, is at the other end."""
+    """Whether the peer is a process of this user or of root."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     return _PEER.unpack(peer)[1] in _TRUSTED_UIDS
 

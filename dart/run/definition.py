@@ -1,4 +1,4 @@
-"""What a run is made of, as its main process knows it: its configuration now, and the tree that makes."""
+"""The definition of a run in its main process: the configuration that holds now, and the tree it makes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,36 +25,36 @@ class RunDefinition:
     """A run and how it can be changed while it goes on."""
 
     config: Config
-    """What holds now."""
+    """The configuration that holds now."""
     tree_of: Callable[[Config], RootSpec]
-    """The tree that a configuration makes."""
+    """Makes the tree of a configuration."""
     reread: Callable[[], Config] | None = None
-    """The configuration as its file says now; None: it is read once. Raises ConfigError."""
+    """Reads the configuration again; None: it never changes. Raises ConfigError."""
     keep: Callable[[Config], None] = lambda _: None
-    """Write down what holds from now on, for the next start of the run."""
+    """Writes the configuration for the next start of the run."""
     as_started: Config = field(init=False)
-    """What the tree was made from."""
+    """The configuration that the tree was started with."""
 
     def __post_init__(self) -> None:
         self.as_started = self.config
 
     def adopt(self, config: Config) -> None:
-        """This holds from now on, also when it cannot be written down. Raises OSError then."""
+        """Replace the configuration. Raises OSError when it cannot be written; it holds all the same."""
         self.config = config
         self.keep(config)
 
     def environments(self, count: int) -> Mapping[str, ChildSpec]:
-        """So many environments, by name, as the configuration that holds now makes them."""
+        """The child specs of `count` environments by name."""
         return supervisors(self.tree_of(self.with_environments(count)))[ENVIRONMENT_POOL].children
 
     def with_environments(self, count: int) -> Config:
-        """The configuration that holds now, for another number of environments."""
+        """The configuration with another number of environments."""
         pool = self.config.environments.model_copy(update={"count": count})
         return self.config.model_copy(update={"environments": pool})
 
 
 def supervisors(tree: RootSpec) -> dict[str, Supervised]:
-    """Every supervisor of a tree by name, the root first."""
+    """The supervisors of a tree by name, the root first."""
     return dict(_below(tree.name, tree.args))
 
 

@@ -1,4 +1,4 @@
-"""Whoever sits by a run in its main process: is shown how it stands and told what happens to all of it."""
+"""Callbacks that the main process invokes as a run progresses."""
 
 import logging
 from collections.abc import Callable
@@ -12,43 +12,43 @@ from dart.run.recovery import RunHistory
 
 
 class RunListener:
-    """One that only looks."""
+    """A listener that gets snapshots and does nothing else; subclasses override the other callbacks."""
 
     takes_hangups = False
-    """Whether SIGHUP can mean something else than to end (`drains_at_hangup`)."""
+    """Whether a SIGHUP may do something else than drain (`drains_at_hangup`)."""
 
     serves_page = False
-    """Whether the page of the run is served beside it, if its configuration says so."""
+    """Whether the run has a web page, if its configuration enables it."""
 
     def __init__(self, show: Callable[[RunSnapshot], None] = lambda _: None, log: Any = None) -> None:
         self._show = show
         self.log = _silent_log() if log is None else log
-        """Where events of the main process are logged."""
+        """The log for events of the main process."""
 
     def found(self, found: RunHistory) -> None:
-        """Once, when a run is taken up: what its earlier part left."""
+        """Called once when a run is resumed, with what its earlier part left."""
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """About every second, until the tree has ended."""
+        """Called about every second until the tree has ended."""
         self._show(snapshot)
 
     def stopping(self, number: int) -> None:
-        """Once, when a first signal has come and the run drains."""
+        """Called once when the first signal arrives and the run drains."""
 
     def ended(self) -> None:
-        """Once, when the tree has ended; its data are checked and its report is written after that."""
+        """Called once when the tree has ended, before the data are checked and the report is written."""
 
     def concluded(self, result: TrainResult) -> None:
-        """Once, when all is checked: the place to write and show what came of it. No first signal ends it."""
+        """Called once after the checks, to write and show the result; a first signal does not stop it."""
 
     def drains_at_hangup(self) -> bool:
-        """Whether the SIGHUP that has come drains the run, as SIGTERM does; else `hung_up` is called."""
+        """Whether the SIGHUP that arrived drains the run, as SIGTERM does; if not, `hung_up` is called."""
         return True
 
     def hung_up(self) -> None:
-        """After each SIGHUP that does not drain."""
+        """Called after each SIGHUP that does not drain."""
 
 
 def _silent_log() -> Any:
-    """A screen that is drawn in place has no room for lines."""
+    """A logger that writes nothing: log lines would break a screen that is drawn in place."""
     return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

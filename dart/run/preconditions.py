@@ -1,4 +1,4 @@
-"""What makes sense to be done to an actor, judged by the board alone. Pure."""
+"""Whether an actor can be restarted or stopped, decided from the board alone. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """What brings a pool from the children it has to those it should have."""
+    """The children to start and to end so that a pool has those it should have."""
 
     start: tuple[str, ...]
     end: tuple[str, ...]
@@ -18,13 +18,13 @@ class Resize:
 
 
 def resized(existing: Collection[str], wanted: Collection[str]) -> Resize:
-    """From the names that are there to those that should be."""
+    """The change from the existing children to the wanted ones."""
     start = tuple(sorted(set(wanted) - set(existing)))
     return Resize(start, tuple(sorted(set(existing) - set(wanted), reverse=True)))
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
-    """Actors by name, without forgotten ones, clients, and the second row of a child that is replaced."""
+    """Actors by name, without forgotten children, clients, and the second row of a child being replaced."""
     return {
         row.name: row
         for row in rows
@@ -33,7 +33,7 @@ def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
 
 
 def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Why an actor cannot be restarted by itself; empty when it can."""
+    """Why an actor cannot be restarted alone; empty when it can."""
     if name not in actors:
         return _unknown(name, actors)
     if actors[name].parent == LAUNCHER:
@@ -42,7 +42,7 @@ def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
 
 
 def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
-    """Why an actor cannot be taken down and left down; empty when it can."""
+    """Why an actor cannot be stopped and left down; empty when it can."""
     if reason := why_not_restart(name, actors):
         return reason
     if actors[actors[name].parent].parent == LAUNCHER:
@@ -59,7 +59,7 @@ def _unknown(name: str, actors: Collection[str]) -> str:
 
 
 def condition(name: str, actors: Mapping[str, Vitals]) -> str:
-    """How an actor is, in words: its state, what it does and for how long."""
+    """An actor in words: its state, what it does and for how long."""
     row = actors.get(name)
     if row is None:
         return f"{name} is not there"
@@ -69,6 +69,6 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
 
 
 def is_silent(row: Vitals) -> bool:
-    """Whether a process is there that shows no sign of life."""
+    """Whether the actor has a process that gives no sign of life."""
     is_up = row.state in (ActorState.RUNNING, ActorState.STOPPING)
     return is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S

@@ -1,4 +1,4 @@
-"""Who is left alone by its supervisor, read from the board of a run."""
+"""The actors in quarantine, read from the board of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +11,20 @@ from dart.run.preconditions import known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """One child that failed too often."""
+    """An actor that failed too often."""
 
     name: str
     retry_unix_s: float
-    """When it is started once more."""
+    """When its supervisor tries to start it again."""
     restarts: int
     last_reason: str
 
 
 def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
-    """In the order of their names. Raises NotRunningError."""
+    """The actors in quarantine, by name. Raises NotRunningError."""
     paths = RunPaths(run_dir)
     if holder(run_dir) is None or not paths.board.exists():
-        raise NotRunningError(f"the run in {run_dir} is not running; nobody is in quarantine")
+        raise NotRunningError(f"the run in {run_dir} is not running, so no actor is in quarantine")
     rows = known(rows_of(paths.board))
     return tuple(
         Quarantined(

@@ -1,4 +1,4 @@
-"""What a start finds of the part of the run before it: how that ended, and what is to be gone on with."""
+"""What a resumed run finds of its earlier part: how that ended, and what is left to do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,29 +12,29 @@ from dart.store.reader import StoreReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """Of an earlier part of the run."""
+    """The state that the earlier part of a run left."""
 
     version: int
-    """Newest policy version, from which training goes on."""
+    """The newest policy version, from which training continues."""
     trajectories: int
     leased: int
-    """Rollouts that somebody was playing: their leases are taken back and they are played again."""
+    """Rollouts that were being played: their leases are revoked and they are played again."""
     parked: int
-    """Episodes that wait to be taken up where they were interrupted."""
+    """Episodes that continue where they were interrupted."""
     is_batch_open: bool
-    """A batch was being trained; it is trained again, from the same version."""
+    """Whether a batch was being trained; it is trained again, from the same version."""
     is_held: bool
-    """An operator paused the run."""
+    """Whether an operator paused the run."""
     killed: int
-    """Actors that were up when everything ended at once; 0 when the run ended by itself."""
+    """Actors that were up when the run was killed; 0 when the run ended by itself."""
     leftovers: tuple[Orphan, ...] = ()
-    """Processes that were still there, and have been ended."""
+    """Processes of the earlier part that still ran, and were killed."""
 
     def with_leftovers(self, leftovers: Sequence[Orphan]) -> "RunHistory":
         return replace(self, leftovers=tuple(leftovers))
 
     def in_words(self) -> str:
-        """For the operator."""
+        """A line for the operator."""
         parts = [f"goes on from version {self.version} with {self.trajectories} trajectories"]
         if self.killed:
             parts.insert(0, f"the run was ended by force while {self.killed} actors were up")
@@ -53,7 +53,7 @@ class RunHistory:
 
 
 def look_back(paths: RunPaths) -> RunHistory:
-    """Before anything of a new start replaces the board. The record is there and of this version."""
+    """Read the state that the earlier part left. Call it before a new start replaces the board."""
     with StoreReader(paths.store) as store:
         newest, books = store.latest_version(), store.conservation()
         _, parked = store.parkings()
@@ -69,5 +69,5 @@ def look_back(paths: RunPaths) -> RunHistory:
 
 
 def _still_up_on(paths: RunPaths) -> int:
-    """A system that ends itself says so on the board; one that was killed leaves everybody up."""
+    """The actors that are up on the board: a system that ends by itself leaves none, a killed one all."""
     return sum(row.state in LIVING for row in rows_of(paths.board) if row.parent)

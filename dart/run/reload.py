@@ -1,7 +1,7 @@
-"""What another configuration means for a run that goes on: what is changed live, and what is refused. Pure.
+"""What a new configuration changes in a running run, and what is refused. Pure.
 
-Limits of supervisors and their children, and the number of environments, may change. Everything else is what
-the actors were started with: changing it halfway would make a run that no configuration describes.
+The limits of supervisors and their children, and the number of environments, may change. Actors were started
+with everything else: a change would make a run that no configuration describes.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,25 +32,25 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """What is to be done about a new configuration, or why nothing is."""
+    """How a new configuration is applied, or why it is refused."""
 
     keys: tuple[str, ...]
-    """Every key whose value is another one, in order."""
+    """The keys whose values differ, sorted."""
     refused: tuple[str, ...]
-    """Of these, what cannot change while the run goes on; then nothing does."""
+    """Those of them that cannot change while the run goes on; if there are any, nothing changes."""
     changes: tuple[Change, ...] = ()
 
 
 def changed_keys(old: Config, new: Config) -> tuple[str, ...]:
-    """Dotted keys that have another value."""
+    """The dotted keys whose values differ, sorted."""
     before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
     return tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
 
 
 def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> ReloadPlan:
-    """From the configuration that holds to another valid one.
+    """Plan the change from one valid configuration to another.
 
-    Raises InvalidChildSpec for limits that no supervisor takes.
+    Raises InvalidChildSpec for limits that no supervisor accepts.
     """
     keys = changed_keys(old, new)
     refused = tuple(key for key in keys if not key.startswith(LIVE) or _ends_a_budget(key, old, new))
@@ -60,7 +60,7 @@ def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> 
 
 
 def in_words(plan: ReloadPlan) -> str:
-    """What came of it, for the operator."""
+    """The plan in words, for the operator."""
     if plan.refused:
         return (
             f"{', '.join(plan.refused)} cannot change while the run goes on: put them back, or end it with "
@@ -70,7 +70,7 @@ def in_words(plan: ReloadPlan) -> str:
 
 
 def _ends_a_budget(key: str, old: Config, new: Config) -> bool:
-    """A budget of its own that is taken away: supervisors only lay changes over what they have."""
+    """Whether a key removes a budget: a supervisor can change a budget but not remove it."""
     if not (".budgets." in key and key.endswith(".max_seconds")):
         return False
     before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
@@ -89,7 +89,7 @@ def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:
 
 
 def _differs(old: ChildSpec | SupervisorFlags, new: ChildSpec | SupervisorFlags) -> dict[str, Any]:
-    """The fields that have another value, as plain data; a child's next start is told the rest, too."""
+    """The fields that differ, as plain data; a child that is no supervisor also gets its new arguments."""
     names = [field.name for field in fields(new) if field.name not in _FIXED]
     differs = {
         name: to_plain(getattr(new, name)) for name in names if getattr(old, name) != getattr(new, name)

@@ -1,7 +1,7 @@
-"""The record of a run when the run starts: made once, when the run begins, and taken up after that.
+"""The record of a run at its start: created when the run begins, checked and opened when it is resumed.
 
-A run that is resumed never gets a new record. Without its own one, or with one that is older than its
-checkpoints, it is refused before anything in its directory is changed.
+A resumed run never gets a new record. If its record is missing, or older than its checkpoints, the run is
+refused before anything in its directory changes.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT
 def begin_record(config: Config, paths: RunPaths) -> None:
     """Create the record of a new run, with the base policy as version 0.
 
-    Raises RunDirectoryError where a record of work lies without its configuration, or another database.
+    Raises RunDirectoryError for a record without a configuration, and for another program's database.
     """
     _remove_interrupted_start(paths)
     with Store(paths.store) as store:
@@ -43,7 +43,7 @@ def begin_record(config: Config, paths: RunPaths) -> None:
 
 
 def _remove_interrupted_start(paths: RunPaths) -> None:
-    """Remove the record of a start that was killed before its configuration was written: it holds no work."""
+    """Remove the record of a start that was killed before it wrote its configuration; it holds no work."""
     if not paths.store.exists():
         return
     _refuse_another_program(paths)
@@ -51,15 +51,15 @@ def _remove_interrupted_start(paths: RunPaths) -> None:
         made, issued = len(store.versions()), store.conservation().issued
     if made > 1 or issued:
         raise RunDirectoryError(
-            f"run directory {paths.root} holds a record of {made} versions and no {paths.config.name}: put "
-            "that file back from a copy and go on with --resume, or choose another directory with --run-dir"
+            f"run directory {paths.root} holds a record of {made} versions and no {paths.config.name}: "
+            "restore that file and continue with --resume, or choose another directory with --run-dir"
         )
     for file in paths.record_files:
         file.unlink(missing_ok=True)
 
 
 def _refuse_another_program(paths: RunPaths) -> None:
-    """Refuse a database with tables that are not those of a record, before it is written."""
+    """Raise RunDirectoryError for a database whose tables are not those of a record."""
     with named_errors(paths.store), closing(connect(paths.store, read_only=True)) as connection:
         is_another = found_version(connection) is None and bool(schema_of(connection))
     if is_another:
@@ -70,10 +70,7 @@ def _refuse_another_program(paths: RunPaths) -> None:
 
 
 def refuse_without_record(paths: RunPaths) -> None:
-    """Refuse to take up a run whose record is absent, empty, or no record.
-
-    Raises StoreUnavailable with what to do; nothing was changed then.
-    """
+    """Raise StoreUnavailable, with the remedy, if a run to resume has no record or an empty one."""
     try:
         require_record(paths.store)
     except StoreUnavailable as refused:
@@ -86,22 +83,21 @@ def refuse_without_record(paths: RunPaths) -> None:
 
 
 def prepare_record(config: Config, paths: RunPaths) -> int:
-    """Migrate the record, see that the newest checkpoint is whole, check the data and judge it by the run's
-    `curation.success_above`; the newest version.
+    """Migrate and check the record, restore the newest checkpoint, recount successes.
 
-    Of a damaged write-ahead log a copy is kept, and the run goes on without the transactions that it damages:
-    a power failure leaves such a log behind, and no committed update is among them.
+    A power failure may leave a damaged write-ahead log. The run keeps a copy and continues without the
+    transactions in it; no committed update is among them. Returns the newest version.
 
-    Raises StoreUnavailable where there is no record, RecordDamaged for data that contradict themselves.
+    Raises StoreUnavailable when there is no record, RecordDamaged for data that contradict themselves.
     """
     require_record(paths.store)
     cut = _keep_damaged_log(paths)
     with Store(paths.store, create=False) as store:
         newest = store.latest_version()
         if newest is None:
-            raise StoreUnavailable(f"store {paths.store} names no policy version: put a copy of it back")
+            raise StoreUnavailable(f"store {paths.store} names no policy version: restore it from a copy")
         folders = list_checkpoints(paths.checkpoints)
-        refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before anything is renamed
+        refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before a folder is renamed
         restore_newest_checkpoint(store, newest, paths)
         if cut:
             store.record_event(LOG_CUT, "store", cut)
@@ -113,7 +109,7 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
 
 
 def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
-    """What is wrong with the write-ahead log and where its copy is; empty where nothing is."""
+    """The damage of the write-ahead log and the place of its copy; empty when it is whole."""
     damage = damage_of_log_beside(paths.store)
     if not damage:
         return {}
@@ -124,10 +120,10 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
 
 
 def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
-    """Where the newest checkpoint is damaged, make it anew as a copy of the newest whole one of the run.
+    """Replace a damaged newest checkpoint with a copy of the newest good one.
 
-    The updates between the two are lost; an event says so, and a notice for as long as the damaged folder,
-    which is renamed aside, is there. Without a whole one nothing changes: the check of the data refuses.
+    The updates between the two are lost. An event says so, and a notice as long as the renamed damaged folder
+    exists. Without a good checkpoint nothing changes, and the check of the data refuses the run.
     """
     damage = damage_of(newest, paths)
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
@@ -145,7 +141,7 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
 
 
 def _set_aside_damaged(folder: Path) -> Path:
-    """Where the damaged folder is now; an empty one stands for a folder that is gone."""
+    """Rename the damaged folder and return its new place; an empty folder stands for one that is missing."""
     folder.mkdir(exist_ok=True)
     return set_aside(folder, DAMAGED)
 

@@ -1,4 +1,4 @@
-"""The terminal a run was started on: whether it is there still, and what is done when it is not."""
+"""The terminal that a run was started on, and what happens to its output when it closes."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ STREAMS = (1, 2)
 
 
 def has_terminal() -> bool:
-    """Whether this process has a controlling terminal: one that sends it SIGHUP when it is closed."""
+    """Whether this process has a controlling terminal, which sends SIGHUP when it closes."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -18,10 +18,10 @@ def has_terminal() -> bool:
 
 
 def leave_terminal() -> None:
-    """What a terminal that was closed had to show goes nowhere from now on, and no write of it fails."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirect output to a terminal that has closed to /dev/null, so that no write fails."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for fd in STREAMS:
-        with suppress(OSError):  # one that was closed before has nothing to show
+        with suppress(OSError):  # the stream was closed before
             if stat.S_ISCHR(os.fstat(fd).st_mode) and not os.isatty(fd):
-                os.dup2(nowhere, fd)
-    os.close(nowhere)
+                os.dup2(null, fd)
+    os.close(null)

@@ -10,7 +10,7 @@ from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, say
 from dart.preflight.requirements import missing_trackers
-from dart.run.sidecars import begin_beside
+from dart.run.sidecars import begin_sidecar
 from dart.store.browse_queries import RunBrowser
 from dart.tracking.follower import Position, TrackingFollower
 from dart.tracking.writers import TensorBoard, TrackingWriter, WeightsAndBiases
@@ -21,7 +21,7 @@ LOOK_EVERY_S = 2.0
 def main(arguments: list[str]) -> None:
     """Write until it is told that the run is over, and then what is left. Raises DartError, StoreError."""
     is_over = threading.Event()
-    paths = begin_beside(TRACKING, arguments, on_end=is_over.set)
+    paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
     config = load_config(paths.config)
     if missing := list(missing_trackers(config)):
         raise UnavailableError("; ".join(missing))

@@ -11,7 +11,7 @@ from dart.config.sections import WebSettings
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import WEB, Sidecar, beat, say
-from dart.run.sidecars import begin_beside
+from dart.run.sidecars import begin_sidecar
 from dart.web.app import web_app
 from dart.web.auth import Access, access_for
 from dart.web.server import address, listen, own_names, serve, token_of
@@ -21,7 +21,7 @@ LOOK_AGAIN_S = 5.0
 
 def main(arguments: list[str]) -> None:
     """Serve until it is told to end. Raises DartError."""
-    paths = begin_beside(WEB, arguments)
+    paths = begin_sidecar(WEB, arguments)
     web = load_config(paths.config).web
     access = access_of(web, paths)
     listener = _listening(web, paths)

@@ -2,8 +2,8 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import Sidecar, beat, forget, read_sidecar, say, silent_s
 from dart.run import sidecars
-from dart.run.sidecars import HANG_DEADLINE_S, Beside, Sidecars
+from dart.run.main_supervisor import MainSupervisor
+from dart.run.sidecars import HANG_DEADLINE_S, SidecarProcess, sidecar_spec
 from dart.telemetry.events import SIDECAR_UP
 
-PAGE = Beside(name="web", module="dart.web", shutdown_s=3.0)
+PAGE = sidecar_spec("web", "dart.web.__main__", shutdown_s=3.0)
 
 
 class Process:
@@ -40,11 +41,6 @@ class Process:
         self.signals.append(signal.SIGKILL)
         self.returncode = -signal.SIGKILL
 
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            raise subprocess.TimeoutExpired("web", timeout or 0.0)
-        return self.returncode
-
 
 class World:
     """A run with one process beside it, and a clock moved by hand."""
@@ -56,7 +52,8 @@ class World:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.recorded: list[tuple[str, bool, str]] = []
         self.log = self
-        self.beside = Sidecars(paths, [PAGE], self, clock=lambda: self.now_s)
+        start = partial(SidecarProcess, paths)
+        self.beside = MainSupervisor(paths, [PAGE], start, self, lambda: self.now_s, self.sleep)
 
     def start(self, command: list[str], **options: Any) -> Process:
         self.started.append(Process(command, **options))
@@ -72,8 +69,11 @@ class World:
             self.recorded.append((event.subject, event.kind == SIDECAR_UP, str(event.data["text"])))
         return to == "store"
 
-    def look_after(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+
+    def look_after(self, seconds: float) -> None:
+        self.sleep(seconds)
         self.beside.look()
 
 
@@ -91,7 +91,7 @@ def test_it_is_started_for_this_run_and_bound_to_this_process(world: World) -> N
     world.beside.look()
 
     (process,) = world.started
-    assert process.command[1:] == ["-m", "dart.web", str(world.paths.root), str(os.getpid())]
+    assert process.command[1:] == ["-m", "dart.web.__main__", str(world.paths.root), str(os.getpid())]
 
 
 def test_what_it_says_of_itself_is_told_once(world: World) -> None:
