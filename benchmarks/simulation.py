@@ -117,7 +117,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         decisions=len(took_us),
         decisions_per_s=len(took_us) / seconds,
         p99_us=quantile(sorted(took_us), 0.99) or 0.0,
-        curator_mib=curator_mib(service.settings, pickle.dumps(at_once(record.snapshot()))),
+        curator_mib=curator_mib(service.settings, pickle.dumps(record.snapshot())),
     )
 
 

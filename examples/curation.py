@@ -31,7 +31,7 @@ def main() -> None:
     service = at_once(open_service(SETTINGS, record, lambda: 0.0, show))
     service.serving(0)
     play(service, record, episodes=60)
-    (kept,) = at_once(record.snapshot()).tasks[-1].demonstrations
+    (kept,) = record.snapshot().tasks[-1].demonstrations
     print(f"never  its demonstration was added to {kept.uses} groups")
     print(f"dropped: {record.drops}")
 

@@ -19,13 +19,45 @@ store       -> asker     Paused, when the disk refuses
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_args
 
 from actors.codec import message
-from dart.core.records import Evaluation, TaskDecision
+from dart.core.records import (
+    Batch,
+    BatchRefusal,
+    Commit,
+    Evaluation,
+    GroupRecord,
+    Guided,
+    Park,
+    Reassignment,
+    Release,
+    RolloutChange,
+    StoredResult,
+    TaskDecision,
+)
 from dart.core.types import FaultKind, GenerateRequest, Generation, RolloutLease, Trajectory
 
 message(RolloutLease)
 message(Generation)
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """A question that changes the record. A CallResult with a T answers it once the change is durable.
+
+    Paused answers it while the disk refuses writes, Contradiction where it contradicts the record.
+    """
+
+    __slots__ = ()
+
+
+def result_type(call: type[Call[T]]) -> type[T]:
+    """What the result of a call is an instance of."""
+    (base,) = call.__orig_bases__  # type: ignore[attr-defined]
+    (result,) = get_args(base)
+    return result  # type: ignore[no-any-return]
 
 
 # ---- work: environment and curator ----
@@ -145,9 +177,8 @@ class GuidedFailed:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationEnded:
-    """An evaluation episode has a result. Answered by Verdict once it is in the record (`accepted`,
-    `duplicate`) or refused (`fenced`: the lease had ended), or by Paused: ask again."""
+class EvaluationEnded(Call[StoredResult]):
+    """An evaluation episode has a result: `FENCED` when the lease of the episode had ended before."""
 
     fence: int
     policy_version: int
@@ -313,25 +344,29 @@ class UpdateCommitted:
 
 
 # ---- the record: store ----
+#
+# A call is a method of `dart.store.store.Store`, and its fields are the arguments (`dart.store.calls`).
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenGroup:
-    """Answered by Number (the group's id)."""
+class OpenGroup(Call[GroupRecord]):
+    """Open a group of one task and seed."""
 
     task_id: str
     seed: int
     rollouts_wanted: int
     step_cap: int
     policy_version: int
+    """The oldest version that any engine serves."""
     probes_length: bool = False
+    """It runs at the global step cap to see whether longer successes exist."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRollout:
-    """Answered by RolloutLease."""
+class LeaseRollout(Call[RolloutChange[RolloutLease]]):
+    """Issue the next rollout of a group."""
 
     group_id: int
     environment: str
@@ -340,8 +375,8 @@ class LeaseRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignRollout:
-    """Answered by RolloutLease, or Verdict when it cannot be leased."""
+class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
+    """Lease a rollout that no environment plays."""
 
     rollout_id: int
     environment: str
@@ -350,8 +385,8 @@ class ReassignRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRollout:
-    """Answered by Verdict."""
+class ReleaseRollout(Call[RolloutChange[Release]]):
+    """Take a lease back: its attempt is spent."""
 
     rollout_id: int
     fence: int
@@ -371,8 +406,8 @@ class StepFile:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRollout:
-    """Answered by Verdict, after it is durable."""
+class FinishRollout(Call[StoredResult]):
+    """Store a finished episode under the lease it was played with."""
 
     rollout_id: int
     fence: int
@@ -383,30 +418,32 @@ class FinishRollout:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParkRollout:
-    """Keep what was played of an episode that must be interrupted; answered by Verdict (of Park)."""
+class ParkRollout(Call[Park]):
+    """Keep what was played of an episode that must be interrupted."""
 
     rollout_id: int
     fence: int
     steps: StepFile
     reason: str
     max_resumes: int
+    max_attempts: int
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetParked:
-    """The parked steps of a rollout could not be replayed and it is played anew; answered by Verdict."""
+class ForgetParked(Call[StoredResult]):
+    """Forget the parked steps of a rollout that could not be replayed: it is played anew."""
 
     rollout_id: int
     fence: int
     detail: str
+    max_attempts: int
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InjectDemonstration:
-    """Add a demonstration to a group in which every rollout failed; answered by Verdict."""
+class InjectDemonstration(Call[None]):
+    """Add a demonstration to a group in which every rollout failed."""
 
     group_id: int
     pool_id: int
@@ -414,8 +451,8 @@ class InjectDemonstration:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordGuided:
-    """Answered by Verdict (of Guided), after it is durable."""
+class RecordGuided(Call[Guided]):
+    """Count an episode that was played under a demonstration's actions."""
 
     guide_id: int
     attempt: int
@@ -426,8 +463,8 @@ class RecordGuided:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordDecisions:
-    """Answered by Number (how many)."""
+class RecordDecisions(Call[int]):
+    """Record what was decided about tasks; answered by how many decisions are new."""
 
     decisions: tuple[TaskDecision, ...]
 
@@ -444,25 +481,16 @@ class EventDraft:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordEvents:
-    """Told, not asked: an event that gets lost changes nothing. Answered by Number when asked."""
+class RecordEvents(Call[int]):
+    """Record what happened; answered by how many events. Told, not asked: a lost one changes nothing."""
 
     events: tuple[EventDraft, ...]
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
-    """The disk refuses writes. Nothing of this one was kept: ask again later."""
-
-    reason: str
-    retry_after_s: float
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropGroup:
-    """Answered by Number (rollouts dropped)."""
+class DropGroup(Call[int]):
+    """Drop a group and its rollouts; answered by how many rollouts."""
 
     group_id: int
     reason: str
@@ -470,8 +498,8 @@ class DropGroup:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseBatch:
-    """Answered by Number (the batch's id)."""
+class LeaseBatch(Call[Batch]):
+    """Lease complete groups to the trainer for one update."""
 
     group_ids: tuple[int, ...]
     deadline_unix_s: float
@@ -479,8 +507,8 @@ class LeaseBatch:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignBatch:
-    """Lease the open batch again, to a trainer that was started again; answered by BatchLease."""
+class ReassignBatch(Call[Batch]):
+    """Lease the open batch again, to a trainer that was started again."""
 
     batch_id: int
     deadline_unix_s: float
@@ -488,8 +516,8 @@ class ReassignBatch:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitUpdate:
-    """Answered by Verdict, after it is durable."""
+class CommitUpdate(Call[Commit]):
+    """Consume a batch: its rollouts are trained and the version it made exists."""
 
     batch_id: int
     fence: int
@@ -500,8 +528,8 @@ class CommitUpdate:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefuseBatch:
-    """A batch cannot be trained; answered by Verdict (of Refusal), after it is durable."""
+class RefuseBatch(Call[BatchRefusal]):
+    """Give a batch back that cannot be trained."""
 
     batch_id: int
     fence: int
@@ -515,26 +543,28 @@ class RefuseBatch:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordEvaluation:
-    """Answered by Verdict."""
+class RecordEvaluation(Call[StoredResult]):
+    """Record one evaluation episode."""
 
     evaluation: Evaluation
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """A count or a key."""
+class CallResult:
+    """The answer to a Call, after its effect is durable."""
 
-    value: int
+    value: Any
+    """Of the call's result type; `dart.store.client.write` checks and converts it."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
-    """What became of a call, as the value of its enum in `dart.core.records`."""
+class Paused:
+    """The disk refuses writes. Nothing of this one was kept: ask again later."""
 
-    value: str
+    reason: str
+    retry_after_s: float
 
 
 @message

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from dart.core.run_directory import RunPaths
 from dart.core.types import RolloutState
+
+R = TypeVar("R")
 
 STALENESS_BOUND = "staleness_bound"
 """Among the figures of a version: how old a step might be, in versions, when it was trained."""
@@ -183,6 +186,14 @@ class RolloutRecord:
     """Steps kept of an episode that was parked and awaits being taken up."""
     resumes: int = 0
     """How often it was parked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutChange(Generic[R]):
+    """What became of a call about a rollout, and the rollout as the call left it."""
+
+    result: R
+    rollout: RolloutRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, RunPhase, TaskDecision
+from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, RunPhase, StoredResult, TaskDecision
 from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
@@ -160,7 +160,7 @@ class CuratorActor(Actor):
         lease = self._evaluations.leases.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
-            return m.CallResult(value="fenced")
+            return m.CallResult(value=StoredResult.FENCED)
         record = m.RecordEvaluation(evaluation=_result(lease, call))
         with self._evaluations.leases.recording(lease):
             answer = await self._ask_store(record, deadline_s=RECORD_EVALUATION_S)

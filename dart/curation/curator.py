@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dart.core.messages import InjectDemonstration, OpenGroup
 from dart.core.records import (
     Batch,
     DemonstrationSummary,
@@ -26,11 +27,9 @@ from dart.curation.admission import can_all_be_fresh, groups_admissible, most_gr
 from dart.curation.decisions import (
     DiscardGroup,
     GiveBatch,
-    Inject,
     NewLease,
     NoBatch,
     NoWork,
-    OpenNewGroup,
     ReassignLease,
     RevokeLease,
 )
@@ -111,7 +110,7 @@ class Liveness:
     """Some engine has been there to answer for as long as a lease lasts."""
 
 
-WorkDecision = RevokeLease | ReassignLease | NewLease | OpenNewGroup | NoWork
+WorkDecision = RevokeLease | ReassignLease | NewLease | OpenGroup | NoWork
 
 
 class Curator:
@@ -171,7 +170,7 @@ class Curator:
         if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
-    def injected(self, decision: Inject) -> None:
+    def injected(self, decision: InjectDemonstration) -> None:
         """A demonstration was added to a group."""
         group = self._book[decision.group_id]
         self._want_guide(group)
@@ -250,7 +249,7 @@ class Curator:
             max_attempts=1 if fault_kind == FaultKind.TASK else self.settings.max_attempts,
         )
 
-    def injection(self) -> Inject | None:
+    def injection(self) -> InjectDemonstration | None:
         """A demonstration for a group in which everything failed; None when there is none to add."""
         if self.settings.pool is None:
             return None
@@ -259,7 +258,7 @@ class Curator:
             group = self._book[group_id]
             known = self.tasks[group.task_id].demonstrations.values()
             if (found := self.settings.pool.demonstration_for(group, known)) is not None:
-                return Inject(group_id=group_id, pool_id=found.pool_id)
+                return InjectDemonstration(group_id=group_id, pool_id=found.pool_id)
         return None
 
     def next_guide(self, in_hand: Collection[int]) -> DemonstrationSummary | None:
@@ -381,7 +380,7 @@ class Curator:
             if self._book[group_id].task_id == task_id:
                 self._given_up[group_id] = None
 
-    def _new_group(self, now_unix_s: float) -> OpenNewGroup | NoWork:
+    def _new_group(self, now_unix_s: float) -> OpenGroup | NoWork:
         if self.serving_version is None or self.trainer_version is None:
             return self._no_work("no engine serves a policy version yet")
         if reason := self._why_no_new_group(self.serving_version, self.trainer_version):
@@ -389,7 +388,7 @@ class Curator:
         following = self.tasks.next_group(now_unix_s)
         if following is None:
             return self._no_work(self.tasks.why_none(now_unix_s))
-        return OpenNewGroup(
+        return OpenGroup(
             task_id=following.task_id,
             seed=self.tasks.seed_of(following, self.settings.seeds),
             rollouts_wanted=following.plan.rollouts,

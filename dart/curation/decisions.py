@@ -1,21 +1,12 @@
-"""What the curator decides. Carrying it out and writing it down is the caller's."""
+"""What the curator decides; a group to open and a demonstration to add are calls of the record.
+
+Carrying a decision out and writing it down is the caller's.
+"""
 
 from dataclasses import dataclass
 
 from dart.core.types import FaultKind
 from dart.curation.groups import DropReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenNewGroup:
-    """Open a group; its rollouts are leased by decisions that follow."""
-
-    task_id: str
-    seed: int
-    rollouts_wanted: int
-    step_cap: int
-    policy_version: int
-    probes_length: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +44,6 @@ class NoWork:
 
     retry_after_s: float
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inject:
-    """Add a demonstration to a group in which every rollout failed."""
-
-    group_id: int
-    pool_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,78 +11,41 @@ call does not end, the exception passes; the next service starts from the record
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from dart.core.records import (
-    Batch,
-    BatchRefusal,
-    DemonstrationSummary,
-    GroupRecord,
-    Reassignment,
-    Release,
-    RolloutRecord,
-    Snapshot,
-    TaskDecision,
+from dart.core.messages import (
+    Call,
+    DropGroup,
+    InjectDemonstration,
+    LeaseBatch,
+    LeaseRollout,
+    OpenGroup,
+    ReassignBatch,
+    ReassignRollout,
+    RecordDecisions,
+    RefuseBatch,
+    ReleaseRollout,
 )
+from dart.core.records import Batch, DemonstrationSummary, Release, RolloutRecord, Snapshot, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation.curator import Curator, CuratorSettings, Liveness
-from dart.curation.decisions import (
-    Inject,
-    NewLease,
-    NoBatch,
-    NoWork,
-    OpenNewGroup,
-    ReassignLease,
-    RevokeLease,
-)
+from dart.curation.decisions import NewLease, NoBatch, NoWork, ReassignLease, RevokeLease
 from dart.curation.groups import DropReason
 from dart.store.errors import StoreConflict
 
+T = TypeVar("T")
+
 
 class Record(Protocol):
-    """What the service needs of the store; the writes go to its process, the reads may be local."""
+    """What the service needs of the store. A write goes to its process, a read may be local."""
 
-    async def open_group(
-        self,
-        task_id: str,
-        seed: int,
-        rollouts_wanted: int,
-        step_cap: int,
-        policy_version: int,
-        probes_length: bool,
-    ) -> int: ...
+    async def write(self, call: Call[T]) -> T: ...
 
-    async def lease_rollout(
-        self, group_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease: ...
+    def rollout(self, rollout_id: int) -> RolloutRecord: ...
 
-    async def reassign_rollout(
-        self, rollout_id: int, environment: str, deadline_unix_s: float
-    ) -> RolloutLease | Reassignment: ...
+    def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]: ...
 
-    async def release_rollout(
-        self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
-    ) -> Release: ...
-
-    async def inject(self, group_id: int, pool_id: int) -> None: ...
-
-    async def drop_group(self, group_id: int, reason: str) -> int: ...
-
-    async def record_decisions(self, decisions: tuple[TaskDecision, ...]) -> None: ...
-
-    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch: ...
-
-    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch: ...
-
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal: ...
-
-    async def rollout(self, rollout_id: int) -> RolloutRecord: ...
-
-    async def group(self, group_id: int) -> GroupRecord: ...
-
-    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]: ...
-
-    async def snapshot(self, recent_rewards: int) -> Snapshot: ...
+    def snapshot(self, recent_rewards: int) -> Snapshot: ...
 
 
 Clock = Callable[[], float]
@@ -97,7 +60,7 @@ async def open_service(
 ) -> "CurationService":
     """A service that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
     service = CurationService(
-        settings, record, Curator(settings, await record.snapshot(settings.kept_rewards)), clock, on_decision
+        settings, record, Curator(settings, record.snapshot(settings.kept_rewards)), clock, on_decision
     )
     await service.give_back_stale_batch()
     await service.settle()
@@ -144,35 +107,28 @@ class CurationService:
                 return lease
 
     async def _carry_out(
-        self, decision: RevokeLease | ReassignLease | NewLease | OpenNewGroup, environment: str
+        self, decision: RevokeLease | ReassignLease | NewLease | OpenGroup, environment: str
     ) -> RolloutLease | None:
         """One step towards a lease; None when it only prepared one."""
         match decision:
             case RevokeLease():
                 await self.take_back(decision)
                 return None
-            case OpenNewGroup():
-                await self._open_group(decision)
+            case OpenGroup():
+                self.curator.group_seen(await self.record.write(decision))
                 return None
             case ReassignLease(rollout_id=rollout_id, deadline_unix_s=deadline):
-                answer = await self.record.reassign_rollout(rollout_id, environment, deadline)
-                await self.look(rollout_id)
-                return answer if isinstance(answer, RolloutLease) else None
+                reassigned = await self.record.write(
+                    ReassignRollout(rollout_id=rollout_id, environment=environment, deadline_unix_s=deadline)
+                )
+                await self._seen(reassigned.rollout)
+                return reassigned.result if isinstance(reassigned.result, RolloutLease) else None
             case NewLease(group_id=group_id, deadline_unix_s=deadline):
-                lease = await self.record.lease_rollout(group_id, environment, deadline)
-                await self.look(lease.rollout_id)
-                return lease
-
-    async def _open_group(self, decision: OpenNewGroup) -> None:
-        group_id = await self.record.open_group(
-            decision.task_id,
-            decision.seed,
-            decision.rollouts_wanted,
-            decision.step_cap,
-            decision.policy_version,
-            decision.probes_length,
-        )
-        self.curator.group_seen(await self.record.group(group_id))
+                leased = await self.record.write(
+                    LeaseRollout(group_id=group_id, environment=environment, deadline_unix_s=deadline)
+                )
+                await self._seen(leased.rollout)
+                return leased.result
 
     async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
         """An environment gives up its lease."""
@@ -180,21 +136,29 @@ class CurationService:
 
     async def take_back(self, decision: RevokeLease) -> Release:
         """End a lease without a reward."""
-        answer = await self.record.release_rollout(
-            decision.rollout_id, decision.fence, decision.fault_kind, decision.detail, decision.max_attempts
+        released = await self.record.write(
+            ReleaseRollout(
+                rollout_id=decision.rollout_id,
+                fence=decision.fence,
+                fault_kind=decision.fault_kind,
+                detail=decision.detail,
+                max_attempts=decision.max_attempts,
+            )
         )
-        rollout = await self.record.rollout(decision.rollout_id)
-        self.curator.rollout_seen(rollout)
-        if answer in (Release.AWAITING, Release.DROPPED):
+        self.curator.rollout_seen(released.rollout)
+        if released.result in (Release.AWAITING, Release.DROPPED):
             self.curator.attempt_failed(
-                rollout.group_id, decision.fault_kind, environment_lost=decision.environment_lost
+                released.rollout.group_id, decision.fault_kind, environment_lost=decision.environment_lost
             )
         await self.settle()
-        return answer
+        return released.result
 
     async def look(self, rollout_id: int) -> None:
         """Something happened to a rollout, for instance it was stored: read what, and do what follows."""
-        self.curator.rollout_seen(await self.record.rollout(rollout_id))
+        await self._seen(self.record.rollout(rollout_id))
+
+    async def _seen(self, rollout: RolloutRecord) -> None:
+        self.curator.rollout_seen(rollout)
         await self.settle()
 
     async def take_back_overdue(self) -> int:
@@ -211,12 +175,12 @@ class CurationService:
         while True:
             await self._inject()
             for drop in self.curator.drops():
-                await self.record.drop_group(drop.group_id, drop.reason.value)
+                await self.record.write(DropGroup(group_id=drop.group_id, reason=drop.reason.value))
                 self.curator.group_dropped(drop.group_id, self._clock())
             decisions = self.curator.decisions(self._clock())
             if not decisions:
                 return
-            await self.record.record_decisions(decisions)
+            await self.record.write(RecordDecisions(decisions=decisions))
             self.curator.decided(decisions)
             for decision in decisions:
                 self._on_decision(decision)
@@ -226,10 +190,10 @@ class CurationService:
 
         Whoever drops one from the pool tells nobody: the record refuses it, and is read again.
         """
-        refused: Inject | None = None
+        refused: InjectDemonstration | None = None
         while (decision := self.curator.injection()) is not None:
             try:
-                await self.record.inject(decision.group_id, decision.pool_id)
+                await self.record.write(decision)
             except StoreConflict:
                 if decision == refused:
                     raise
@@ -240,7 +204,7 @@ class CurationService:
 
     async def pool_changed(self, task_id: str) -> None:
         """An episode was played under a demonstration of this task: read what the pool holds by now."""
-        self.curator.tasks.pool_changed(task_id, await self.record.demonstrations(task_id))
+        self.curator.tasks.pool_changed(task_id, self.record.demonstrations(task_id))
 
     # the trainer
 
@@ -250,7 +214,9 @@ class CurationService:
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
             try:
-                batch = await self.record.reassign_batch(leased.batch_id, deadline_unix_s)
+                batch = await self.record.write(
+                    ReassignBatch(batch_id=leased.batch_id, deadline_unix_s=deadline_unix_s)
+                )
             except StoreConflict:
                 if leased.batch_id == refused:
                     raise
@@ -263,7 +229,9 @@ class CurationService:
         decision = self.curator.batch()
         if isinstance(decision, NoBatch):
             return decision
-        batch = await self.record.lease_batch(decision.group_ids, deadline_unix_s)
+        batch = await self.record.write(
+            LeaseBatch(group_ids=decision.group_ids, deadline_unix_s=deadline_unix_s)
+        )
         self.curator.batch_leased(batch)
         return batch
 
@@ -291,7 +259,16 @@ class CurationService:
             f"batch {batch.batch_id} holds a step {staleness} versions old and curation.staleness is "
             f"{self.settings.staleness_bound} now: its groups are judged anew"
         )
-        await self.record.give_back_batch(batch.batch_id, batch.fence, DropReason.STALE.value, detail)
+        await self.record.write(
+            RefuseBatch(
+                batch_id=batch.batch_id,
+                fence=batch.fence,
+                group_ids=(),
+                pool_ids=(),
+                reason=DropReason.STALE.value,
+                detail=detail,
+            )
+        )
         await self._read_again()
 
     def overdue_batch(self) -> Batch | None:
@@ -313,7 +290,7 @@ class CurationService:
         await self.settle()
 
     async def _read_again(self) -> None:
-        snapshot = await self.record.snapshot(self.settings.kept_rewards)
+        snapshot = self.record.snapshot(self.settings.kept_rewards)
         before = self.curator
         self.curator = Curator(self.settings, snapshot, before.serving_version)
         self.curator.outside, self.curator.wanted_guides = before.outside, before.wanted_guides

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from actors.actor import Actor
 from actors.board import ActorState
@@ -40,6 +40,8 @@ from dart.store.reader import StoreReader
 from dart.store.step_files import discard, send, send_guided
 from dart.telemetry.emit import emit
 from dart.telemetry.load_meter import LOAD, LoadMeter
+
+T = TypeVar("T")
 
 STORE_PATIENCE_S = 60.0
 """How long a write is repeated while the store is being restarted."""
@@ -183,9 +185,14 @@ class EnvironmentActor(Actor):
 
     async def _forget_parked(self, lease: RolloutLease, detail: str) -> None:
         """Remove the stored steps before the episode is played from its start. Raises LeaseLost."""
-        call = m.ForgetParked(rollout_id=lease.rollout_id, fence=lease.fence, detail=detail)
+        call = m.ForgetParked(
+            rollout_id=lease.rollout_id,
+            fence=lease.fence,
+            detail=detail,
+            max_attempts=self._config.curation.max_attempts,
+        )
         verdict = await self._write(call)
-        if verdict.value not in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
+        if verdict not in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
             self.tell("curator", m.RolloutParked(rollout_id=lease.rollout_id))  # it reads the rollout's state
             raise LeaseLost(
                 f"rollout {lease.rollout_id} cannot be played from its start: the store answered "
@@ -317,6 +324,7 @@ class EnvironmentActor(Actor):
                 steps=steps,
                 reason=f"{self.identity.name} stops",
                 max_resumes=self._config.curation.max_resumes,
+                max_attempts=self._config.curation.max_attempts,
             ),
         )
         self.log.info(
@@ -349,8 +357,8 @@ class EnvironmentActor(Actor):
         return m.EvaluationFailed(fence=task.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
 
     async def _send(
-        self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], Any]
-    ) -> m.CallResult:
+        self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], m.Call[T]]
+    ) -> T:
         """Write a call whose steps travel in a file; the file is removed when the store has answered."""
         step_file = await await_room(self, "the steps of an episode", write_steps)
         try:
@@ -358,7 +366,7 @@ class EnvironmentActor(Actor):
         finally:
             discard(step_file)
 
-    async def _write(self, call: Any, to: str = "store") -> m.CallResult:
+    async def _write(self, call: m.Call[T], to: str = "store") -> T:
         """Write a call, repeating it while the store restarts or its disk is full. Writes are idempotent.
 
         to   `store`, or `curator` for a result that it records after checking the lease
@@ -374,8 +382,7 @@ class EnvironmentActor(Actor):
 
         while True:
             try:
-                verdict: m.CallResult = await write(self, call, on_pause, to)
-                return verdict
+                return await write(self, call, on_pause, to)
             except (AskError, MailboxFull):
                 # While this actor stops, a store that died starts again only after its dependants have ended.
                 is_over = self._stopping.is_set and not self._runs(to)

@@ -71,8 +71,7 @@ class StoreReader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with named_errors(self.path):
-            self._bare.execute("BEGIN")
+        with named_errors(self.path), self._one_state():
             try:
                 yield self._bare
             except (TypeError, ValueError) as error:
@@ -80,8 +79,15 @@ class StoreReader:
                     f"store {self.path} holds a row that cannot be read ({error}): "
                     "`dartrl doctor --data --full` names every damaged row; restore a copy of the record"
                 ) from error
-            finally:
-                self._bare.rollback()  # nothing was written
+
+    @contextmanager
+    def _one_state(self) -> Iterator[None]:
+        """While it lasts, every query sees the same state of the record."""
+        self._bare.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._bare.rollback()  # nothing was written
 
     # what to train on
 

@@ -1,30 +1,35 @@
 """The one writer of the record.
 
 Every public method is one transaction: it happens wholly or, whatever dies, not at all. A method whose
-answer may get lost can be called again: the second call changes nothing and says so.
+answer may get lost can be called again: the second call changes nothing and says so. `Store.write` carries
+out a message, which is a call of one of these methods.
 
 The books are kept twice, by counter and by state; `dart.store.audit` compares them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from dart.core.messages import EventDraft
-from dart.core.records import Evaluation, TaskDecision
+from dart.core.messages import Call, EventDraft
+from dart.core.records import Evaluation, StoredResult, TaskDecision
+from dart.store import schema
 from dart.store.batch_writer import BatchWriter
+from dart.store.calls import SHOW_ROWS, carry_out
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
 from dart.store.rollout_writer import RolloutWriter
-from dart.store.schema import decisions, evaluations, events
 from dart.store.task_counters import know_task, recount_successes
 from dart.store.writer import insert_row
 
-NEW_DECISION = sqlite_insert(decisions).on_conflict_do_nothing()
-NEW_EVALUATION = sqlite_insert(evaluations).on_conflict_do_nothing()
+T = TypeVar("T")
+
+NEW_DECISION = sqlite_insert(schema.decisions).on_conflict_do_nothing()
+NEW_EVALUATION = sqlite_insert(schema.evaluations).on_conflict_do_nothing()
 THIN_EVENTS = text("""
     DELETE FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end AND event_id NOT IN (
         SELECT max(event_id) FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end
@@ -39,20 +44,26 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
     call was kept) and StoreConflict (the call contradicts the record: nothing changed).
     """
 
+    def write(self, call: Call[T]) -> T:
+        """Carry out a call; its result. A row that the result shows is read in the call's own transaction."""
+        with self._transaction() if isinstance(call, SHOW_ROWS) else nullcontext():
+            return carry_out(self, call)
+
     def recount_successes(self) -> None:
         """Judge every stored episode by this store's `success_above`: a run may go on with another one."""
         with self._transaction() as connection:
             recount_successes(connection, self._success_above)
 
-    def record_decisions(self, made: Sequence[TaskDecision]) -> int:
+    def record_decisions(self, decisions: Sequence[TaskDecision]) -> int:
         """Record what was decided about tasks; returns how many of it is new. Told twice, it is kept once."""
         with self._transaction() as connection:
-            for task_id in {decision.task_id for decision in made}:
+            for task_id in {decision.task_id for decision in decisions}:
                 know_task(connection, task_id)
-            return sum(connection.execute(NEW_DECISION, decision_row(decision)).rowcount for decision in made)
+            rows = [decision_row(decision) for decision in decisions]
+            return sum(connection.execute(NEW_DECISION, row).rowcount for row in rows)
 
-    def record_evaluation(self, evaluation: Evaluation) -> bool:
-        """Record one evaluation episode; False when this one is known, which keeps its first reward."""
+    def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
+        """Record one evaluation episode; DUPLICATE when this one is known, which keeps its first reward."""
         values = {
             "phase": evaluation.phase.value,
             "policy_version": evaluation.policy_version,
@@ -63,19 +74,20 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
             "created_unix_s": self._clock(),
         }
         with self._transaction() as connection:
-            return connection.execute(NEW_EVALUATION, values).rowcount == 1
+            is_new = connection.execute(NEW_EVALUATION, values).rowcount == 1
+            return StoredResult.ACCEPTED if is_new else StoredResult.DUPLICATE
 
     def record_event(self, kind: str, subject: str, data: Mapping[str, object] | None = None) -> int:
         """Record that something happened; returns the event's id."""
         with self._transaction() as connection:
-            return insert_row(connection, events, self._event_row(kind, subject, data or {}))
+            return insert_row(connection, schema.events, self._event_row(kind, subject, data or {}))
 
-    def record_events(self, drafts: Sequence[EventDraft]) -> int:
+    def record_events(self, events: Sequence[EventDraft]) -> int:
         """Record what happened, in this order; returns how many."""
-        rows = [self._event_row(draft.kind, draft.subject, draft.data) for draft in drafts]
+        rows = [self._event_row(event.kind, event.subject, event.data) for event in events]
         with self._transaction() as connection:
             if rows:
-                connection.execute(events.insert(), rows)
+                connection.execute(schema.events.insert(), rows)
             return len(rows)
 
     def thin_events(self, looked_unix_s: float | None = None) -> int:

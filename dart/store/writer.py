@@ -86,8 +86,20 @@ class RecordWriter(StoreReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
+        """One transaction; within another one it is a part of that."""
+        if self._connection.in_transaction():
+            yield self._connection
+            return
         with named_errors(self.path), driver_errors(), self._connection.begin():
             yield self._connection
+
+    @contextmanager
+    def _one_state(self) -> Iterator[None]:
+        if self._connection.in_transaction():
+            yield
+            return
+        with super()._one_state():
+            yield
 
     def _rollout(self, connection: Connection, rollout_id: int) -> Row[Any]:
         return self._one(connection.execute(ROLLOUT, {"key": rollout_id}).first(), "rollout", rollout_id)

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from dart.core.messages import Call
 from dart.core.records import (
     RECENT_REWARDS,
     Batch,
@@ -31,6 +32,7 @@ from dart.core.records import (
 )
 from dart.core.types import SUCCESS_ABOVE, FaultKind, RolloutLease, RolloutState
 from dart.curation import groups
+from dart.store.calls import carry_out
 from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -77,6 +79,7 @@ class MemoryRecord:
         """Rollout to its group."""
         self._tasks: dict[str, _Task] = {}
         self._pool: dict[int, DemonstrationSummary] = {}
+        self._decisions: set[tuple[str, DecisionKind, float, str, str]] = set()
         self._batch: Batch | None = None
         self._given_back: dict[int, int] = {}
         """Batch to its fence then."""
@@ -89,9 +92,13 @@ class MemoryRecord:
         self.drops: dict[str, int] = {}
         """Rollouts dropped, by reason."""
 
-    # what the service needs
+    async def write(self, call: Call[T]) -> T:
+        """Carry out a call of the curator; its result."""
+        return carry_out(self, call)
 
-    async def open_group(
+    # what the curator calls, and the service reads
+
+    def open_group(
         self,
         task_id: str,
         seed: int,
@@ -117,7 +124,7 @@ class MemoryRecord:
         self._tasks.setdefault(task_id, _Task()).groups_opened += 1
         return group_id
 
-    async def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
+    def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
         group = self._group(group_id)
         if group.state != GroupState.OPEN or len(group.members) >= group.row.rollouts_wanted:
             raise StoreConflict(
@@ -140,7 +147,7 @@ class MemoryRecord:
         self._totals["issued"] += 1
         return lease_of(group.row, row)
 
-    async def reassign_rollout(
+    def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease | Reassignment:
         group, rollout = self._member(rollout_id)
@@ -159,7 +166,7 @@ class MemoryRecord:
         rollout.is_spent = False
         return lease_of(group.row, rollout.row)
 
-    async def release_rollout(
+    def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
         if self._is_forgotten(rollout_id):
@@ -176,7 +183,7 @@ class MemoryRecord:
             return Release.DUPLICATE
         return self._end_attempt(rollout, fault_kind, max_attempts)
 
-    async def inject(self, group_id: int, pool_id: int) -> None:
+    def inject(self, group_id: int, pool_id: int) -> None:
         group, demonstration = self._group(group_id), self._pool.get(pool_id)
         if demonstration is None or demonstration.dropped:
             raise StoreConflict(f"demonstration {pool_id} is not in the pool")
@@ -187,10 +194,10 @@ class MemoryRecord:
         group.row = replace(group.row, injected=(*group.row.injected, pool_id))
         self._pool[pool_id] = replace(demonstration, uses=demonstration.uses + 1)
 
-    async def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
+    def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
         return tuple(one for one in self._pool.values() if one.task_id == task_id)
 
-    async def drop_group(self, group_id: int, reason: str) -> int:
+    def drop_group(self, group_id: int, reason: str) -> int:
         group = self._group(group_id)
         if group.state == GroupState.DROPPED:
             return 0
@@ -206,11 +213,19 @@ class MemoryRecord:
         self._settle(group_id, GroupState.DROPPED)
         return len(unsettled)
 
-    async def record_decisions(self, decisions: tuple[TaskDecision, ...]) -> None:
-        for decision in decisions:
-            self._tasks.setdefault(decision.task_id, _Task()).decided[decision.kind] = decision
+    def record_decisions(self, decisions: tuple[TaskDecision, ...]) -> int:
+        return sum(self._record_decision(decision) for decision in decisions)
 
-    async def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch:
+    def _record_decision(self, decision: TaskDecision) -> bool:
+        """Whether it is new: told twice, it is kept once."""
+        key = (decision.task_id, decision.kind, decision.unix_s, decision.before, decision.after)
+        if key in self._decisions:
+            return False
+        self._decisions.add(key)
+        self._tasks.setdefault(decision.task_id, _Task()).decided[decision.kind] = decision
+        return True
+
+    def lease_batch(self, group_ids: tuple[int, ...], deadline_unix_s: float) -> Batch:
         if self._batch is not None:
             raise StoreConflict(f"batch {self._batch.batch_id} is still leased")
         for group_id in group_ids:
@@ -229,13 +244,21 @@ class MemoryRecord:
             group.row = replace(group.row, batch_id=self._batch.batch_id)
         return self._batch
 
-    async def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
+    def reassign_batch(self, batch_id: int, deadline_unix_s: float) -> Batch:
         if self._batch is None or self._batch.batch_id != batch_id:
             raise StoreConflict(f"batch {batch_id} is not leased")
         self._batch = replace(self._batch, fence=self._batch.fence + 1, deadline_unix_s=deadline_unix_s)
         return self._batch
 
-    async def give_back_batch(self, batch_id: int, fence: int, reason: str, detail: str) -> BatchRefusal:
+    def refuse_batch(
+        self,
+        batch_id: int,
+        fence: int,
+        group_ids: tuple[int, ...],
+        pool_ids: tuple[int, ...],
+        reason: str,
+        detail: str,
+    ) -> BatchRefusal:
         batch = self._batch
         is_open = batch is not None and batch.batch_id == batch_id
         newest = batch.fence if batch is not None and is_open else self._given_back.get(batch_id)
@@ -250,15 +273,19 @@ class MemoryRecord:
             group.state = GroupState.OPEN
             group.row = replace(group.row, batch_id=None)
         self._batch, self._given_back = None, {batch_id: fence}
+        for group_id in group_ids:
+            self.drop_group(group_id, reason)
+        for pool_id in pool_ids:
+            self.drop_demonstration(pool_id)
         return BatchRefusal.REFUSED
 
-    async def rollout(self, rollout_id: int) -> RolloutRecord:
+    def rollout(self, rollout_id: int) -> RolloutRecord:
         return self._member(rollout_id)[1].row
 
-    async def group(self, group_id: int) -> GroupRecord:
+    def group(self, group_id: int) -> GroupRecord:
         return self._row(self._group(group_id))
 
-    async def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
+    def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
         """Of each task this record has `RECENT_REWARDS` at most."""
         return Snapshot(
             groups=tuple(self._row(self._groups[group_id]) for group_id in self._live),

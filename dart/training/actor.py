@@ -191,8 +191,7 @@ class TrainerActor(Actor):
             checkpoint=str(folder.relative_to(self.identity.run_dir)),
             metrics=metrics,
         )
-        verdict: m.CallResult = await write(self, call)
-        if verdict.value == Commit.FENCED.value:
+        if await write(self, call) == Commit.FENCED:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:

@@ -51,7 +51,7 @@ def rules(chance: Random) -> CuratorSettings:
         if chance.random() < 0.7
         else None,
         quarantine=QuarantineLimits(
-            groups_without_success=3, failed_attempts=3, lost_environments=2, rest_s=30.0
+            groups_without_success=3, failed_attempts=3, lost_environments=2, duration_s=30.0
         )
         if chance.random() < 0.5
         else None,
@@ -128,7 +128,7 @@ class Run:
             self.service.serving(self.serving)
 
     def check(self) -> None:
-        snapshot = at_once(self.record.snapshot())
+        snapshot = self.record.snapshot()
         book = self.service.curator
         if snapshot.version != book.trainer_version:
             return  # the trainer committed and could not say so

@@ -18,7 +18,18 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dart.core.records import Batch, Commit, DecisionKind, Park, Release, Snapshot, StoredResult
+from dart.core.records import (
+    Batch,
+    Commit,
+    DecisionKind,
+    Park,
+    Reassignment,
+    Release,
+    RolloutChange,
+    RolloutRecord,
+    Snapshot,
+    StoredResult,
+)
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import groups_admissible, most_groups
@@ -138,7 +149,7 @@ class Training(RuleBasedStateMachine):
                 groups_without_success=groups_without_success,
                 failed_attempts=4,
                 lost_environments=3,
-                rest_s=4.0,
+                duration_s=4.0,
             ),
             groups_per_update=groups_per_update,
             over_provision=over_provision,
@@ -192,15 +203,16 @@ class Training(RuleBasedStateMachine):
 
     def happened(self, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
         """Keep count of what had its effect, whether or not anybody heard of it."""
-        if name == "rollout":
-            self.unheard.discard(arguments[0])
         match answer:
+            case RolloutRecord(rollout_id=rollout_id):
+                self.unheard.discard(rollout_id)
+            case RolloutChange(result=result, rollout=rollout):
+                self.unheard.discard(rollout.rollout_id)
+                self.changed(rollout.rollout_id, result)
             case Park.PARKED:
                 self.unheard.add(arguments[0])
             case Snapshot():
                 self.unheard.clear()
-            case Release.AWAITING | Release.DROPPED:
-                self.spent[arguments[0]] += 1
             case Park.REFUSED:
                 self.spent[arguments[0]] += 1
                 self.unheard.add(arguments[0])
@@ -208,8 +220,13 @@ class Training(RuleBasedStateMachine):
                 self.spent[arguments[0]] += 1
             case Commit.COMMITTED:
                 self.was_trained(arguments[2])
+
+    def changed(self, rollout_id: int, result: Release | Reassignment | RolloutLease) -> None:
+        match result:
+            case Release.AWAITING | Release.DROPPED:
+                self.spent[rollout_id] += 1
             case RolloutLease():
-                assert answer.attempt == 1 + self.spent[answer.rollout_id], "parking spends no attempt"
+                assert result.attempt == 1 + self.spent[rollout_id], "parking spends no attempt"
 
     def desk_does(self, what: Callable[[CurationService], Coroutine[Any, Any, T]]) -> T | None:
         """None when it crashed on the way; then it begins anew from the record."""

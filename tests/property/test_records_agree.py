@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from dart.core import messages as m
 from dart.core.records import DecisionKind, TaskDecision
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
-from dart.testing.local_record import LocalRecord
 from dart.testing.memory_record import MemoryRecord, at_once
 from dart.testing.trajectories import step_at, trajectory_for
 
@@ -44,37 +44,66 @@ class Both:
     """The same calls to both records, by name: every method returns the two answers."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.local, self.memory = store, LocalRecord(store), MemoryRecord()
+        self.store, self.memory = store, MemoryRecord()
         self.demonstrations = 0
 
-    def asked(self, name: str, *arguments: Any) -> tuple[Any, Any]:
-        """One method of the service's record."""
-        of = [getattr(record, name) for record in (self.local, self.memory)]
-        return answer_of(lambda: at_once(of[0](*arguments))), answer_of(lambda: at_once(of[1](*arguments)))
+    def asked(self, call: m.Call[Any]) -> tuple[Any, Any]:
+        """One call of the service."""
+        return (
+            answer_of(lambda: self.store.write(call)),
+            answer_of(lambda: at_once(self.memory.write(call))),
+        )
 
     def carry_out(self, operation: Operation) -> tuple[Any, Any]:
         name, a, b, c = operation
         rollout_id, fence, group_id = a % 6 + 1, b % 3 + 1, a % 3 + 1
         match name:
             case "open":
-                return self.asked("open_group", TASKS[a % 2], b, 2 + a % 2, 5 + c, 0, bool(c % 2))
+                call: m.Call[Any] = m.OpenGroup(
+                    task_id=TASKS[a % 2],
+                    seed=b,
+                    rollouts_wanted=2 + a % 2,
+                    step_cap=5 + c,
+                    policy_version=0,
+                    probes_length=bool(c % 2),
+                )
+                return self.asked(call)
             case "lease":
-                return self.asked("lease_rollout", group_id, f"env-{b:03d}", float(c))
+                call = m.LeaseRollout(group_id=group_id, environment=f"env-{b:03d}", deadline_unix_s=float(c))
+                return self.asked(call)
             case "reassigned":
-                return self.asked("reassign_rollout", rollout_id, f"env-{b:03d}", float(c))
+                call = m.ReassignRollout(
+                    rollout_id=rollout_id, environment=f"env-{b:03d}", deadline_unix_s=float(c)
+                )
+                return self.asked(call)
             case "release":
-                kind = list(FaultKind)[c % 4]
-                return self.asked("release_rollout", rollout_id, fence, kind, "made up", MAX_ATTEMPTS)
+                call = m.ReleaseRollout(
+                    rollout_id=rollout_id,
+                    fence=fence,
+                    fault_kind=list(FaultKind)[c % 4],
+                    detail="made up",
+                    max_attempts=MAX_ATTEMPTS,
+                )
+                return self.asked(call)
             case "inject":
-                return self.asked("inject", group_id, b % 2 + 1)
+                return self.asked(m.InjectDemonstration(group_id=group_id, pool_id=b % 2 + 1))
             case "drop":
-                return self.asked("drop_group", group_id, "no_spread")
+                return self.asked(m.DropGroup(group_id=group_id, reason="no_spread"))
             case "batch":
-                return self.asked("lease_batch", tuple(range(group_id, group_id + 1 + b % 2)), float(c))
+                group_ids = tuple(range(group_id, group_id + 1 + b % 2))
+                return self.asked(m.LeaseBatch(group_ids=group_ids, deadline_unix_s=float(c)))
             case "reassigned batch":
-                return self.asked("reassign_batch", b % 2 + 1, float(c))
+                return self.asked(m.ReassignBatch(batch_id=b % 2 + 1, deadline_unix_s=float(c)))
             case "give back":
-                return self.asked("give_back_batch", b % 2 + 1, fence, "stale", "made up")
+                call = m.RefuseBatch(
+                    batch_id=b % 2 + 1,
+                    fence=fence,
+                    group_ids=(),
+                    pool_ids=(),
+                    reason="stale",
+                    detail="made up",
+                )
+                return self.asked(call)
             case "decide":
                 kind_of = list(DecisionKind)[b % 3]
                 return self.decided(TASKS[a % 2], kind_of, str(c))
@@ -108,7 +137,7 @@ class Both:
             policy_version=0,
             unix_s=5.0,
         )
-        return self.asked("record_decisions", (decision,))
+        return self.asked(m.RecordDecisions(decisions=(decision,)))
 
     def finished(self, rollout_id: int, fence: int, reward: float, steps: int) -> tuple[Any, Any]:
         versions = list(range(3, 3 + steps))
@@ -245,8 +274,7 @@ def test_both_records_give_the_same_answers_and_end_with_the_same_rows(operation
             for operation in operations:
                 of_store, of_memory = both.carry_out(operation)
                 assert of_store == of_memory, operation
-            of_store, of_memory = both.asked("snapshot")
-            assert of_store == of_memory
+            assert store.snapshot() == both.memory.snapshot()
             assert store.conservation() == both.memory.conservation()
 
 
@@ -262,16 +290,16 @@ def test_the_whole_life_of_a_batch_is_among_what_is_compared() -> None:
 def test_a_record_that_forgets_keeps_only_what_is_live() -> None:
     record = MemoryRecord(forgets=True)
     for number in range(50):
-        group_id = at_once(record.open_group("click-test", number, 2, 10, 0, False))
+        group_id = record.open_group("click-test", number, 2, 10, 0, False)
         for environment, reward in (("env-000", 0.0), ("env-001", 1.0)):
-            lease = at_once(record.lease_rollout(group_id, environment, 60.0))
+            lease = record.lease_rollout(group_id, environment, 60.0)
             record.finish(lease.rollout_id, lease.fence, reward, 3, 0)
         if number % 2:
-            at_once(record.drop_group(group_id, "stale"))
+            record.drop_group(group_id, "stale")
         else:
-            batch = at_once(record.lease_batch((group_id,), 600.0))
+            batch = record.lease_batch((group_id,), 600.0)
             record.commit_update(batch.batch_id, batch.fence, number // 2 + 1)
     assert record.conservation().holds
     assert (record.conservation().trained, record.conservation().dropped) == (50, 50)
-    assert at_once(record.snapshot()).groups == ()
+    assert record.snapshot().groups == ()
     assert not record._group_of

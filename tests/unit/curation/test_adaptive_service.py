@@ -69,10 +69,10 @@ class World:
         return lease
 
     def group_of(self, lease: RolloutLease) -> GroupRecord:
-        return at_once(self.record.group(lease.group_id))
+        return self.record.group(lease.group_id)
 
     def decided(self, kind: DecisionKind, task_id: str = "click-test") -> TaskDecision | None:
-        known = {task.task_id: task for task in at_once(self.record.snapshot()).tasks}
+        known = {task.task_id: task for task in self.record.snapshot().tasks}
         return known[task_id].decided.get(kind)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dart.core.messages import OpenGroup
 from dart.core.records import GroupRecord, RolloutRecord, Snapshot, TaskStatistics
 from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, CuratorSettings, Liveness
@@ -13,7 +14,6 @@ from dart.curation.decisions import (
     NewLease,
     NoBatch,
     NoWork,
-    OpenNewGroup,
     ReassignLease,
     RevokeLease,
 )
@@ -96,14 +96,14 @@ def test_an_idle_environment_gets_the_next_rollout_of_the_oldest_group() -> None
 
 def test_a_group_is_opened_when_all_issued_rollouts_are_being_played() -> None:
     decision = curator(playing(1)).work_for("env-000", NOW)
-    assert isinstance(decision, OpenNewGroup)
+    assert isinstance(decision, OpenGroup)
     assert decision.task_id in SETTINGS.tasks
     assert (decision.rollouts_wanted, decision.step_cap, decision.policy_version) == (2, 10, 5)
 
 
 def test_a_new_group_has_the_version_of_the_slowest_engine() -> None:
     decision = curator(serving=4, version=5).work_for("env-000", NOW)
-    assert isinstance(decision, OpenNewGroup)
+    assert isinstance(decision, OpenGroup)
     assert decision.policy_version == 4
 
 
@@ -113,7 +113,7 @@ def test_tasks_take_turns_over_what_the_record_knows() -> None:
     )
     book = Curator(SETTINGS, Snapshot(groups=(), tasks=(known,), batch=None, version=0), 0)
     decision = book.work_for("env-000", NOW)
-    assert isinstance(decision, OpenNewGroup)
+    assert isinstance(decision, OpenGroup)
     assert decision.task_id == "login-user"
 
 
@@ -122,7 +122,7 @@ def test_an_opened_group_counts_for_its_tasks_turn_once() -> None:
     for _ in range(3):
         book.group_seen(playing(1))
     decision = book.work_for("env-000", NOW)
-    assert isinstance(decision, OpenNewGroup)
+    assert isinstance(decision, OpenGroup)
     assert decision.task_id == "login-user"
 
 

@@ -12,14 +12,25 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.errors import DiskError
+from dart.core.records import GroupRecord
 from dart.store.actor import RETRY_S, StoreActor
-from dart.store.client import write
+from dart.store.client import result_of, write
 from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
 from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 
 OPEN = m.OpenGroup(task_id="click-test", seed=7, rollouts_wanted=2, step_cap=10, policy_version=0)
+GROUP = GroupRecord(
+    group_id=1,
+    task_id="click-test",
+    seed=7,
+    rollouts_wanted=2,
+    step_cap=10,
+    policy_version=0,
+    batch_id=None,
+    rollouts=(),
+)
 NO_ROOM = OSError(28, "No space left on device")
 
 
@@ -70,7 +81,7 @@ def test_a_locked_record_is_answered_by_a_pause_and_goes_on(bench: InMemorySyste
     lock.release()
     assert asked(bench) == paused, "tried again only after a while"
     bench.advance(RETRY_S)
-    assert asked(bench) == m.Number(value=1)
+    assert result_of(OPEN, asked(bench)) == GROUP
     with StoreReader(path) as reader:
         assert len(reader.snapshot().groups) == 1
         (event,) = reader.events()
@@ -84,7 +95,7 @@ def test_a_pause_that_lasts_is_one_pause(bench: InMemorySystem, path: Path) -> N
         assert isinstance(asked(bench), m.Paused)
         bench.advance(RETRY_S)
     lock.release()
-    assert asked(bench) == m.Number(value=1)
+    assert result_of(OPEN, asked(bench)) == GROUP
     with StoreReader(path) as reader:
         assert len(reader.events()) == 1
 
@@ -140,7 +151,7 @@ def test_whoever_writes_waits_until_the_record_goes_on(
     assert len(client.said) == 1
     lock.release()
     bench.advance(2 * RETRY_S)
-    assert client.done == [m.Number(value=1)]
+    assert client.done == [GROUP]
     assert client.said[-1] == ""
 
 

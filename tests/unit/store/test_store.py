@@ -340,11 +340,12 @@ def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
     evaluation = Evaluation(
         phase=EvaluationPhase.BEFORE, policy_version=0, task_id="click-test", seed=1_000_001, reward=1.0
     )
-    assert store.record_evaluation(evaluation)
-    assert not store.record_evaluation(replace(evaluation, reward=0.0))
+    assert store.record_evaluation(evaluation) == StoredResult.ACCEPTED
+    assert store.record_evaluation(replace(evaluation, reward=0.0)) == StoredResult.DUPLICATE
     assert store.evaluations() == (evaluation,)
     greedy = replace(evaluation, is_greedy=True, reward=0.0)
-    assert store.record_evaluation(greedy), "the same seed played with the most likely answers is another"
+    kept = store.record_evaluation(greedy)
+    assert kept == StoredResult.ACCEPTED, "the same seed played with the most likely answers is another"
     assert store.evaluations() == (evaluation, greedy)
     assert store.evaluations(EvaluationPhase.AFTER) == ()
 
