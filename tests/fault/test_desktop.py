@@ -142,8 +142,15 @@ async def test_a_long_text_is_typed_and_no_machine_that_hangs(desktop: DesktopEn
 
 
 async def test_a_point_outside_of_the_screen_is_its_edge(desktop: DesktopEnvironment) -> None:
-    await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
-    await desktop.step(Click(99_999, 99_999), deadline_s=DEADLINE_S)
+    seen = await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    for aimed, hit in (
+        ((200, 300), [200, 300]),
+        ((99_999, 99_999), [seen.width - 1, seen.height - 1]),
+        ((99_999, 400), [seen.width - 1, 400]),
+    ):
+        await desktop.step(Click(*aimed), deadline_s=DEADLINE_S)
+        assert desktop._machine is not None
+        assert (await desktop._machine.call("status", deadline_s=DEADLINE_S))["pointer"] == hit
 
 
 async def test_a_clipboard_whose_owner_does_not_answer_is_not_an_empty_one(

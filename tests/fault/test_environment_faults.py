@@ -141,7 +141,10 @@ async def test_a_modal_dialog_is_dismissed(environment: MiniWobEnvironment, dial
 async def test_a_page_that_does_not_want_to_be_left_is_left(environment: MiniWobEnvironment) -> None:
     await environment.inspect("addEventListener('beforeunload', (event) => event.preventDefault()), 1")
     await environment.step(ELSEWHERE, deadline_s=DEADLINE_S)
+    asked_before = page(environment).dialogs
     await environment.reset(TASK, 2, deadline_s=DEADLINE_S)
+    assert page(environment).dialogs == asked_before + 1
+    assert await environment.inspect("location.search") == "?seed=2"
 
 
 async def test_a_stopped_browser_is_hung_and_replaced(environment: MiniWobEnvironment) -> None:

@@ -319,11 +319,13 @@ class GuestDesktop:
 
     def status(self) -> dict[str, Any]:
         """Return which processes run, the windows and the focus: state that a screenshot does not show."""
+        pointer = self._root.query_pointer()
         return {
             "window_manager": self._manager_fault(),
             "applications": {name: _fault_of(process) for name, process in self._applications.items()},
             "windows": self._windows(),
             "active": self._active(),
+            "pointer": (pointer.root_x, pointer.root_y),
             "parked": self._is_parked,
         }
 

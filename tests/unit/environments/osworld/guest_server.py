@@ -31,9 +31,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from dart.environments.osworld.readiness import STATE_PROGRAM, USER_FOLDERS
+from dart.environments.osworld.readiness import STATE_PROGRAM
 
 COMMAND_SECONDS = 120
+
+LISTS_FILES = STATE_PROGRAM[STATE_PROGRAM.index("home, files =") : STATE_PROGRAM.index("print(")]
+"""The part of the genuine program that needs no X server."""
 
 
 @dataclass
@@ -85,11 +88,7 @@ class FakeDesktop:
         return png[: len(png) // 2] if "truncated" in self.faults else png
 
     def state(self) -> dict[str, Any]:
-        files = {
-            str(path.relative_to(self.home)): path.stat().st_size
-            for path in sorted(self.home.rglob("*"))
-            if path.is_file() and is_a_persons(path.relative_to(self.home))
-        }
+        """What the genuine program prints; its own part looks through the files, values stand for X."""
         active = next((window["id"] for window in reversed(self.windows) if window["active"]), 0)
         return {
             "manager": self.manager,
@@ -97,10 +96,17 @@ class FakeDesktop:
                 {key: window[key] for key in ("id", "title", "pid", "state", "kind")}
                 for window in self.windows
             ],
-            "files": files,
+            "files": self._files(),
             "active": active,
             "has_focus": self.has_focus,
         }
+
+    def _files(self) -> dict[str, int]:
+        with self._as_guest():
+            names: dict[str, Any] = {"os": os}
+            exec(LISTS_FILES, names)
+        found: dict[str, int] = names["files"]
+        return found
 
     # ---- running things ----
 
@@ -198,12 +204,6 @@ class FakeDesktop:
         """Raises FileNotFoundError, as starting a program that is not there does."""
         if not shell and command and command[0] in self.not_installed:
             raise FileNotFoundError(2, "No such file or directory", command[0])
-
-
-def is_a_persons(path: Path) -> bool:
-    """Whether the look takes notice of a file, by its path below the home."""
-    is_hidden = any(part.startswith(".") for part in path.parts)
-    return not is_hidden and (len(path.parts) == 1 or path.parts[0] in USER_FOLDERS)
 
 
 BROKEN = PlainTextResponse("<html>Internal Server Error</html>", 500)

@@ -429,11 +429,19 @@ async def test_what_a_policy_left_away_is_a_missing_result_whatever_status_the_g
 
 
 async def test_a_result_that_is_too_large_to_be_read_is_worth_nothing(
-    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """It is right but for its size: what is compared ignores the blanks that it is full of."""
+    evaluator: Any = REPORT["evaluator"]
+    blind = REPORT | {"evaluator": evaluator | {"options": {"ignore_blanks": True}}}
+    (tmp_path / "examples" / "os" / "report.json").write_text(json.dumps(blind))
     await reset(environment, "os/report")
+    (provider.desktop.home / "report.txt").write_text("done" + " " * 4000)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
     monkeypatch.setattr("dart.environments.osworld.guest.FILE_MOST_BYTES", 1000)
-    (provider.desktop.home / "report.txt").write_text("done" * 1000)
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
 
 
@@ -473,20 +481,30 @@ async def test_a_guest_without_a_window_manager_is_not_ready(
 
 
 async def test_readiness_is_waited_for(environment: OSWorldEnvironment, provider: FakeProvider) -> None:
+    """A window manager comes with the third screenshot; no step of the task is taken before."""
+    managers: list[str | None] = []
+
     def slow(desktop: FakeDesktop) -> None:
         desktop.manager = None
         answers = iter(range(2))
-        real = desktop.screenshot
+        take, run = desktop.screenshot, desktop.command
 
         def screenshot() -> bytes:
             if next(answers, None) is None:
                 desktop.manager = "mutter"
-            return real()
+            return take()
+
+        def command(words: Any, shell: bool) -> tuple[str, str, int]:
+            if shell:  # the task's own; a look is a program of its own
+                managers.append(desktop.manager)
+            return run(words, shell)
 
         desktop.screenshot = screenshot  # type: ignore[method-assign]
+        desktop.command = command  # type: ignore[method-assign]
 
     provider.prepare = slow
     await reset(environment)
+    assert managers == ["mutter"]
 
 
 async def test_a_task_whose_window_has_no_focus_is_not_ready(
@@ -521,17 +539,23 @@ async def test_what_the_system_itself_writes_makes_no_machine_dirty(
 ) -> None:
     environment = make(renew="revert")
     await reset(environment)
-    for name in ("server/screenshots/screenshot.png", "snap/chromium/state", ".cache/x"):
-        path = provider.desktop.home / name
+    home = provider.desktop.home
+    for name in ("server/screenshots/screenshot.png", "snap/chromium/state", ".cache/x", "Documents/.x"):
+        path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
 
     async def only_windows(lease: MachineLease, snapshot: str, *, deadline_s: float) -> None:
         provider.desktop.windows.clear()
-        (provider.desktop.home / "todo_list_Jan_1").rmdir()
+        (home / "todo_list_Jan_1").rmdir()
 
     provider.revert = only_windows  # type: ignore[method-assign]
     await reset(environment)
+    assert len(provider.lent) == 1
+    assert (home / "server/screenshots/screenshot.png").exists()
+    (home / "Documents/a person's.txt").write_text("x")
+    with pytest.raises(DirtyStart, match=r"other files than at first: Documents/a person's\.txt$"):
+        await reset(environment)
     await environment.close()
 
 
