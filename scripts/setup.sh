@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv (another with VENV=...) with the tested versions of everything, and sees to it that a browser is there.
-# Idempotent: a stamp holds the hash of what was installed, and nothing happens while it is true.
+# Makes .venv (another with VENV=...) with the tested versions of everything, and installs the browser and the pages.
+# Idempotent: a stamp holds the hash of what the packages were chosen by, and nothing is installed that is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,30 +33,20 @@ install_packages() {
     # torch first and alone: everything after it then keeps the build that was chosen here.
     "${pip[@]}" install -c constraints.txt torch
     "${pip[@]}" install -c constraints.txt -e '.[train,dev]'
-    # Only the pages are used, none of its dependencies (selenium, gymnasium).
-    "${pip[@]}" install -c constraints.txt --no-deps miniwob
     wanted >"$STAMP"
 }
 
-CHROMIUM=${CHROMIUM:-/usr/lib/chromium/chromium-headless-shell}
-
-has_browser() { [ -x "$CHROMIUM" ]; }
+# The browser and the MiniWoB++ pages, as `dartrl setup` installs them anywhere else. It announces what it does.
+install_browser_and_pages() {
+    local browser=()
+    [ -z "${CHROMIUM:-}" ] || browser=(--set "environments.executable=$CHROMIUM")
+    "$VENV/bin/dartrl" setup "${browser[@]}" >/dev/null ||
+        fail "something is missing, see above; a Chromium headless shell you have can be named: \
+make setup CHROMIUM=/path, and environments.executable in the configuration"
+}
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
-}
-
-install_browser() {
-    local hint="run 'sudo apt-get install chromium-headless-shell', or name a Chromium headless shell you have: \
-make setup CHROMIUM=/path, and environments.executable in the configuration"
-    command -v apt-get >/dev/null || fail "no browser at $CHROMIUM and no apt-get on this machine; $hint"
-    [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null ||
-        fail "no browser at $CHROMIUM and no right to install one; $hint"
-    echo "setup: installing chromium-headless-shell through apt" >&2
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null
-    has_browser || fail "apt-get installed chromium-headless-shell, yet there is nothing at $CHROMIUM; $hint"
 }
 
 # Only for tests: machines that are network namespaces. Without it they skip and say so.
@@ -68,5 +58,5 @@ install_iproute2() {
 }
 
 [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(wanted)" ] || install_packages
-has_browser || install_browser
+install_browser_and_pages
 PATH="$PATH:/usr/sbin:/sbin" command -v ip >/dev/null || install_iproute2

@@ -8,7 +8,7 @@ import typer
 
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import Overrides
+from dart.cli.options import CONFIGURATION, Overrides
 from dart.cli.output import Format, Output, print_list, say
 from dart.inspect.tables import Column
 
@@ -17,7 +17,10 @@ config_app = typer.Typer(help="Check, show and compare configurations.", no_args
 
 @config_app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(help="TOML files, each checked by itself.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="TOML files or names of bundled configurations, each checked by itself."),
+    ],
     overrides: Overrides = None,
 ) -> None:
     """Report every problem of every file at once; exit code 78 if there is one, 69 if a package is missing
@@ -25,7 +28,7 @@ def check(
 
     **Examples**
 
-    * `dartrl config check configs/*.toml`
+    * `dartrl config check laptop smoke`
     * `dartrl config check run.toml --set training.lr=1e-4`
     """
     from dart.config.config import ConfigError, load_config
@@ -50,7 +53,9 @@ def check(
 
 @config_app.command()
 def show(
-    file: Annotated[Path | None, typer.Argument(help="TOML file. Default: the built-in values.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help=f"{CONFIGURATION} Default: the built-in values.")
+    ] = None,
     overrides: Overrides = None,
     origin: Annotated[
         bool,
@@ -63,7 +68,7 @@ def show(
 
     **Examples**
 
-    * `dartrl config show configs/laptop.toml`
+    * `dartrl config show laptop`
     * `dartrl config show --no-origin --set environments.count=2 > mine.toml`
     """
     from dart.config.config import resolve
@@ -90,8 +95,8 @@ def schema() -> None:
 
 @config_app.command()
 def diff(
-    before: Annotated[Path, typer.Argument(help="TOML file, or the directory of a run.")],
-    after: Annotated[Path, typer.Argument(help="TOML file, or the directory of a run.")],
+    before: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
+    after: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
     output: Output = Format.TABLE,
 ) -> None:
     """Show every key whose value differs between two configurations, defaults filled in. Exit code 0: the
@@ -99,7 +104,7 @@ def diff(
 
     **Examples**
 
-    * `dartrl config diff configs/laptop.toml configs/hard.toml`
+    * `dartrl config diff laptop hard`
     * `dartrl config diff runs/laptop runs/hard -o json`
     """
     with errors_as_exit_codes():

@@ -7,7 +7,7 @@ import typer
 
 from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import RUNS, AsJson, RunDir
+from dart.cli.options import CONFIGURATION, RUNS, AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
 from dart.inspect.tables import Column
@@ -32,9 +32,7 @@ def doctor(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", "-c", help="TOML file to check the machine for. Default: the run's, or the built-in."
-        ),
+        typer.Option("--config", "-c", help=f"{CONFIGURATION} Default: the run's, or the built-in values."),
     ] = None,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
@@ -48,7 +46,7 @@ def doctor(
     **Examples**
 
     * `dartrl doctor`
-    * `dartrl doctor --config configs/laptop.toml --port 9109`
+    * `dartrl doctor --config laptop --port 9109`
     * `dartrl doctor --data --full --run-dir runs/laptop`
     """
     shape = format_of(output, as_json=as_json)

@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from dart.cli.boundary import errors_as_exit_codes
-from dart.cli.options import Overrides
+from dart.cli.options import CONFIGURATION, Overrides
 
 
 def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="TOML file. Default: that of the checkpoint's run.")
+        Path | None,
+        typer.Option("--config", "-c", help=f"{CONFIGURATION} Default: that of the checkpoint's run."),
     ] = None,
     overrides: Overrides = None,
 ) -> None:

@@ -15,10 +15,12 @@ from dart.cli.config import config_app
 from dart.cli.doctor import doctor
 from dart.cli.evaluate import evaluate
 from dart.cli.events import events, why
+from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
 from dart.cli.metrics import metrics
 from dart.cli.pool import pool_app
 from dart.cli.pretrain import pretrain
+from dart.cli.setup import setup
 from dart.cli.tasks import tasks_app
 from dart.cli.train import train
 from dart.cli.trajectories import trajectories_app
@@ -51,6 +53,8 @@ def options(
     """Options of every command."""
 
 
+app.command()(init)
+app.command()(setup)
 app.command()(train)
 app.command()(up)
 app.command()(down)

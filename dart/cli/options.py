@@ -24,3 +24,6 @@ ID_MOST = 10**18 - 1
 
 RUNS = Path("runs")
 """Where a run is looked for when none is named."""
+
+CONFIGURATION = "TOML file, or the name of a bundled configuration such as `laptop`."
+"""Help of every argument that names a configuration."""

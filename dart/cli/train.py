@@ -8,7 +8,7 @@ import typer
 
 from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import RUNS, Overrides
+from dart.cli.options import CONFIGURATION, RUNS, Overrides
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="TOML file. Default: the built-in values; with --resume, the run's own."),
+        typer.Argument(help=f"{CONFIGURATION} Default: the built-in values; with --resume, the run's own."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the run directory.")
@@ -31,7 +31,7 @@ def train(
 
     **Examples**
 
-    * `dartrl train configs/laptop.toml`
+    * `dartrl train laptop`
     * `dartrl train --set run.minutes=5 --run-dir runs/short`
     * `dartrl train --resume --run-dir runs/short`
     """

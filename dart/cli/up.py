@@ -11,7 +11,7 @@ import typer
 
 from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import Overrides, RunDir
+from dart.cli.options import CONFIGURATION, Overrides, RunDir
 from dart.cli.output import say
 from dart.cli.record import chosen
 
@@ -34,7 +34,7 @@ LOOK_S = 0.1
 
 def up(
     config: Annotated[
-        Path | None, typer.Argument(help="TOML file. Default: that of the run in the run directory.")
+        Path | None, typer.Argument(help=f"{CONFIGURATION} Default: that of the run in the run directory.")
     ] = None,
     overrides: Overrides = None,
     run_dir: Annotated[
@@ -73,9 +73,9 @@ def up(
 
     **Examples**
 
-    * `dartrl up configs/laptop.toml --run-dir runs/laptop`
-    * `dartrl up configs/laptop.toml --detach && dartrl status`
-    * `dartrl up configs/laptop.toml --dry-run`
+    * `dartrl up laptop --run-dir runs/laptop`
+    * `dartrl up laptop --detach && dartrl status`
+    * `dartrl up laptop --dry-run`
     """
     with errors_as_exit_codes():
         read = _reader(config, overrides or [], run_dir)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from dart.config.bundled import bundled_folder, configuration_file, no_such_file
 from dart.config.environment_kinds import KINDS
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import (
@@ -56,10 +57,6 @@ from dart.config.sections import (
     child_over,
 )
 from dart.core.errors import ConfigurationError
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-"""Where relative policy folders are looked for when they are not beside the configuration file."""
-
 
 ACTORS_MOST = 1000
 """Of both pools together: the board has 1024 rows, and a child that is replaced has two for a while."""
@@ -138,7 +135,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
         problems.append(Problem(_first_given(keys, origins), keys[0], text))
     if problems:
         raise ConfigError(problems)
-    return Resolved(_with_policy_found(config, path), origins)
+    return Resolved(_with_files_found(config, path), origins)
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
@@ -171,17 +168,41 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
-    layer, file_problems = file_layer(path) if path else (Layer("default", {}), [])
+    layer, file_problems = _file_layer(path) if path else (Layer("default", {}), [])
     overriding, override_problems = overrides_layer(overrides)
     return [layer, overriding], [*file_problems, *override_problems]
 
 
-def _with_policy_found(config: Config, path: Path | None) -> Config:
-    """Make `training.policy` absolute: beside the file if it is there, else in the repository."""
-    places = [path.resolve().parent] if path else []
-    candidates = [place / config.training.policy for place in [*places, REPOSITORY]]
-    found = next((candidate for candidate in candidates if candidate.exists()), candidates[-1])
-    return config.model_copy(update={"training": config.training.model_copy(update={"policy": found})})
+def _file_layer(path: Path) -> tuple[Layer, list[Problem]]:
+    """The layer of a file or a bundled configuration; its origin is what was given."""
+    return file_layer(configuration_file(path), origin=str(path), missing=no_such_file(path))
+
+
+def _with_files_found(config: Config, path: Path | None) -> Config:
+    """Make `training.policy` and `context.prompt` absolute.
+
+    A policy that is nowhere is one of the working directory: what needs it reports its absolute path.
+    """
+    beside = [configuration_file(path).resolve().parent] if path else []
+    places = [*beside, bundled_folder().parent, Path.cwd()]
+    given_policy, given_prompt = config.training.policy, config.context.prompt
+    policy = _found(given_policy, places) or Path.cwd() / given_policy
+    prompt = str(_found(Path(given_prompt), places) or given_prompt) if given_prompt else ""
+    training = config.training.model_copy(update={"policy": policy})
+    context = config.context.model_copy(update={"prompt": prompt})
+    return config.model_copy(update={"training": training, "context": context})
+
+
+def _found(path: Path, places: Sequence[Path]) -> Path | None:
+    """The first of these folders' files or folders of this name that is there."""
+    return next((place / path for place in places if _is_there(place / path)), None)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 Contradiction = tuple[tuple[str, ...], str]

@@ -62,18 +62,19 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else cut
 
 
-def file_layer(path: Path) -> tuple[Layer, list[Problem]]:
-    """Read one TOML file; what is wrong with it comes back as problems beside an empty layer."""
-    origin = str(path)
+def file_layer(path: Path, *, origin: str, missing: str) -> tuple[Layer, list[Problem]]:
+    """Read one TOML file; what is wrong with it comes back as problems beside an empty layer.
+
+    origin    what the file is called in problems, and the origin of its values
+    missing   what to say when there is no such file
+    """
     try:
         data = tomllib.loads(_text_of(path))
         if not _is_deep(data):
             return Layer(origin, data), []
         problem = Problem(origin, "", TOO_DEEP)
     except FileNotFoundError:
-        problem = Problem(
-            origin, "", "there is no such file; name one of configs/*.toml, or none for the defaults"
-        )
+        problem = Problem(origin, "", missing)
     except tomllib.TOMLDecodeError as error:
         problem = Problem(origin, "", f"not valid TOML: {error}")
     except UnicodeDecodeError as error:

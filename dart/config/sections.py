@@ -329,7 +329,8 @@ class ContextSettings(Section):
     answer_tokens: Count = 500
     """An answer is cut after so many tokens."""
     prompt: str = ""
-    """Text file with what the policy is told before the instruction; empty: `dart.policy.uitars.PROMPT`."""
+    """Text file with what the policy is told before the instruction, looked for as `training.policy` is;
+    empty: `dart.policy.uitars.PROMPT`."""
     points: Literal["auto", "image", "screen", "thousandths"] = "auto"
     """What the numbers of a point count: pixels of the image in the size the model looks at, pixels of the
     screenshot, or thousandths of its sides; auto: what the model type was taught (docs/policies.md)."""
@@ -472,7 +473,8 @@ class TrainingSettings(Section):
     """The optimizer and its loss (DART's step-wise GRPO)."""
 
     policy: Annotated[Path, Field(strict=False)] = Path("configs/base-policy")
-    """Folder of the checkpoint to start from; looked for beside the file, then in the repository."""
+    """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
+    bundled configurations, then in the working directory."""
     groups_per_update: Many = 4
     """Groups with spread in their rewards that make one batch."""
     updates: Annotated[int, Field(ge=0, le=MOST)] = 0

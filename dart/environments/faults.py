@@ -229,7 +229,7 @@ class BrowserMissing(InstallationIncomplete):
     def __init__(self, executable: str) -> None:
         super().__init__(
             f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
-            "or run `make setup`, or name another one in environments.executable"
+            "or run `dartrl setup`, or name another one in environments.executable"
         )
 
 
@@ -239,7 +239,7 @@ class BrowserUnfit(InstallationIncomplete):
     def __init__(self, executable: str, why: str) -> None:
         super().__init__(
             f"{executable} is not a Chromium that starts: {why}; install one with "
-            "`apt-get install chromium-headless-shell` or run `make setup`, or name another one in "
+            "`apt-get install chromium-headless-shell` or run `dartrl setup`, or name another one in "
             "environments.executable"
         )
 
@@ -257,7 +257,7 @@ class PagesMissing(InstallationIncomplete):
     def __init__(self, looked_for: str) -> None:
         super().__init__(
             f"the MiniWoB++ pages are missing (looked for {looked_for}): "
-            "install them with `pip install --no-deps miniwob==1.1.0` or run `make setup`"
+            "run `dartrl setup`, or install them with `pip install --no-deps miniwob==1.1.0`"
         )
 
 

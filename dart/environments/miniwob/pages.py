@@ -10,6 +10,10 @@ from pathlib import Path
 from dart.config.config import Config
 from dart.environments.faults import PagesMissing, UnknownTask
 
+PAGES_PACKAGE = "miniwob==1.1.0"
+"""The distribution that has the pages, as pip names it. Only its HTML is used, so it is installed without its
+dependencies (selenium, gymnasium)."""
+
 WIDTH, HEIGHT = 160, 210
 """Size in pixels of the frame in which every task is drawn; the instruction is in its top 50 pixels."""
 

@@ -47,7 +47,7 @@ def test_an_unknown_task_without_a_near_name_suggests_nothing() -> None:
 @pytest.mark.parametrize(
     ("missing", "remedy"),
     [
-        (faults.BrowserMissing("/x/y"), "/x/y.*apt-get install chromium-headless-shell.*make setup"),
+        (faults.BrowserMissing("/x/y"), "/x/y.*apt-get install chromium-headless-shell.*dartrl setup"),
         (faults.LauncherMissing("setpriv"), "no setpriv.*apt-get install util-linux"),
         (faults.PagesMissing("miniwob"), "pip install --no-deps miniwob"),
     ],

@@ -14,11 +14,11 @@ from dart.cli import output
 from dart.cli.boundary import end
 from dart.cli.exit_codes import ExitCode
 from dart.cli.output import Format
-from dart.config.config import REPOSITORY
 from dart.config.layers import literal
 from dart.inspect.tables import Column
 from dart.inspect.terminal_safe import Printable, one_line, printable
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 HOSTILE = "a\x1b[2Jb\x9b1mc\rd\x07e\u202ef\ud800g"
 HARMLESS = "a␛[2Jb�1mc␍d␇e�f�g"
 

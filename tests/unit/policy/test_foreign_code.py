@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dart.config.config import REPOSITORY
 from dart.core.errors import DartError
 from dart.policy import checkpoint, load
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 CODE = """
 import builtins
 builtins.foreign_code_ran = True

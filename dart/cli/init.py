@@ -1,0 +1,73 @@
+"""`dartrl init`: a project to start from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dart.cli.boundary import end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode
+from dart.cli.output import say
+
+CONFIG_FILE, README_FILE = "train.toml", "README.md"
+
+README = """\
+# {name}
+
+`train.toml` says what is trained, on which tasks and for how long. In this folder:
+
+    dartrl setup train.toml      # install the browser and the pages of the tasks, once
+    dartrl train train.toml      # train, with a live view; runs/ gets the record and the checkpoints
+    dartrl status                # in a second terminal: how the run is
+
+`dartrl config check train.toml` reports every mistake; `dartrl config show train.toml` prints every key.
+"""
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder of the project; it is made where there is none.")],
+    template: Annotated[
+        str, typer.Option("--from", metavar="NAME", help="Bundled configuration to begin with.")
+    ] = "laptop",
+) -> None:
+    """Write a project to start from: a configuration with comments, and a README.
+
+    Nothing is overwritten: exit code 73 if one of the two files is there already.
+
+    **Examples**
+
+    * `dartrl init my-agent`
+    * `dartrl init my-desktop-agent --from desktop`
+    """
+    with errors_as_exit_codes(folder):
+        files = {
+            CONFIG_FILE: _configuration(template),
+            README_FILE: README.format(name=folder.resolve().name),
+        }
+        _write(folder, files)
+    say(f"wrote {' and '.join(str(folder / name) for name in files)}")
+
+
+def _configuration(name: str) -> str:
+    """The text of a bundled configuration. Raises UsageError for a name there is none of."""
+    from dart.config.bundled import bundled_folder, bundled_names, no_such_file
+    from dart.core.errors import UsageError
+
+    if name not in bundled_names():
+        raise UsageError(f"--from {name}: {no_such_file(Path(name))}")
+    return (bundled_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write all of the files, or none when one of them is there."""
+    there = [str(folder / name) for name in files if (folder / name).exists()]
+    if there:
+        end(f"{' and '.join(there)} exists already; name another folder", ExitCode.CANNOT_CREATE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except (FileExistsError, NotADirectoryError) as error:
+        end(f"{error.strerror}: {error.filename}; name another folder", ExitCode.CANNOT_CREATE)
