@@ -433,7 +433,7 @@ class Plant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Figures of a simulated run between the commits of two updates; words as in dart.inspect.utilisation."""
+    """Figures of a simulated run between the commits of two updates; words as in benchmarks.utilisation."""
 
     seconds: float
     """Simulated."""

@@ -21,8 +21,9 @@ from typing import IO, Any
 import msgpack
 
 from benchmarks.peers.protocol import MARK, marked_pids
+from benchmarks.utilisation import FinishedEpisode, Utilisation, utilisation
 from dart.core.run_directory import RunPaths, mail_dir
-from dart.inspect.utilisation import FinishedEpisode, LoadPoint, TimeWindow, Utilisation, utilisation
+from dart.inspect.utilisation import LoadPoint, TimeWindow
 from dart.store.reader import StoreReader
 from dart.telemetry.load_meter import LOAD
 

@@ -16,6 +16,7 @@ config_app = typer.Typer(help="Check, show and compare configurations.", no_args
 
 
 @config_app.command()
+@errors_as_exit_codes()
 def check(
     files: Annotated[
         list[Path],
@@ -38,20 +39,20 @@ def check(
 
     problems: list[Problem] = []
     missing: list[str] = []
-    with errors_as_exit_codes():
-        for path in files:
-            try:
-                missing += missing_trackers(load_config(path, overrides or []))
-            except ConfigError as error:
-                problems += [problem for problem in error.problems if problem not in problems]
-        if problems:
-            raise ConfigError(problems)
-        if missing:
-            raise UnavailableError("\n".join(dict.fromkeys(missing)))
+    for path in files:
+        try:
+            missing += missing_trackers(load_config(path, overrides or []))
+        except ConfigError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise ConfigError(problems)
+    if missing:
+        raise UnavailableError("\n".join(dict.fromkeys(missing)))
     say(f"{', '.join(map(str, files))}: good")
 
 
 @config_app.command()
+@errors_as_exit_codes()
 def show(
     file: Annotated[
         Path | None, typer.Argument(help=f"{CONFIGURATION} Default: the built-in values.")
@@ -73,9 +74,8 @@ def show(
     """
     from dart.config.config import resolve
 
-    with errors_as_exit_codes():
-        resolved = resolve(file, overrides or [])
-        say((resolved.to_toml() if origin else resolved.config.to_toml()).rstrip("\n"))
+    resolved = resolve(file, overrides or [])
+    say((resolved.to_toml() if origin else resolved.config.to_toml()).rstrip("\n"))
 
 
 @config_app.command()
@@ -94,6 +94,7 @@ def schema() -> None:
 
 
 @config_app.command()
+@errors_as_exit_codes()
 def diff(
     before: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
     after: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
@@ -107,11 +108,6 @@ def diff(
     * `dartrl config diff laptop hard`
     * `dartrl config diff runs/laptop runs/hard -o json`
     """
-    with errors_as_exit_codes():
-        _diff(before, after, output)
-
-
-def _diff(before: Path, after: Path, output: Format) -> None:
     from dart.config.config import differences, load_config
     from dart.config.layers import literal
 

@@ -11,12 +11,14 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RunDir
 from dart.cli.output import Format, Output, print_list, say
 from dart.cli.record import chosen
+from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dart.run.control_protocol import ControlAnswer, Request
+    from dart.run.quarantined_actors import Quarantined
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
@@ -135,7 +137,16 @@ quarantine_app = typer.Typer(
 )
 
 
+QUARANTINE_COLUMNS: "tuple[Column[Quarantined], ...]" = (
+    Column("actor", lambda one: one.name),
+    Column("until", lambda one: clock(one.retry_unix_s)),
+    Column("restarts", lambda one: one.restarts, is_number=True),
+    Column("last reason", lambda one: one.last_reason),
+)
+
+
 @quarantine_app.command("list")
+@errors_as_exit_codes()
 def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show who is left alone, why, and when it is tried again.
 
@@ -144,8 +155,10 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
     * `dartrl quarantine list`
     * `dartrl quarantine list -o jsonl | jq -r .name`
     """
-    with errors_as_exit_codes():
-        _list_quarantine(chosen(run_dir), output)
+    from dart.run.quarantined_actors import quarantined
+
+    found = quarantined(chosen(run_dir))
+    print_list(found, QUARANTINE_COLUMNS, output, empty="no actor is in quarantine")
 
 
 @quarantine_app.command()
@@ -206,16 +219,3 @@ def _count(what: str) -> int:
             f"expected environments=COUNT with a count from 1 to {ENVIRONMENTS_MAX}, got {what!r}"
         )
     return int(count)
-
-
-def _list_quarantine(run_dir: Path, output: Format) -> None:
-    from dart.inspect.formatting import clock
-    from dart.run.quarantined_actors import Quarantined, quarantined
-
-    columns: tuple[Column[Quarantined], ...] = (
-        Column("actor", lambda one: one.name),
-        Column("until", lambda one: clock(one.retry_unix_s)),
-        Column("restarts", lambda one: one.restarts, is_number=True),
-        Column("last reason", lambda one: one.last_reason),
-    )
-    print_list(quarantined(run_dir), columns, output, empty="nobody is in quarantine")

@@ -10,12 +10,13 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.options import CONFIGURATION, RUNS, AsJson, RunDir
 from dart.cli.output import Format, Output, format_of, print_data, print_list, say
 from dart.cli.record import recorded
+from dart.inspect.formatting import counted
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.core.records import Conservation
     from dart.core.run_directory import RunPaths
-    from dart.preflight.doctor import Checked, Patient
+    from dart.preflight.doctor import CheckResult, CheckTarget
 
 
 def doctor(
@@ -54,33 +55,33 @@ def doctor(
         if data:
             _check_data(run_dir, full=full, output=shape)
         else:
-            _check_all(_patient(run_dir, config, port or []), shape)
+            _check_all(_target(run_dir, config, port or []), shape)
 
 
-def _patient(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Patient":
+def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "CheckTarget":
     """The run that was named, or the newest in runs/ if there is one."""
     from dart.config.config import load_config
-    from dart.preflight.doctor import Patient
+    from dart.preflight.doctor import CheckTarget
 
     paths = recorded(run_dir) if run_dir or any(RUNS.glob("*/lock")) else None
     config = load_config(file or (paths.config if paths else None))
     folder = paths.root if paths else config.run.dir.absolute()
-    return Patient(config=config, folder=folder, paths=paths, ports=tuple(ports))
+    return CheckTarget(config=config, folder=folder, paths=paths, ports=tuple(ports))
 
 
-def _check_all(patient: "Patient", output: Format) -> None:
-    from dart.preflight.doctor import CheckVerdict, examine
+def _check_all(target: "CheckTarget", output: Format) -> None:
+    from dart.preflight.doctor import CheckVerdict, run_checks
 
-    checked = examine(patient)
+    checked = run_checks(target)
     print_list(checked, columns(), output)
     wrong = sum(one.verdict is CheckVerdict.WRONG for one in checked)
     if not output.is_data:
-        say(_count(wrong) if wrong else "nothing is wrong")
+        say(counted(wrong, "finding") if wrong else "nothing is wrong")
     if wrong:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def columns() -> "list[Column[Checked]]":
+def columns() -> "list[Column[CheckResult]]":
     """Of the list of what was looked at."""
     from rich.text import Text
 
@@ -88,7 +89,7 @@ def columns() -> "list[Column[Checked]]":
 
     styles = {CheckVerdict.FINE: "green", CheckVerdict.NOTE: "yellow", CheckVerdict.WRONG: "bold red"}
 
-    def told(one: "Checked") -> str:
+    def told(one: "CheckResult") -> str:
         return f"{one.found}\n  what to do: {one.remedy}" if one.remedy else one.found
 
     return [
@@ -114,7 +115,7 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
             say(str(books))
         for finding in found:
             say(f"{finding}\n  what to do: {finding.remedy}")
-        say(_count(len(found)) if found else "the data is sound")
+        say(counted(len(found), "finding") if found else "the data is sound")
     if found:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -129,7 +130,3 @@ def _books(paths: "RunPaths") -> "Conservation | None":
             return store.conservation()
     except StoreUnavailable:
         return None
-
-
-def _count(findings: int) -> str:
-    return "1 finding" if findings == 1 else f"{findings} findings"

@@ -9,6 +9,7 @@ from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, Overrides
 
 
+@errors_as_exit_codes()
 def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
     config: Annotated[
@@ -24,11 +25,6 @@ def evaluate(
     * `dartrl eval configs/base-policy`
     * `dartrl eval runs/laptop/checkpoints/v000042 --set evaluation.seeds_per_task=100`
     """
-    with errors_as_exit_codes():
-        _evaluate(checkpoint, config, overrides or [])
-
-
-def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None:
     from rich.console import Console
 
     from dart.config.config import load_config
@@ -40,14 +36,15 @@ def _evaluate(checkpoint: Path, path: Path | None, overrides: list[str]) -> None
     from dart.preflight.requirements import require_installation
 
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
-    path = path or (of_its_run if of_its_run.is_file() else None)
-    config = load_config(path, [*overrides, f"training.policy={literal(str(checkpoint.resolve()))}"])
-    require_installation(config)
+    path = config or (of_its_run if of_its_run.is_file() else None)
+    policy = f"training.policy={literal(str(checkpoint.resolve()))}"
+    settings = load_config(path, [*(overrides or []), policy])
+    require_installation(settings)
     from dart.run import app
     from dart.run.listener import RunListener
 
     with open_view(Console(stderr=True)) as view:
-        found = app.evaluate(config, checkpoint.resolve(), listener=RunListener(view.show))
+        found = app.evaluate(settings, checkpoint.resolve(), listener=RunListener(view.show))
     for one in found.measured:
         shown = SuccessReport({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
         Console().print(Printable(render(shown)))

@@ -10,6 +10,7 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.output import say
 
 
+@errors_as_exit_codes()
 def pretrain(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder to write the checkpoint to; must not hold one.")
@@ -31,11 +32,6 @@ def pretrain(
     """
     if (out / "config.json").exists():
         end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
-    with errors_as_exit_codes():
-        _pretrain(out, seed, updates, demonstrations)
-
-
-def _pretrain(out: Path, seed: int, updates: int | None, demonstrations: Path | None) -> None:
     from dart.config.config import Config
     from dart.preflight.requirements import missing_browser, missing_packages, require_installation
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dart.core.statistics import ConfidenceInterval, Score, difference_interval, mean_interval, mean_rate
+from dart.inspect.formatting import DASH, counts, percent
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -252,8 +253,8 @@ def _left_out_of(side: str, scores: Mapping[str, Score], left_out: LeftOut) -> s
         return ""
     text = f"{side} {left_out.episodes} of {_planned(scores, left_out)}"
     if left_out.episodes:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.reasons.items())
-        text += f" ({reasons}; mean with these as failures {100 * rate_if_failed(scores, left_out):.0f} %)"
+        mean = percent(rate_if_failed(scores, left_out))
+        text += f" ({counts(left_out.reasons)}; mean with these as failures {mean})"
     return text + (f", played again {left_out.played_again}" if left_out.played_again else "")
 
 
@@ -266,16 +267,16 @@ def family_of(tasks: Iterable[str]) -> str:
 def _cells(row: ReportRow) -> list[str]:
     """Before, after, change and verdict."""
     both = row.before is not None and row.after is not None and row.difference is not None
-    change = f"{100 * ((row.after or 0) - (row.before or 0)):+.0f}" if both else "–"
+    change = f"{100 * ((row.after or 0) - (row.before or 0)):+.0f}" if both else DASH
     return [
-        _percent(row.before, row.before_interval),
-        _percent(row.after, row.after_interval),
+        _rate(row.before, row.before_interval),
+        _rate(row.after, row.after_interval),
         change,
         f"[{STYLES[row.verdict]}]{row.verdict}[/]",
     ]
 
 
-def _percent(rate: float | None, interval: ConfidenceInterval | None) -> str:
+def _rate(rate: float | None, interval: ConfidenceInterval | None) -> str:
     if rate is None or interval is None:
-        return "–"
+        return DASH
     return f"{100 * rate:.0f} [dim]({100 * interval.low:.0f} – {100 * interval.high:.0f})[/]"

@@ -25,7 +25,7 @@ from dart.curation.stall_diagnosis import Stage
 from dart.inference import worker_state
 from dart.inspect import signals
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
-from dart.inspect.formatting import clock
+from dart.inspect.formatting import clock, size
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.task_reports import TaskReport, state, task_reports
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 RECENT = 200
 """Trajectories behind the success rate of the live view."""
-
-MIB = 2**20
 
 NOT_PLAYED = "not played"
 """Why an episode has no result in an evaluation that was ended before it was done."""
@@ -209,7 +207,7 @@ class SnapshotReader:
 
     def _full_disk(self, waiting: Set[str]) -> Iterator[str]:
         """Who of those that write waits until the disk takes it."""
-        free = f"{shutil.disk_usage(self.paths.root).free / MIB:.0f} MiB are free at {self.paths.root}"
+        free = f"{size(shutil.disk_usage(self.paths.root).free)} are free at {self.paths.root}"
         if "store" in waiting:
             yield (
                 "the store takes no writes now: the disk is full, or another process has locked the record "

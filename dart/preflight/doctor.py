@@ -58,7 +58,7 @@ class CheckVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """One thing that was looked at."""
 
     topic: str
@@ -69,7 +69,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class CheckTarget:
     """What is looked at."""
 
     config: Config
@@ -81,27 +81,27 @@ class Patient:
     """TCP ports on loopback that somebody wants to listen on."""
 
 
-Check = Callable[[Patient], Iterator[Checked]]
+Check = Callable[[CheckTarget], Iterator[CheckResult]]
 
 
-def examine(patient: Patient, checks: tuple[Check, ...] | None = None) -> list[Checked]:
+def run_checks(target: CheckTarget, checks: tuple[Check, ...] | None = None) -> list[CheckResult]:
     """Everything that was looked at, in order."""
-    return [found for check in checks or CHECKS for found in check(patient)]
+    return [found for check in checks or CHECKS for found in check(target)]
 
 
-def _fine(topic: str, found: str) -> Checked:
-    return Checked(topic=topic, verdict=CheckVerdict.FINE, found=found)
+def _fine(topic: str, found: str) -> CheckResult:
+    return CheckResult(topic=topic, verdict=CheckVerdict.FINE, found=found)
 
 
-def _wrong(topic: str, found: str, remedy: str) -> Checked:
-    return Checked(topic=topic, verdict=CheckVerdict.WRONG, found=found, remedy=remedy)
+def _wrong(topic: str, found: str, remedy: str) -> CheckResult:
+    return CheckResult(topic=topic, verdict=CheckVerdict.WRONG, found=found, remedy=remedy)
 
 
-def _note(topic: str, found: str, remedy: str = "") -> Checked:
-    return Checked(topic=topic, verdict=CheckVerdict.NOTE, found=found, remedy=remedy)
+def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
+    return CheckResult(topic=topic, verdict=CheckVerdict.NOTE, found=found, remedy=remedy)
 
 
-def _complaint(topic: str, problem: str) -> Checked:
+def _problem(topic: str, problem: str) -> CheckResult:
     """From a message that ends in its remedy, behind a semicolon or a colon."""
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
     return _wrong(topic, found, remedy or problem)
@@ -110,7 +110,7 @@ def _complaint(topic: str, problem: str) -> Checked:
 # ---- what is installed ----
 
 
-def python(_: Patient) -> Iterator[Checked]:
+def python(_: CheckTarget) -> Iterator[CheckResult]:
     """The interpreter."""
     oldest, untried = PYTHONS
     found = f"{platform.python_version()} at {sys.executable}"
@@ -120,15 +120,15 @@ def python(_: Patient) -> Iterator[Checked]:
         yield _wrong("python", found, "use Python 3.11, 3.12 or 3.13: make setup PYTHON=/path/to/python")
 
 
-def packages(patient: Patient) -> Iterator[Checked]:
+def packages(target: CheckTarget) -> Iterator[CheckResult]:
     """The libraries that compute."""
-    problems = list(missing_packages(patient.config))
-    yield from (_complaint("packages", problem) for problem in problems)
+    problems = list(missing_packages(target.config))
+    yield from (_problem("packages", problem) for problem in problems)
     if not problems:
         yield _fine("packages", ", ".join(f"{name} {metadata.version(name)}" for name in TRAIN_PACKAGES))
 
 
-def import_names(_: Patient) -> Iterator[Checked]:
+def import_names(_: CheckTarget) -> Iterator[CheckResult]:
     """Whether `supervision` is ours."""
     problem = complaint(imported_from("supervision"), HOME)
     if problem is None:
@@ -138,7 +138,7 @@ def import_names(_: Patient) -> Iterator[Checked]:
         yield _wrong("imports", found, remedy)
 
 
-def gpu(_: Patient) -> Iterator[Checked]:
+def gpu(_: CheckTarget) -> Iterator[CheckResult]:
     """Graphics cards, and whether the installed torch could use one."""
     cards = _cards()
     build = metadata.version("torch") if _is_installed("torch") else "none"
@@ -174,31 +174,31 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def browser(patient: Patient) -> Iterator[Checked]:
+def browser(target: CheckTarget) -> Iterator[CheckResult]:
     """The browser and its pages; the browser is asked for its version, which shows that it starts."""
-    problems = list(missing_browser(patient.config))
-    yield from (_complaint("browser", problem) for problem in problems)
-    if patient.config.environments.kind != "miniwob":
-        yield _fine("browser", f"none is needed: environments of kind {patient.config.environments.kind!r}")
+    problems = list(missing_browser(target.config))
+    yield from (_problem("browser", problem) for problem in problems)
+    if target.config.environments.kind != "miniwob":
+        yield _fine("browser", f"none is needed: environments of kind {target.config.environments.kind!r}")
     elif not problems:
-        executable = str(patient.config.environments.executable or CHROMIUM)
+        executable = str(target.config.environments.executable or CHROMIUM)
         yield _fine("browser", f"{browser_version(executable)} at {executable}")
 
 
-def policy(patient: Patient) -> Iterator[Checked]:
+def policy(target: CheckTarget) -> Iterator[CheckResult]:
     """The checkpoint to start from."""
-    problems = list(missing_policy(patient.config))
-    yield from (_complaint("policy", problem) for problem in problems)
+    problems = list(missing_policy(target.config))
+    yield from (_problem("policy", problem) for problem in problems)
     if not problems:
-        yield _fine("policy", str(patient.config.training.policy))
+        yield _fine("policy", str(target.config.training.policy))
 
 
 # ---- this machine ----
 
 
-def disk(patient: Patient) -> Iterator[Checked]:
+def disk(target: CheckTarget) -> Iterator[CheckResult]:
     """Room where the run lies."""
-    folder = next(place for place in (patient.folder, *patient.folder.parents) if place.exists())
+    folder = next(place for place in (target.folder, *target.folder.parents) if place.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
     if free < DISK_OUT_BYTES:
@@ -211,7 +211,7 @@ def disk(patient: Patient) -> Iterator[Checked]:
         yield _wrong("disk", f"{folder} cannot be written to", "choose another place with --run-dir")
 
 
-def files(_: Patient) -> Iterator[Checked]:
+def files(_: CheckTarget) -> Iterator[CheckResult]:
     """How many files a process may open; a run raises its own limit as far as it may."""
     import resource
 
@@ -223,9 +223,9 @@ def files(_: Patient) -> Iterator[Checked]:
         yield _wrong("files", f"a process may open only {hard}; supervisors of many need more", remedy)
 
 
-def ports(patient: Patient) -> Iterator[Checked]:
+def ports(target: CheckTarget) -> Iterator[CheckResult]:
     """Whether somebody could listen on the ports that were named."""
-    for port in patient.ports:
+    for port in target.ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -240,16 +240,16 @@ def ports(patient: Patient) -> Iterator[Checked]:
 # ---- a run ----
 
 
-def run_state(patient: Patient) -> Iterator[Checked]:
+def run_state(target: CheckTarget) -> Iterator[CheckResult]:
     """Whether it runs, and whether somebody runs who should not."""
-    if patient.paths is None:
+    if target.paths is None:
         yield _note("run", "there is none to look at; name one with --run-dir")
         return
-    root = patient.paths.root
+    root = target.paths.root
     pid = holder(root)
     is_led = pid is not None and (pid == 0 or Path(f"/proc/{pid}").exists())
     yield _fine("run", f"{root} {_led_by(pid) if is_led else 'is not running'}")
-    orphans = [] if is_led else _orphans(patient.paths)
+    orphans = [] if is_led else _orphans(target.paths)
     for name, orphan in orphans:
         yield _wrong(
             "processes",
@@ -286,17 +286,17 @@ def _users_of(folder: Path) -> Iterator[int]:
                 continue  # it ended meanwhile, or is somebody else's
 
 
-def record(patient: Patient) -> Iterator[Checked]:
+def record(target: CheckTarget) -> Iterator[CheckResult]:
     """The books of the run and its record against itself."""
     from dart.store.reader import StoreReader
 
-    if patient.paths is None:
+    if target.paths is None:
         return
     try:
-        with StoreReader(patient.paths.store) as store:
-            books, damage = store.conservation(), store.integrity(patient.config.curation.staleness)
+        with StoreReader(target.paths.store) as store:
+            books, damage = store.conservation(), store.integrity(target.config.curation.staleness)
     except DartError as error:
-        yield _complaint("record", str(error))
+        yield _problem("record", str(error))
         return
     if books.holds:
         yield _fine("books", str(books))
@@ -307,14 +307,14 @@ def record(patient: Patient) -> Iterator[Checked]:
         yield _fine("record", "it does not contradict itself; --data also reads screenshots")
 
 
-def checkpoint(patient: Patient) -> Iterator[Checked]:
+def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
     """The newest checkpoint of the run, from which it would go on."""
     from dart.store.integrity import check_checkpoints
 
-    if patient.paths is None:
+    if target.paths is None:
         return
     try:
-        newest, damage = check_checkpoints(patient.paths, full=False)
+        newest, damage = check_checkpoints(target.paths, full=False)
     except DartError:
         return  # of the record, which is told by its own check
     yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)

@@ -86,7 +86,7 @@ def missing_browser(config: Config) -> Iterator[str]:
     try:
         browser_version(executable)
     except (BrowserMissing, BrowserUnfit) as error:
-        yield f"{error} with --set environments.executable=PATH"
+        yield str(error)
     try:
         miniwob_html_dir()
     except PagesMissing as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dart.core.records import Version
-from dart.inspect.utilisation import LoadPoint, TimeWindow, utilisation
+from dart.inspect.utilisation import ACTIVITIES, LoadPoint, TimeWindow, spent, total
 
 STALENESS = "staleness_"
 MINUTE_S = 60.0
@@ -67,9 +67,9 @@ def _figures(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
 
 
 def _pace(between: Between, window: TimeWindow) -> Iterator[tuple[str, float]]:
-    used = utilisation(between.load, (), window, environments=between.environments, engines=between.engines)
-    yield "utilisation/environments", used.env_util
-    yield "utilisation/engines", used.rollout_util
-    yield "utilisation/trainer", used.trainer_util
+    counted = spent(between.load, window)
+    counts = {"environments": between.environments, "engines": between.engines, "trainer": 1.0}
+    for kind, (prefix, activity) in ACTIVITIES.items():
+        yield f"utilisation/{kind}", total(counted, prefix, activity) / (counts[kind] * window.seconds)
     yield "throughput/episodes_per_minute", MINUTE_S * between.stored_episodes / window.seconds
     yield "throughput/steps_per_minute", MINUTE_S * between.stored_steps / window.seconds

@@ -66,17 +66,6 @@ class LineView:
     is_thin: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DotView:
-    """One measurement, drawn."""
-
-    name: str
-    x: float
-    y: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartView:
     """Everything a template needs to draw a chart."""
@@ -84,7 +73,8 @@ class ChartView:
     title: str
     about: str
     lines: tuple[LineView, ...]
-    dots: tuple[DotView, ...]
+    dots: tuple[Dot, ...]
+    """In shares of 1000."""
     y_ticks: tuple[Tick, ...]
     x_ticks: tuple[Tick, ...]
     readout: str
@@ -132,7 +122,7 @@ def chart(
         about=about,
         lines=tuple(_line(one, scale) for one in series),
         dots=tuple(
-            DotView(dot.name, _within(scale.x(dot.x)), scale.y(dot.y), scale.y(dot.low), scale.y(dot.high))
+            Dot(_within(scale.x(dot.x)), scale.y(dot.y), scale.y(dot.low), scale.y(dot.high), dot.name)
             for dot in dots
         ),
         y_ticks=tuple(Tick(scale.y(value), scale.text(value)) for value in ticks(scale.y_low, scale.y_high)),

@@ -23,7 +23,7 @@ from dart.inspect.task_reports import (
     state,
     task_reports,
 )
-from dart.inspect.utilisation import load_points
+from dart.inspect.utilisation import ACTIVITIES, load_points
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
@@ -188,11 +188,8 @@ def _utilisation(run: RunView, bins: Bins) -> ChartView:
     sized = run.store.find_events(kinds=(POOLS_SIZED,))
     environments = sizes_of(sized, ENVIRONMENTS, run.config.environments.count)
     engines = sizes_of(sized, ENGINES, run.config.rollout.count)
-    slots = {
-        "environments": Slots("env-", "in_episode_s", environments),
-        "engines": Slots("rollout-", "busy_s", engines),
-        "trainer": Slots("trainer", "update_s", ONE),
-    }
+    sizes = {"environments": environments, "engines": engines, "trainer": ONE}
+    slots = {name: Slots(*ACTIVITIES[name], of_kind) for name, of_kind in sizes.items()}
     actors = environments.most() + engines.most() + 1
     points = load_points(run.store.sampled_events(LOAD, *_span(bins), actors))
     lines = [

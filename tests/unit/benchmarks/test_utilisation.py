@@ -2,8 +2,9 @@
 
 import pytest
 
+from benchmarks.utilisation import FinishedEpisode, utilisation
 from dart.core.statistics import quantile
-from dart.inspect.utilisation import FinishedEpisode, LoadPoint, TimeWindow, spent, utilisation
+from dart.inspect.utilisation import LoadPoint, TimeWindow, spent
 
 WINDOW = TimeWindow(begins_unix_s=100.0, ends_unix_s=160.0)
 

@@ -14,7 +14,7 @@ from actors.process import start_ticks
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths, claimed
 from dart.preflight import doctor
-from dart.preflight.doctor import Checked, CheckVerdict, Patient
+from dart.preflight.doctor import CheckResult, CheckTarget, CheckVerdict
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
@@ -22,11 +22,11 @@ from dart.testing.trajectories import trajectory_for
 CONFIG: Config = load_config()
 
 
-def patient(folder: Path, **fields: object) -> Patient:
-    return Patient(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
+def target(folder: Path, **fields: object) -> CheckTarget:
+    return CheckTarget(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
 
 
-def verdicts(found: list[Checked]) -> list[tuple[str, CheckVerdict]]:
+def verdicts(found: list[CheckResult]) -> list[tuple[str, CheckVerdict]]:
     return [(one.topic, one.verdict) for one in found]
 
 
@@ -39,7 +39,7 @@ def test_every_finding_that_is_wrong_has_a_remedy(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
     monkeypatch.setattr(doctor, "FILES_LOW", 2**70)
 
-    found = doctor.examine(patient(tmp_path / "new"))
+    found = doctor.run_checks(target(tmp_path / "new"))
 
     wrong = [one for one in found if one.verdict is CheckVerdict.WRONG]
     assert {"python", "packages", "browser", "policy", "imports", "disk"} <= {one.topic for one in wrong}
@@ -51,7 +51,7 @@ def test_little_room_is_noted_and_none_is_wrong(tmp_path: Path, monkeypatch: pyt
     found = []
     for free in (2**40, 2**30, 2**20):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        found += doctor.disk(patient(tmp_path))
+        found += doctor.disk(target(tmp_path))
 
     assert [one.verdict for one in found] == [CheckVerdict.FINE, CheckVerdict.NOTE, CheckVerdict.WRONG]
 
@@ -61,7 +61,7 @@ def test_a_port_somebody_listens_on_is_found(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        (found,) = doctor.ports(patient(tmp_path, ports=(port,)))
+        (found,) = doctor.ports(target(tmp_path, ports=(port,)))
 
     assert found.verdict is CheckVerdict.WRONG
     assert f"port {port}" in found.found
@@ -74,11 +74,11 @@ def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
     broken.chmod(0o755)
 
     found, *_ = doctor.browser(
-        Patient(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
+        CheckTarget(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
     )
 
     assert found.verdict is CheckVerdict.WRONG
-    assert "can be started: it said 'libnss3.so is missing'" in found.found
+    assert "is not a Chromium that starts: it said 'libnss3.so is missing'" in found.found
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
-    found = doctor.examine(patient(paths.root, paths=paths), (doctor.run_state, doctor.record))
+    found = doctor.run_checks(target(paths.root, paths=paths), (doctor.run_state, doctor.record))
 
     assert verdicts(found) == [
         ("run", CheckVerdict.FINE),
@@ -102,7 +102,7 @@ def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
 
 
 def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: RunPaths) -> None:
-    assert list(doctor.checkpoint(patient(paths.root, paths=paths))) == [], "version 0 is not the run's own"
+    assert list(doctor.checkpoint(target(paths.root, paths=paths))) == [], "version 0 is not the run's own"
     with Store(paths.store) as store:
         group_id = store.open_group("click-test", 7, 1, 10, 0)
         lease = store.lease_rollout(group_id, "env-000", 60.0)
@@ -114,9 +114,9 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
         CheckpointState(version=1, learner={}),
         lambda folder: (folder / "weights").write_bytes(b"12") and None,
     )
-    (fine,) = doctor.checkpoint(patient(paths.root, paths=paths))
+    (fine,) = doctor.checkpoint(target(paths.root, paths=paths))
     (folder / "weights").write_bytes(b"13")
-    (wrong,) = doctor.checkpoint(patient(paths.root, paths=paths))
+    (wrong,) = doctor.checkpoint(target(paths.root, paths=paths))
     assert (fine.verdict, wrong.verdict) == (CheckVerdict.FINE, CheckVerdict.WRONG)
     assert wrong.found.startswith(f"checkpoint {folder}: weights is corrupt: expected sha256")
     assert wrong.remedy == "restore the folder from a copy, or start a new run in another directory"
@@ -124,9 +124,9 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
 
 def test_a_run_whose_record_is_gone_is_told(paths: RunPaths) -> None:
     paths.store.unlink()
-    (found,) = doctor.record(patient(paths.root, paths=paths))
+    (found,) = doctor.record(target(paths.root, paths=paths))
     assert (found.verdict, found.found) == (CheckVerdict.WRONG, f"store {paths.store} does not exist")
-    assert list(doctor.checkpoint(patient(paths.root, paths=paths))) == []
+    assert list(doctor.checkpoint(target(paths.root, paths=paths))) == []
 
 
 def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPaths) -> None:
@@ -136,7 +136,7 @@ def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPath
         board.set_state(slot, ActorState.RUNNING, pid=os.getpid(), pid_start_ticks=ticks)
     board.close()
 
-    found = [one for one in doctor.run_state(patient(paths.root, paths=paths)) if one.topic == "processes"]
+    found = [one for one in doctor.run_state(target(paths.root, paths=paths)) if one.topic == "processes"]
 
     assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
     assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
@@ -155,7 +155,7 @@ def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: st
     paths.lock.write_text(recorded)
     with paths.lock.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = next(iter(doctor.run_state(patient(paths.root, paths=paths))))
+        found = next(iter(doctor.run_state(target(paths.root, paths=paths))))
 
     assert found.found.endswith(told)
 
@@ -163,7 +163,7 @@ def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: st
 def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:
     paths.store.write_bytes(b"no database" * 100)
 
-    (found,) = doctor.record(patient(paths.root, paths=paths))
+    (found,) = doctor.record(target(paths.root, paths=paths))
 
     assert found.verdict is CheckVerdict.WRONG
     assert found.remedy
