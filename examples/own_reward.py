@@ -1,0 +1,42 @@
+"""A reward of your own: a success is worth less with every step that it took."""
+
+import asyncio
+
+from dart.core.actions import Action, Click, Wait
+from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.wrapper import WrappedEnvironment
+from examples.own_environment import SquareEnvironment
+
+PER_STEP = 0.9
+"""A success after n steps is worth PER_STEP ** (n - 1) of its score."""
+
+
+class ShorterIsBetter(WrappedEnvironment):
+    """Passes every call on to the environment inside, and counts its steps."""
+
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+    ) -> Observation:
+        self._steps = 0
+        return await super().reset(task_id, seed, deadline_s=deadline_s, episode=episode)
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        self._steps += 1
+        return await super().step(action, deadline_s=deadline_s)
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        score = await super().evaluate(deadline_s=deadline_s)
+        return score * PER_STEP ** max(0, self._steps - 1)
+
+
+async def main() -> None:
+    environment = ShorterIsBetter(SquareEnvironment())
+    for actions in ([Click(100, 100)], [Wait(), Wait(), Click(100, 100)]):
+        await environment.reset("square/one", seed=7, deadline_s=1.0)
+        for action in actions:
+            await environment.step(action, deadline_s=1.0)
+        print(f"{len(actions)} steps: reward {await environment.evaluate(deadline_s=1.0):.2f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
