@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = tuple(sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]))
+PAGES = tuple(sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]))
 RUN_DEADLINE_S = 120.0
 
 _DIRECTIVE = re.compile(
