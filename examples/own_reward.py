@@ -31,7 +31,7 @@ class ShorterIsBetter(WrappedEnvironment):
 
 async def main() -> None:
     environment = ShorterIsBetter(SquareEnvironment())
-    for actions in ([Click(100, 100)], [Wait(), Wait(), Click(100, 100)]):
+    for actions in ([Click(80, 130)], [Wait(), Wait(), Click(80, 130)]):
         await environment.reset("square/one", seed=7, deadline_s=1.0)
         for action in actions:
             await environment.step(action, deadline_s=1.0)

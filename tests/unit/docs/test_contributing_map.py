@@ -6,7 +6,9 @@ import pytest
 
 from tests.unit.docs.pages import ROOT
 
-ROWS = re.findall(r"^\| (?!to change)([^|]+) \| ([^|]+) \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+ROWS = re.findall(
+    r"^\| (?!to change)([^|]+) \| ([^|]+) \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+)
 
 
 def test_the_map_has_at_least_thirty_rows() -> None:

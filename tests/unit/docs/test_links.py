@@ -11,7 +11,18 @@ import pytest
 from dart.config.sections import SupervisionSettings
 from tests.unit.docs.pages import PAGES, ROOT, backticked, name_of, prose
 
-TOP = ("actors", "supervision", "dart", "benchmarks", "configs", "contrib", "docs", "examples", "scripts", "tests")
+TOP = (
+    "actors",
+    "supervision",
+    "dart",
+    "benchmarks",
+    "configs",
+    "contrib",
+    "docs",
+    "examples",
+    "scripts",
+    "tests",
+)
 
 WRITTEN_BY_PROGRAMS = ("benchmarks/out",)
 """Not in the repository: benchmarks write there."""
@@ -56,7 +67,9 @@ def test_a_module_that_a_page_runs_is_there(page: Path) -> None:
 
 
 def relative_links(page: Path) -> list[str]:
-    return [link for link in _LINK.findall(prose(page)) if "://" not in link and not link.startswith("mailto:")]
+    return [
+        link for link in _LINK.findall(prose(page)) if "://" not in link and not link.startswith("mailto:")
+    ]
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
