@@ -9,7 +9,7 @@ from PIL import Image
 from dart.config.config import Config
 from dart.core.actions import Action, Click
 from dart.core.run_directory import RunPaths
-from dart.environments.protocol import UNNAMED, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 
 WIDTH, HEIGHT, SIDE = 160, 210, 40
 
@@ -18,7 +18,7 @@ class SquareEnvironment(Environment):
     """One click ends the episode; it is worth 1 if it hit the square."""
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         place = random.Random(f"{task_id}/{seed}")
         self._x, self._y = place.randrange(WIDTH - SIDE), place.randrange(HEIGHT - SIDE)
@@ -42,7 +42,7 @@ class SquareEnvironment(Environment):
     async def evaluate(self, *, deadline_s: float) -> float:
         return float(self._was_hit)
 
-    def pays_infeasible(self, task_id: str) -> bool:
+    def is_infeasible(self, task_id: str) -> bool:
         return False
 
     async def healthy(self, *, deadline_s: float) -> bool:

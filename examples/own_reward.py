@@ -3,7 +3,7 @@
 import asyncio
 
 from dart.core.actions import Action, Click, Wait
-from dart.environments.protocol import UNNAMED, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult
 from dart.environments.wrapper import WrappedEnvironment
 from examples.own_environment import SquareEnvironment
 
@@ -15,7 +15,7 @@ class ShorterIsBetter(WrappedEnvironment):
     """Passes every call on to the environment inside, and counts its steps."""
 
     async def reset(
-        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = UNNAMED
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         self._steps = 0
         return await super().reset(task_id, seed, deadline_s=deadline_s, episode=episode)

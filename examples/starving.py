@@ -16,7 +16,7 @@ WELL = RunFacts(
         for number in range(8)
     ),
 )
-WAITS = replace(WELL, trainer_waits_s=63.0, trainer_told="3 of 16 groups are ready")
+WAITS = replace(WELL, trainer_waits_s=63.0, trainer_waits_because="3 of 16 groups are ready")
 
 SEEN = {
     "a load that hangs": replace(

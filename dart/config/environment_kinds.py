@@ -1,8 +1,8 @@
 """The kinds of environments there are (`environments.kind`): one row for each, read wherever kinds differ.
 
 To add a kind, write its environment (`dart.environments.protocol.Environment`), add a row here and its name
-to `Environments.kind`. A row names functions by "module:function", which are imported when they are called: a
-browser needs no X libraries, a desktop no HTTP client, and a configuration is read without either.
+to `EnvironmentsSettings.kind`. A row names functions by "module:function", which are imported when they are
+called: a browser needs no X libraries, a desktop no HTTP client, and a configuration is read without either.
 """
 
 from collections.abc import Mapping

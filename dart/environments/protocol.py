@@ -3,7 +3,8 @@
 Browsers, desktops and virtual machines all implement `Environment`. To write one of your own:
 
 1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
-2. give it ``screen_io``, ``send_signal`` and ``disturb`` (`dart.environments.fault_injection.Breakable`);
+2. if faults shall be injected into it, give it ``screen_io``, ``send_signal`` and ``disturb``
+   (`dart.environments.fault_injection.Breakable`);
 3. add a row to `dart.config.environment_kinds.KINDS` and the name to ``environments.kind``.
 
 Every call has a deadline in seconds. A failure is an exception, an

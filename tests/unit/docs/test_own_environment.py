@@ -42,6 +42,12 @@ async def test_the_row_of_the_how_to_makes_the_environment_known(
     assert await played(made, [Wait()]) == 1.0
 
 
+def test_the_environment_of_the_how_to_has_methods_of_the_protocol_and_no_others() -> None:
+    methods = {name for name in vars(SquareEnvironment) if not name.startswith("_")}
+    assert methods <= {name for name in vars(Environment) if not name.startswith("_")}
+    assert methods >= {"reset", "observe", "step", "evaluate", "healthy"}
+
+
 async def test_a_task_and_seed_give_the_same_start_screen() -> None:
     first, again, other = [await started(SquareEnvironment(), seed) for seed in (SEED, SEED, SEED + 1)]
     assert first == again
