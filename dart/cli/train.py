@@ -24,7 +24,7 @@ def train(
     ] = False,
     overrides: Overrides = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", "-r", help="Where everything of the run lies (run.dir).")
+        Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")
     ] = None,
 ) -> None:
     """Train a policy until its time or its updates are used up, and show what it learned.

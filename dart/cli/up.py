@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from dart.inspect.result import TrainResult
 
 UP_DEADLINE_S = 180.0
-"""For a detached run to be up; it goes on starting after that."""
+"""For a detached run to be up; it continues to start after that."""
 
 DOWN_DEADLINE_S = 120.0
 """For a run to drain, to be checked and to end."""
 
 TAKEN_S = 5.0
-"""For the first of the two signals of `down --now` to be taken, so that they count as two."""
+"""For the run to receive the first signal of `down --now` before the second is sent."""
 
 LOOK_S = 0.1
 
@@ -38,7 +38,7 @@ def up(
     ] = None,
     overrides: Overrides = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", "-r", help="Where everything of the run lies (run.dir).")
+        Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")
     ] = None,
     detach: Annotated[
         bool,
@@ -53,8 +53,8 @@ def up(
         typer.Option(
             "--log",
             metavar="FILE",
-            help="Log there, one JSON object per line, and not on standard error; at "
-            "`telemetry.daemon_log_bytes` it becomes FILE.1 and is begun anew.",
+            help="Log into this file, one JSON object per line, instead of standard error; at "
+            "`telemetry.daemon_log_bytes` it is renamed to FILE.1 and a new one begins.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -65,11 +65,11 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run as a daemon: go on with the run in the run directory, or begin one there.
+    """Run as a daemon: continue the run in the run directory, or begin one there.
 
     Logs on standard error, as JSON where that is no terminal. SIGTERM or Ctrl-C drains: nothing new begins,
-    episodes end or are parked, exit code 0; a second one ends at once. A terminal that is closed drains, too,
-    unless it was started with `nohup`. SIGHUP reads the configuration anew.
+    episodes end or are parked, exit code 0; a second one ends at once. Closing the terminal drains, too,
+    unless the daemon was started with `nohup`. SIGHUP reloads the configuration.
 
     **Examples**
 
@@ -94,7 +94,7 @@ def down(
     now: Annotated[bool, typer.Option("--now", help="Do not drain: end everything at once.")] = False,
     run_dir: RunDir = None,
 ) -> None:
-    """End a run and wait until it has: drained, or at once with `--now`. Nothing that was stored is lost.
+    """End a run and wait for its end: drained, or at once with `--now`. Nothing that was stored is lost.
 
     Exit code 75 if it still runs after two minutes.
 
@@ -108,7 +108,7 @@ def down(
 
 
 def _reader(path: Path | None, overrides: Sequence[str], run_dir: Path | None) -> "Callable[[], Config]":
-    """What reads the configuration, now and after each SIGHUP."""
+    """A function that reads the configuration, called now and after each SIGHUP."""
     from dart.cli.train import training_config
 
     return lambda: training_config(path, overrides, run_dir, resume=path is None)
@@ -118,8 +118,8 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None 
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.preflight.requirements import require_installation
 
-    # It asks for the configuration to be read anew, also while there is no tree yet or any more.
-    is_told_to_last = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
+    # SIGHUP reloads the configuration; it must not end the process before and after the tree.
+    outlives_terminal = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
     paths = RunPaths(settings.run.dir)
     refuse_at_once(paths, resume=paths.config.exists())
     require_installation(settings)
@@ -135,22 +135,25 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None 
         log,
         os.environ,
         os.getpid(),
-        outlives_terminal=is_told_to_last,
+        outlives_terminal=outlives_terminal,
         output_bytes=settings.telemetry.daemon_log_bytes,
     )
     _end(app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read))
 
 
 def _end(result: "TrainResult") -> None:
-    """The exit code: a drained run ended as it should."""
+    """End with the exit code of the result; a drained run has succeeded."""
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None and not result.is_drained:
-        end("ended before it was drained; go on with `dartrl up`", code_of_signal(result.stopped_by))
+        end(
+            "the run ended before it was drained; continue it with `dartrl up`",
+            code_of_signal(result.stopped_by),
+        )
 
 
 class _StandardError:
-    """Where a daemon logs to. A terminal that was closed, or a full disk behind it, costs the line only."""
+    """Standard error as the log of a daemon; a closed terminal or a full disk loses the line only."""
 
     def write(self, text: str) -> None:
         try:
@@ -160,11 +163,11 @@ class _StandardError:
             return
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: `write` flushes."""
 
 
 def _log(file: Path | None, limit_bytes: int) -> Any:
-    """Structured lines, in a file or on standard error; everything in this process logs so from now on."""
+    """Configure structured logging into a file or on standard error, for the whole process."""
     import structlog
 
     from actors.log import log_to, to_json
@@ -177,7 +180,7 @@ def _log(file: Path | None, limit_bytes: int) -> Any:
         processors[-2:] = [structlog.dev.ConsoleRenderer()]
     structlog.configure(
         processors=processors,
-        logger_factory=structlog.WriteLoggerFactory(file=_StandardError()),  # type: ignore[arg-type]  # it only writes
+        logger_factory=structlog.WriteLoggerFactory(file=_StandardError()),  # type: ignore[arg-type]  # structlog only writes to it
     )
     return structlog.get_logger()
 
@@ -199,7 +202,7 @@ def _show_plan(settings: "Config") -> None:
 
 
 def _what_it_would_do(paths: "RunPaths") -> str:
-    """Raises RunDirectoryError or DiskError when it could not be started there."""
+    """What a start would do. Raises RunDirectoryError or DiskError if it would fail."""
     from dart.core.run_directory import holder, refuse_unfit, taken
     from dart.run.run_record import refuse_without_record
 
@@ -209,11 +212,11 @@ def _what_it_would_do(paths: "RunPaths") -> str:
         raise taken(paths.root, pid)
     if is_resumed:
         refuse_without_record(paths)
-    return f"would {'go on with the run in' if is_resumed else 'begin a run in'} {paths.root}"
+    return f"would {'continue the run in' if is_resumed else 'begin a run in'} {paths.root}"
 
 
 def _tree_lines(settings: "Config") -> list[str]:
-    """Every actor below its supervisor; the children of a pool, which are alike, in one line."""
+    """The tree, indented; one line for all children of a pool."""
     from dart.run.app import root_spec
     from dart.run.definition import supervisors
     from supervision.child_spec import ChildType
@@ -235,7 +238,7 @@ def _tree_lines(settings: "Config") -> list[str]:
 
 
 def _gpu_lines(settings: "Config") -> list[str]:
-    """Who sees which GPU; none where there are none."""
+    """The GPUs of each actor; empty without GPUs."""
     from dart.config.gpus import assign_gpus, gpus_here, in_words
 
     told = in_words(assign_gpus(settings, gpus_here()))
@@ -269,7 +272,7 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     require_installation(settings)
     make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log
-    told = [_Told(log), _Told(paths.daemon_output)]
+    outputs = [_NewText(log), _NewText(paths.daemon_output)]
     with paths.daemon_output.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "dart", "up", *arguments, "--log", str(log)],
@@ -281,24 +284,24 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     code = _await_up(paths.root, process.poll)
     if code:
         end(
-            "\n".join(["the run did not come up:", *filter(None, (one.since() for one in told))]),
+            "\n".join(["the run did not come up:", *filter(None, (one.since() for one in outputs))]),
             ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED,
         )
     state = "is up" if code is None else "has ended already"
-    say(f"the run in {paths.root} {state}, process {process.pid}; it logs into {log}")
+    say(f"the run in {paths.root} {state}, process {process.pid}; its log is {log}")
     if is_open_here(settings.web):
         say(PAGE_IS_OPEN)
 
 
-class _Told:
-    """What is written into a file from now on."""
+class _NewText:
+    """The text written into a file from now on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._began_bytes = path.stat().st_size if path.exists() else 0
 
     def since(self) -> str:
-        """One that is shorter by now was begun anew."""
+        """The text so far; a file that has become shorter was replaced, and all of it is new."""
         content = self._path.read_bytes() if self._path.exists() else b""
         began = self._began_bytes if len(content) >= self._began_bytes else 0
         return content[began:].decode(errors="replace").strip()
@@ -311,9 +314,9 @@ def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | No
 
 
 def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
-    """None once the root answers, or the exit code of a process that ended before that.
+    """Wait until the root answers; None then, or the exit code of a process that ended before.
 
-    raises    TemporaryError when neither happens in time
+    Raises TemporaryError when neither happens in time.
     """
     import time
 
@@ -327,11 +330,11 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
             if request(root, Ping()).outcome is ControlOutcome.DONE:
                 return None
         except (NotRunningError, SilentError):
-            pass  # it has not got so far yet
+            pass  # the endpoint is not up yet
         if time.monotonic() > give_up_s:
             raise TemporaryError(
-                f"the run in {root} is not up after {UP_DEADLINE_S:g} s and goes on starting; "
-                "`dartrl status` shows how far it is, `dartrl down --now` ends it"
+                f"the run in {root} is not up after {UP_DEADLINE_S:g} s and is still starting; "
+                "`dartrl status` shows its progress, `dartrl down --now` ends it"
             )
         time.sleep(LOOK_S)
     return code
@@ -348,18 +351,20 @@ def _down(root: Path, *, now: bool) -> None:
     if pid is None:
         raise NotRunningError(f"the run in {root} is not running")
     if pid == 0:
-        raise SilentError(f"somebody has just taken {root} and did not say who; ask again in a moment")
+        raise SilentError(
+            f"{root} is locked by a process that has not written its pid yet; try again in a moment"
+        )
     if not _ended(root, pid, times=2 if now else 1):
         end(
             f"process {pid} still runs the run in {root} after {DOWN_DEADLINE_S:g} s; "
-            "`dartrl down --now` does not wait for anybody",
+            "`dartrl down --now` ends it at once",
             ExitCode.TEMPORARY,
         )
     say(f"the run in {root} has ended")
 
 
 def _ended(root: Path, pid: int, *, times: int) -> bool:
-    """SIGTERM to that very process, so often; whether it has ended in time. It lets go of the lock before."""
+    """Send SIGTERM `times` times to the process; whether it has ended in time."""
     import select
 
     try:
@@ -369,7 +374,7 @@ def _ended(root: Path, pid: int, *, times: int) -> bool:
     try:
         for number in range(times):
             if number:
-                _await_taken(root, fd)
+                _await_received(root, fd)
             signal.pidfd_send_signal(fd, signal.SIGTERM)
         return bool(select.select([fd], [], [], DOWN_DEADLINE_S)[0])
     except ProcessLookupError:
@@ -378,8 +383,8 @@ def _ended(root: Path, pid: int, *, times: int) -> bool:
         os.close(fd)
 
 
-def _await_taken(root: Path, pidfd: int) -> None:
-    """Until the process has taken a signal, or has ended; one that does neither is not waited for long."""
+def _await_received(root: Path, pidfd: int) -> None:
+    """Wait until the process has received a signal or has ended, at most TAKEN_S."""
     import select
     import time
 

@@ -15,25 +15,25 @@ PORT = 8700
 
 def web(
     run_dir: RunDir = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine it needs a token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; one that other machines reach needs a token.")
+    ] = ("127.0.0.1"),
     port: Annotated[
         int, typer.Option(help="Port to listen at; 0 takes a free one.", min=0, max=65535)
     ] = PORT,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that is asked for (mode 0600); made where there is none."),
+        typer.Option(help="File with the token that clients need (mode 0600); created if missing."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another name the page may be asked under, such as a proxy's; may be repeated."),
+        typer.Option(help="Another host name of the page, such as a proxy's; may be repeated."),
     ] = None,
 ) -> None:
     """Show a run in the browser: curves, the supervision tree, tasks, and every trajectory step by step.
 
-    Works on a running run and on one that has ended. With a token it can also pause, resume and drain a
-    running one, restart actors and end quarantines. Ctrl-C ends the page, never the run.
+    Works on a running run and on one that has ended. With a token the page can also pause, resume and drain
+    a running one, restart actors and end quarantines. Ctrl-C ends the page, never the run.
 
     **Examples**
 
@@ -51,11 +51,11 @@ def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: li
     from dart.web.auth import access_for
     from dart.web.server import address, listen, own_names, serve, token_of
 
-    holder(run_dir)  # says so when there is no run at all
+    holder(run_dir)  # raises NotRunningError when there is no run
     token = None
     if token_file is not None:
         token, is_new = token_of(token_file.expanduser())
-        say(f"the token is in {token_file}" + (", made just now" if is_new else ""), err=True)
+        say(f"the token is in {token_file}" + (", created now" if is_new else ""), err=True)
     access = access_for(host, token, [*names, *own_names(host)])
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])

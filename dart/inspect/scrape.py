@@ -20,11 +20,11 @@ from dart.inspect.processes import state_of_main
 from dart.inspect.snapshot import ActorRow, RunSnapshot
 
 ROOT_SILENT_S = 20.0
-"""The root beats four times a second; after this long without a beat the run is given up (`dart.run.app`)."""
+"""The root beats four times a second; after this long without a beat the run ends (`dart.run.app`)."""
 
-TAKES_OVER = ("generate", "load")
-"""What the board says that an engine does while it takes a version over: where `rollout.weight_update` is
-`drain` it first answers what it has."""
+LOADING = ("generate", "load")
+"""What the board shows as the work of an engine that loads a version; with `rollout.weight_update` `drain` it
+first answers the requests it has."""
 
 PLAIN = "text/plain; charset=utf-8"
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,7 +32,7 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an HTTP request is answered with."""
+    """An HTTP response."""
 
     status: HTTPStatus
     text: bytes
@@ -40,7 +40,7 @@ class Reply:
 
 
 def metrics(read: Callable[[], RunSnapshot]) -> Reply:
-    """The answer to `/metrics`; what cannot be read now is said."""
+    """The answer to `/metrics`, or why the record cannot be read now."""
     try:
         return Reply(HTTPStatus.OK, exposition(read()).encode(), TEXT_FORMAT)
     except DartError as error:
@@ -48,12 +48,12 @@ def metrics(read: Callable[[], RunSnapshot]) -> Reply:
 
 
 def livez(paths: RunPaths) -> Reply:
-    """The answer to `/livez`: whether a restart of the run would mend something."""
+    """The answer to `/livez`: whether the run works or needs a restart."""
     return _verdict(_problems(paths, _not_alive))
 
 
 def readyz(paths: RunPaths) -> Reply:
-    """The answer to `/readyz`: whether episodes can be played and kept now."""
+    """The answer to `/readyz`: whether episodes can be played and stored now."""
     return _verdict(_problems(paths, _not_ready))
 
 
@@ -90,16 +90,16 @@ def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:
     well = [one.name for one in actors if one.is_well]
     if "store" not in well:
         yield "the store takes no writes"
-    if not any(one.name.startswith("rollout-") and (one.is_well or _takes_over(one)) for one in actors):
+    if not any(one.name.startswith("rollout-") and (one.is_well or _loads(one)) for one in actors):
         yield "no engine serves a policy"
     if not any(name.startswith("env-") for name in well):
         yield "no environment is up"
 
 
-def _takes_over(engine: ActorRow) -> bool:
-    """Whether an engine that served takes another version over: what it is asked meanwhile waits, as planned.
+def _loads(engine: ActorRow) -> bool:
+    """Whether an engine loads another version; requests wait for it meanwhile, as planned.
 
-    One that is only starting does no such work: it is made with its version. One that takes longer than
+    An engine that is starting does no such work: it is created with its version. One that takes longer than
     `rollout.load_deadline_s` ends itself.
     """
-    return replace(engine, ready=True).is_well and engine.work in TAKES_OVER
+    return replace(engine, ready=True).is_well and engine.work in LOADING

@@ -1,4 +1,4 @@
-"""How those beside the tree are: each says it in a file of its own, which holds while it runs."""
+"""The status of the sidecars: each writes its own into a file, which is valid while its process runs."""
 
 import json
 import os
@@ -11,24 +11,24 @@ from dart.core.run_directory import RunPaths
 WEB = "web"
 TRACKING = "tracking"
 CONTROL = "control"
-"""A thread of the main process, which says something only while it does not serve."""
+"""The control endpoint, a thread of the main process; it has a status only while it does not serve."""
 
 NAMES = (WEB, TRACKING, CONTROL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """One that is beside the tree."""
+    """The status of a sidecar."""
 
     name: str
     is_well: bool
-    """Whether it does what it is there for."""
+    """Whether it does its job."""
     text: str
-    """Where it is to be found, or what it waits for."""
+    """Its address, or what it waits for."""
 
 
 def say(paths: RunPaths, sidecar: Sidecar) -> None:
-    """Write down how it is, which holds while this process runs. Raises OSError."""
+    """Write a status, which is valid while this process runs. Raises OSError."""
     said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, sidecar.name)
     new = path.with_suffix(".new")
@@ -37,12 +37,12 @@ def say(paths: RunPaths, sidecar: Sidecar) -> None:
 
 
 def beat(paths: RunPaths, name: str) -> None:
-    """Show that this process still works, after it has said how it is. To be called every few seconds."""
+    """Give a sign of life, after `say`. Call it every few seconds."""
     os.utime(_file(paths, name))
 
 
 def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
-    """Since the last sign of life; 0 before the first."""
+    """Seconds since the last sign of life; 0 before the first."""
     try:
         return now_unix_s - _file(paths, name).stat().st_mtime
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def silent_s(paths: RunPaths, name: str, now_unix_s: float) -> float:
 
 
 def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:
-    """How it is; None where it does not run, or has not said anything yet."""
+    """The status of a sidecar; None if it does not run or has not written one yet."""
     try:
         said = json.loads(_file(paths, name).read_text())
         pid, ticks = int(said["pid"]), int(said["start_ticks"])
@@ -61,13 +61,13 @@ def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:
 
 
 def read_sidecars(paths: RunPaths) -> tuple[Sidecar, ...]:
-    """All that run."""
+    """The status of every sidecar that has one."""
     found = (read_sidecar(paths, name) for name in NAMES)
     return tuple(sidecar for sidecar in found if sidecar is not None)
 
 
 def forget(paths: RunPaths, name: str) -> None:
-    """Remove what one has said that has ended."""
+    """Remove the status of a sidecar that has ended."""
     _file(paths, name).unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""Requests carried out: what each one asks of whom, and what is said about it in time.
+"""The commands of the control endpoint: which actor each request asks, and the answer in time.
 
-What is asked for goes on when its answer is due before it is done. A supervisor is asked for nothing while it
-does not answer: what would be done an hour later, when it goes on, is not what was wanted.
+Work that is not done when its answer is due goes on. A supervisor that does not answer gets no request: it
+would carry it out when it answers again, perhaps an hour later.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -51,38 +51,38 @@ from supervision.messages import (
 ROOT = "root"
 CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
-"""For a start or an end; the deadlines of the child's own spec come first."""
+"""For a start or an end of a child; the deadlines of its child spec come first."""
 
 HOLD_DEADLINE_S = 10.0
-"""For the curator to write down that nothing new is to begin."""
+"""For the curator to record that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
-"""Of the time there is, for a supervisor to show that it answers."""
+"""Share of the time of a request in which a supervisor has to show that it answers, and its limits."""
 
 DRAIN_LOOK_S = 0.5
-"""How often it is looked whether something is still played or trained."""
+"""Interval of the check whether an episode or an update still runs."""
 
 STARTS_AT_ONCE = 16
-"""Environments that are started together; more would fill the mailbox of their pool."""
+"""Most environments started together; more would fill the mailbox of their pool."""
 
 T = TypeVar("T")
 
 
 class Commands:
-    """Carries requests out on behalf of one actor, which asks for it.
+    """Carries requests out on behalf of one actor, which asks the others.
 
-    definition   what the run is made of; it is told what holds from now on
+    definition   the run; commands replace its configuration
     """
 
     def __init__(self, actor: Actor, definition: RunDefinition) -> None:
         self._actor = actor
         self._definition = definition
         self._told: dict[str, int] = {}
-        """The incarnation of each pool that knows what holds now; the first one of a run does."""
+        """The incarnation of each pool that has the current limits; the first one of a run has."""
         self._changing = Lock()
 
     async def answer(self, call: Request) -> ControlAnswer:
-        """What became of it, after `wait_ms` at the latest."""
+        """The outcome of a request, after `wait_ms` at the latest."""
         match call:
             case Ping():
                 return await self._within(call, ROOT, self._ping(call))
@@ -134,7 +134,8 @@ class Commands:
                 ControlOutcome.DONE, f"{name} runs again, as incarnation {started.incarnation}"
             )
         if started.reason in (RUNNING, RESTARTING):
-            return ControlAnswer(ControlOutcome.DONE, f"{name} ended, and somebody else starts it again")
+            text = f"{name} ended, and its supervisor is already starting it again"
+            return ControlAnswer(ControlOutcome.DONE, text)
         return ControlAnswer(
             ControlOutcome.REFUSED, f"{name} is down until it is restarted again: {started.reason}"
         )
@@ -153,7 +154,7 @@ class Commands:
         return ControlAnswer(ControlOutcome.DONE, told)
 
     async def _resize(self, count: int) -> list[str]:
-        """Bring the pool to so many environments; what did not work, and why."""
+        """Bring the pool to `count` environments; returns what failed, and why."""
         specs = self._definition.environments(count)
         plan = preconditions.resized(await self._environments(), specs)
         failed = []
@@ -165,7 +166,7 @@ class Commands:
         return failed
 
     async def _environments(self) -> list[str]:
-        """Those the pool has, up or not; the board may also show some that an earlier pool had."""
+        """The children of the pool, up or not; the board may also show those of an earlier pool."""
         names: list[str] = []
         while True:
             page: Children = await self._ask(
@@ -176,7 +177,7 @@ class Commands:
                 return names
 
     async def _each(self, names: Sequence[str], call_for: Callable[[str], Any]) -> list[str]:
-        """Ask the pool the same for several at once; whom it did not work for, and why."""
+        """Make one call to the pool for each name, all at once; returns what failed, and why."""
         asked = [self._ask(ENVIRONMENT_POOL, call_for(name), CALL_DEADLINE_S) for name in names]
         failed = []
         for name, managed in zip(names, asked, strict=True):
@@ -190,11 +191,11 @@ class Commands:
     # ---- the configuration ----
 
     async def _reload(self, call: Reload) -> ControlAnswer:
-        """Everything is checked, and everybody concerned has answered, before anything changes."""
+        """Check everything, and reach every supervisor concerned, before anything changes."""
         definition = self._definition
         if definition.reread is None:
             return ControlAnswer(
-                ControlOutcome.REFUSED, "only what `dartrl up` started reads its configuration anew"
+                ControlOutcome.REFUSED, "only a run started with `dartrl up` can reload its configuration"
             )
         try:
             new = definition.reread()
@@ -217,7 +218,7 @@ class Commands:
         return ControlAnswer(ControlOutcome.DONE, reload.in_words(plan))
 
     async def _tell(self, changes: Iterable[reload.Change]) -> list[str]:
-        """Tell supervisors what changes; what did not work, and why."""
+        """Send changes to supervisors; returns what failed, and why."""
         failed = []
         for change in changes:
             managed = await self._managed(change.supervisor, change.call)
@@ -225,7 +226,7 @@ class Commands:
         return failed
 
     async def restore(self) -> None:
-        """A pool that was itself restarted is as the run was started: tell it what has changed since."""
+        """Send every pool that was itself restarted the changes since the run was started."""
         actors = self._actors()
         for pool in POOLS.values():
             row = actors.get(pool)
@@ -235,7 +236,7 @@ class Commands:
                 failed = await self._alone(self._told_again(pool))
             except (AskError, MailboxFull) as error:
                 self._actor.log.warning("pool_not_restored", pool=pool, reason=str(error))
-                continue  # it is looked at again
+                continue  # until the next call
             self._told[pool] = row.incarnation
             self._actor.log.info("pool_restored", pool=pool, failed=failed)
 
@@ -247,18 +248,18 @@ class Commands:
         return failed
 
     async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
-        """Changes of sizes and limits one after the other: each begins with what the one before has left."""
+        """Run changes of sizes and limits one after the other."""
         async with self._changing:
             return await work
 
     def _adopt(self, config: Config) -> list[str]:
-        """This holds from now on; what did not work about that."""
+        """Make a configuration the current one; returns what failed."""
         if sizes_in(config) != sizes_in(self._definition.config):
             emit(self._actor, POOLS_SIZED, ROOT, sizes_in(config))
         try:
             self._definition.adopt(config)
         except OSError as error:
-            return [f"the next start will not know it, it cannot be written down: {error}"]
+            return [f"the configuration cannot be written, so the next start will not have it: {error}"]
         return []
 
     # ---- new work ----
@@ -282,7 +283,7 @@ class Commands:
         if isinstance(held, ControlAnswer):
             return held
         if not held.is_held:
-            return ControlAnswer(ControlOutcome.REFUSED, "it was resumed meanwhile")
+            return ControlAnswer(ControlOutcome.REFUSED, "the run was resumed meanwhile")
         return ControlAnswer(
             ControlOutcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on"
         )
@@ -310,7 +311,7 @@ class Commands:
     async def _within(
         self, call: Request, who: str, work: Coroutine[Any, Any, ControlAnswer]
     ) -> ControlAnswer:
-        """Its answer, or how far it is when that is due; it goes on all the same."""
+        """The answer to a request; when it is due before the work is done, the state of the actor `who`."""
         answer: Future[ControlAnswer] = Future()
 
         def is_due() -> None:
@@ -326,7 +327,7 @@ class Commands:
         return await answer
 
     async def _ended(self, call: Request, work: Coroutine[Any, Any, ControlAnswer]) -> ControlAnswer:
-        """The boundary of failures: whatever becomes of one request, the next one is served."""
+        """Turn every failure of a request into an answer, so that the next request is served."""
         try:
             answer = await work
         except (AskError, MailboxFull) as error:
@@ -345,7 +346,7 @@ class Commands:
 
 
 def _answer(managed: Managed, done: str) -> ControlAnswer:
-    """The supervisor's answer, in words for a person."""
+    """The answer of a supervisor as that of the endpoint."""
     return (
         ControlAnswer(ControlOutcome.DONE, done)
         if managed.ok

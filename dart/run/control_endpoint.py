@@ -1,8 +1,7 @@
 """The control endpoint: a thread of the run's main process that answers on the control socket.
 
-No actor of the tree serves it, for any of them may hang; the main process does nothing that could. The
-endpoint is an actor itself as far as asking goes: it has an inbox, and every ask of it ends. Connections and
-mail share one loop, so a request that waits for somebody holds up no other.
+It is no actor of the tree, because each of those may hang. It has an inbox and asks actors like one, and each
+ask has a deadline. Connections and mail share one loop, so a request that waits delays no other.
 """
 
 import math
@@ -43,10 +42,10 @@ from dart.telemetry.emit import EventEmitter
 from supervision.child_spec import ChildSpec
 
 MAX_CONNECTIONS = 64
-"""More at a time are hung up on."""
+"""Connections at a time; further ones are closed."""
 
 FRAME_DEADLINE_S = 2.0
-"""For a connection to say what it wants."""
+"""For a connection to send its request."""
 
 OPEN_DEADLINE_S = 10.0
 
@@ -59,17 +58,17 @@ SPEC = ChildSpec(
 )
 
 RESTORE_LOOK_S = 5.0
-"""How often it is looked whether a pool was restarted and has to be told what changed since the start."""
+"""Interval of the check whether a pool was restarted and lacks changes made since the start."""
 
 NO_ROOM_PAUSE_S = 1.0
-"""After a connection could not be taken because the process has no descriptor left."""
+"""Pause of accepting connections after the process ran out of descriptors."""
 
 
 class ControlActor(Actor):
-    """Takes connections; one request and one answer each.
+    """Accepts connections, and answers one request on each.
 
-    args   `listener`: the open socket, `wake_fd`: readable when it is over, `connections`: a set for those
-           that are open, `definition`: as in Commands, `log`: where requests are noted
+    args   `listener`: the open socket; `wake_fd`: readable when the run is over; `connections`: the set of
+           open connections; `definition`: as in Commands; `log`: the log of requests
     """
 
     def on_start(self) -> None:
@@ -78,7 +77,7 @@ class ControlActor(Actor):
         self._listener: socket.socket = self.args["listener"]
         self._open: set[socket.socket] = self.args["connections"]
         self._waiting: set[socket.socket] = set()
-        """Of these, who has not said what it wants."""
+        """Those of them that have not sent their request yet."""
         self.runtime.watch(self.args["wake_fd"], lambda: None)
         self.every(RESTORE_LOOK_S, self._commands.restore)
         self._listen()
@@ -107,11 +106,10 @@ class ControlActor(Actor):
 
     def _hang_up_if_silent(self, connection: socket.socket) -> None:
         if connection in self._waiting:
-            self._heard(connection)
+            self._stop_reading(connection)
             self._hang_up(connection)
 
-    def _heard(self, connection: socket.socket) -> None:
-        """Nothing more is read from it."""
+    def _stop_reading(self, connection: socket.socket) -> None:
         self._waiting.remove(connection)
         self.runtime.unwatch(connection.fileno())
 
@@ -126,7 +124,7 @@ class ControlActor(Actor):
             return
         except ConnectionError:
             frame = b""
-        self._heard(connection)
+        self._stop_reading(connection)
         if frame:
             self.run(self._serve(connection, frame))
         else:
@@ -137,16 +135,16 @@ class ControlActor(Actor):
             answer = await self._commands.answer(decode_request(frame))
         except Malformed as error:
             answer = ControlAnswer(ControlOutcome.REFUSED, str(error))
-        with suppress(OSError):  # who asked is gone, or takes nothing: nobody waits for it
+        with suppress(OSError):  # the client has gone, or does not read
             connection.send(encode(answer))
         self._hang_up(connection)
 
 
 class ControlEndpoint:
-    """Serves while the block lasts. Made by the process and in the thread that the tree is started from.
+    """Serves the control socket while the block lasts. Make it in the thread that starts the tree.
 
     mail_dir     of the running system, whose board and key are in the run directory
-    definition   what the run is made of
+    definition   the run
     emitter      emits an event when the endpoint ends by a defect, and when it serves again
     Raises TemporaryError when the endpoint does not come up.
     """
@@ -202,7 +200,7 @@ class _Service:
         self._has_begun = threading.Event()
         self._listener = listen(paths.control)
         self._wake = os.fdopen(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "wb", buffering=0)
-        # A daemon thread: a request that is under way keeps no process from ending.
+        # A daemon thread: a request under way does not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name=NAME, daemon=True)
         self._thread.start()
 
@@ -225,7 +223,7 @@ class _Service:
         return 0.0
 
     def status(self) -> Sidecar | None:
-        """That it serves again; nothing of the first start, which is no news."""
+        """Well once a restarted endpoint serves; None for the first start, which is no news."""
         if not (self._is_serving and self._is_restart):
             return None
         return Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}")
@@ -240,7 +238,7 @@ class _Service:
         self._is_given_up = True
 
     def _serve(self) -> None:
-        """The thread. A defect of the endpoint costs the endpoint, not the run; the main process sees it."""
+        """The thread. A defect ends the endpoint, not the run; the main process restarts it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         file = LogFile(self._log_file)
         log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]

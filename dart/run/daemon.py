@@ -1,7 +1,7 @@
-"""`dartrl up`: a run without a screen, which logs how it stands and tells its service manager.
+"""The listener of `dartrl up`: logs the progress of a run and reports to its service manager.
 
-The watchdog of the service manager is fed only after a request came back through the run's own control
-endpoint and the mailbox of its root: main process, endpoint and root all have to be well.
+The watchdog of the service manager is fed only after a request came back through the run's control endpoint
+and the mailbox of its root, so main process, endpoint and root all have to be well.
 """
 
 import signal
@@ -26,18 +26,17 @@ from dart.run.sd_notify import notify, watchdog_every_s
 from dart.run.terminal import has_terminal
 
 PROGRESS_EVERY_S = 60.0
-"""Between two lines of the log on how the run stands, as long as nothing else is to be said."""
-
+"""Interval of the log lines on progress while phase and notices stay the same."""
 
 CONCLUDE_S = 900.0
-"""For the check of the data and the report, when the tree has ended."""
+"""For the check of the data and the report after the tree has ended."""
 
 RELOAD_WAIT_MS = 5000
-"""For a configuration that is read anew to be in force everywhere; nothing else is looked at meanwhile."""
+"""For a reloaded configuration to hold everywhere; the main process waits for it."""
 
 
 class Daemon(RunListener):
-    """Sits by one run. Every line it logs is one event."""
+    """Logs the events of one run, one a line, and notifies the service manager."""
 
     takes_hangups = True
     serves_page = True
@@ -53,8 +52,8 @@ class Daemon(RunListener):
         outlives_terminal: bool = False,
         output_bytes: int = LOG_BYTES,
     ) -> None:
-        """outlives_terminal   it goes on when its terminal is closed, as with `nohup`
-        output_bytes        of what its processes say past their logs, twice
+        """outlives_terminal   the run goes on when its terminal closes, as with `nohup`
+        output_bytes        limit of the file with the processes' standard output and error
         """
         super().__init__(log=log)
         self._output_bytes = output_bytes
@@ -64,7 +63,7 @@ class Daemon(RunListener):
         self._fed_s = self._told_s = -float("inf")
         self._is_up = False
         self._silent_since_s: float | None = None
-        """When a request came back unanswered, after which none was answered."""
+        """When the first of the requests without an answer was made; None while requests are answered."""
         self._told: tuple[object, ...] = ()
 
     def found(self, found: RunHistory) -> None:
@@ -77,7 +76,7 @@ class Daemon(RunListener):
             notify(READY=1)
         notify(STATUS=status_line(snapshot))
         cut(self._paths.daemon_output, self._output_bytes)
-        if self._is_up:  # a root that is starting its children answers nobody, and nobody waits for it
+        if self._is_up:  # a root that is starting its children answers no request
             self._feed()
         self._log_progress(snapshot)
 
@@ -86,11 +85,11 @@ class Daemon(RunListener):
         self.log.warning("drain_began", signal=signal.Signals(number).name)
 
     def ended(self) -> None:
-        # Nobody answers for the watchdog any more, and the check of a large record takes its time.
+        # The watchdog is fed no more, and the check of a large record takes its time.
         notify(STOPPING=1, STATUS="checking the data", EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
 
     def concluded(self, result: TrainResult) -> None:
-        """Report and curve are written as after `dartrl train`; a drained run ended as it should."""
+        """Write report and curve, as `dartrl train` does."""
         publish(result, Console(quiet=not sys.stdout.isatty()), self._paths)
         self.log.info(
             "daemon_ended",
@@ -101,7 +100,7 @@ class Daemon(RunListener):
         )
 
     def drains_at_hangup(self) -> bool:
-        """The terminal it was started on was closed. While that is there, SIGHUP is a request like others."""
+        """Whether the terminal it was started on has closed; while that exists, SIGHUP reloads."""
         return self._ends_with_terminal and not has_terminal()
 
     def hung_up(self) -> None:
@@ -111,7 +110,7 @@ class Daemon(RunListener):
         level("configuration_read", outcome=answer.outcome.value, text=answer.text)
 
     def _feed(self) -> None:
-        """The service manager's watchdog, if it is time."""
+        """Feed the service manager's watchdog when it is due."""
         if self._watchdog_every_s is None or self._clock() - self._fed_s < self._watchdog_every_s:
             return
         answer = self._asked(Ping())
@@ -121,7 +120,7 @@ class Daemon(RunListener):
         self._note_silence(answer)
 
     def _note_silence(self, answer: ControlAnswer) -> None:
-        """Once when it begins and once when it ends, however often it is looked in between."""
+        """Log once when requests begin to fail, and once when one is answered again."""
         if answer.outcome is ControlOutcome.DONE and self._silent_since_s is not None:
             silent_s = round(self._clock() - self._silent_since_s, 1)
             self.log.warning("root_answers_again", silent_s=silent_s)
@@ -131,14 +130,14 @@ class Daemon(RunListener):
             self.log.error("root_does_not_answer", text=answer.text)
 
     def _asked(self, call: Request) -> ControlAnswer:
-        """The answer of the run's own endpoint; without one, that it has none."""
+        """The answer of the run's endpoint, SILENT when there is none."""
         try:
             return request(self._paths.root, call)
         except DartError as error:
             return ControlAnswer(ControlOutcome.SILENT, str(error))
 
     def _log_progress(self, snapshot: RunSnapshot) -> None:
-        """Once a minute, and when the phase or what is wrong has changed."""
+        """Log progress once a minute, and when the phase or the notices have changed."""
         said = (snapshot.phase, snapshot.notices)
         if said == self._told and self._clock() - self._told_s < PROGRESS_EVERY_S:
             return

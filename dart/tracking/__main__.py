@@ -1,4 +1,4 @@
-"""What is kept beside a run that has `tracking.writers`: `python -m dart.tracking RUN_DIR PID`."""
+"""The sidecar of a run with `tracking.writers`: `python -m dart.tracking.__main__ RUN_DIR PID`."""
 
 import sys
 import threading
@@ -19,7 +19,7 @@ LOOK_EVERY_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
-    """Write until it is told that the run is over, and then what is left. Raises DartError, StoreError."""
+    """Write the updates of a run until SIGTERM, then those that are left. Raises DartError, StoreError."""
     is_over = threading.Event()
     paths = begin_sidecar(TRACKING, arguments, on_end=is_over.set)
     config = load_config(paths.config)
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
 
 
 def opened(name: str, paths: RunPaths, config: Config, position: Position) -> TrackingWriter:
-    """A writer that goes on where it was."""
+    """A writer that continues where it stopped."""
     folder = paths.tracking / name
     if name == "tensorboard":
         return TensorBoard(folder, first=position.of(name) + 1)
@@ -51,7 +51,7 @@ def opened(name: str, paths: RunPaths, config: Config, position: Position) -> Tr
 
 
 def in_words(config: Config, folder: Path) -> str:
-    """What is written where."""
+    """The writers and their directory in words."""
     return f"{' and '.join(config.tracking.writers)} in {folder}"
 
 

@@ -1,4 +1,4 @@
-"""The page that `dartrl up` keeps beside its run: `python -m dart.web RUN_DIR PID`."""
+"""The sidecar that serves the web page of `dartrl up`: `python -m dart.web.__main__ RUN_DIR PID`."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ LOOK_AGAIN_S = 5.0
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until it is told to end. Raises DartError."""
+    """Serve until SIGTERM. Raises DartError."""
     paths = begin_sidecar(WEB, arguments)
     web = load_config(paths.config).web
     access = access_of(web, paths)
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
 
 
 def access_of(web: WebSettings, paths: RunPaths) -> Access:
-    """Who may look and who may change something. Raises DiskError, UsageError."""
+    """The access rules by the configuration. Raises DiskError, UsageError."""
     file = Path(web.token_file).expanduser() if web.token_file else paths.root / "web.token"
     token, _ = token_of(file)
     names = [*web.allow_hosts, *own_names(web.host)]
@@ -37,12 +37,15 @@ def access_of(web: WebSettings, paths: RunPaths) -> Access:
 
 
 def _listening(web: WebSettings, paths: RunPaths) -> socket:
-    """The open port; one that is taken is waited for, and that is said."""
+    """The listening socket. While its port is taken, report that and try again."""
     while True:
         try:
             listener = listen(web.host, web.port)
         except UnavailableError as error:
-            say(paths, Sidecar(name=WEB, is_well=False, text=f"{error}; it is tried again and again"))
+            say(
+                paths,
+                Sidecar(name=WEB, is_well=False, text=f"{error}; it tries again every {LOOK_AGAIN_S:g} s"),
+            )
             time.sleep(LOOK_AGAIN_S)
             continue
         place = address(web.host, listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The page of a run as an ASGI application: addresses to pages.
+"""The web page of a run as an ASGI application. Its addresses:
 
 /             overview            /trajectories   list, newest first
 /tree         supervision tree    /trajectory     one, step by step
@@ -6,8 +6,8 @@
 /tasks        all tasks           /export         one, as a file
 /task         one task            /blobs/…        screenshots, by their sha256
 /stream       what changes on a page, as server-sent events
-/confirm, /do whether something is really wanted; it done, as the command line would do it
-/metrics, /livez, /readyz   for scrapers and health checks
+/confirm, /do asks for a confirmation; does what the command line would do
+/metrics, /livez, /readyz   for scrapers and health checks (`dart.web.scrape_pages`)
 """
 
 import asyncio
@@ -54,26 +54,26 @@ from dart.web.scrape_pages import scrape_routes
 T = TypeVar("T")
 
 STREAMS_MOST = 32
-"""Open pages that follow the run at a time."""
+"""Most open pages that follow the run."""
 
 STREAM_S = 600.0
-"""Then a page has to ask again, and its session is looked at again."""
+"""A stream ends after this time; the page asks again, and its session is checked again."""
 
 LOOK_EVERY_S = 0.1
 GOOD_FOR = 0.8
-"""Of a part's interval: who looks again after the whole of it is not told the same once more."""
+"""Share of a part's interval for which its HTML is kept; below one, so that the next look renders it anew."""
 
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096
 FORM_S = 5.0
-"""A form is a few bytes; whoever sends it slower than this holds a connection for nothing."""
+"""A client that sends its form, a few bytes, more slowly than this loses the connection."""
 
 FOREVER = "private, max-age=31536000, immutable"
 BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Site:
-    """The handlers, and the run and blocking they share."""
+    """The request handlers, with the run and the pool of threads that they share."""
 
     def __init__(self, paths: RunPaths, access: Access) -> None:
         self._paths = paths
@@ -90,13 +90,13 @@ class Site:
         """A page that follows the run."""
         values = dict(request.query_params)
         page = page_of(name, values)
-        parts = {part.name: await told(self._html(name, values, part)) for part in page.parts}
+        parts = {part.name: await part_or_error(self._html(name, values, part)) for part in page.parts}
         offers = actions.offers(page.place, values["name"] if name == "actor" else "")
         stream = f"/stream?{urlencode({**values, 'page': name})}"
         return self._page(request, page, parts, stream=stream, offers=offers)
 
     async def _html(self, name: str, values: Mapping[str, str], part: PagePart) -> str:
-        """A part of a page; made once for everybody who looks at it."""
+        """A part of a page, rendered once for all that look at it."""
         key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
         return await self.blocking.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
 
@@ -107,9 +107,9 @@ class Site:
     async def _still(
         self, request: Request, title: str, body: Callable[[RunView], str], place: str = "trajectories"
     ) -> Response:
-        """A page of what does not change any more; only its head follows the run."""
+        """A page whose content does not change; only its head follows the run."""
         head = page_of("head", {})
-        parts = {"head": await told(self._html("head", {}, head.parts[0]))}
+        parts = {"head": await part_or_error(self._html("head", {}, head.parts[0]))}
         html = await self.blocking.run(title, lambda: self._opened(body))
         return self._page(
             request, WebPage(title, place, head.parts), parts, stream="/stream?page=head", body=html
@@ -132,7 +132,7 @@ class Site:
         )
 
     def _is_known(self, request: Request) -> bool:
-        """Whether this visitor may change something."""
+        """Whether the client may change the run."""
         return rules.is_known(self._access, asked_of(request.scope), time.time())
 
     async def trajectories(self, request: Request) -> Response:
@@ -154,13 +154,13 @@ class Site:
     # steering
 
     async def confirm(self, request: Request) -> Response:
-        """Whether something is really wanted. Shows what it will do, and the button that does it."""
+        """Show what an action will do, and the button that does it."""
         wanted = actions.wanted(request.query_params)
         values = {"wanted": wanted, "may": self._is_known(request), "can": self._access.token is not None}
         return await self._still(request, wanted.title, lambda _: render("_confirm.html", **values), "")
 
     async def do(self, request: Request) -> Response:
-        """Something done, by the request that the command line would make, and what became of it."""
+        """Do an action, by the request that the command line would make, and show its outcome."""
         wanted = actions.wanted(await _form(request))
         answer = await self.blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
         values = {
@@ -185,10 +185,10 @@ class Site:
         return HTMLResponse(html, headers={"content-disposition": disposition})
 
     async def blob(self, request: Request) -> Response:
-        """A screenshot. Its address is its sha256 and nothing else, so no address leads out of the blobs."""
+        """A screenshot, addressed by its sha256 alone, so no address leads out of the blobs."""
         sha256 = request.path_params["sha256"]
         if not BLOB.fullmatch(sha256):
-            raise UsageError("a screenshot is named by its sha256: 64 digits and letters a to f")
+            raise UsageError(f"a screenshot is named by its sha256, 64 hexadecimal digits, got {sha256!r}")
         blobs = BlobStore(self._paths.blobs, read_only=True)
         content = await self.blocking.run("screenshot", lambda: blobs.read(sha256))
         return Response(content, media_type="image/png", headers={"cache-control": FOREVER})
@@ -196,7 +196,7 @@ class Site:
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in STATIC:
-            raise UsageError("there is no such file")
+            raise UsageError(f"there is no file {name!r}")
         return Response(static(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
 
     # following
@@ -207,7 +207,7 @@ class Site:
         page = page_of(name, values)
         if self._streams >= STREAMS_MOST:
             raise TemporaryError(f"{STREAMS_MOST} pages follow the run already; close one")
-        self._streams += 1  # before anything is waited for, or many who ask at once would all be let in
+        self._streams += 1  # before the first await, or all requests that come at once would pass
         events = changes(page, partial(self._html, name, values))
         return _Stream(events, self._stream_ended)
 
@@ -242,7 +242,7 @@ class Site:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; says when it has ended, also when it never began."""
+    """Server-sent events; calls `ended` at its end, also when it never began."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -256,7 +256,7 @@ class _Stream(StreamingResponse):
 
 
 def web_app(paths: RunPaths, access: Access) -> Guard:
-    """The page of a run, for any ASGI server."""
+    """The web page of a run, for any ASGI server."""
     site = Site(paths, access)
 
     def following(name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -294,9 +294,9 @@ async def changes(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     now_s: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[str]:
-    """The parts of a page as server-sent events: each when it is there, and again when it is another.
+    """The parts of a page as server-sent events: each when it is rendered, and again when it has changed.
 
-    A part that takes long keeps no other waiting. It ends after `STREAM_S`; browsers then ask again.
+    A slow part delays no other. The stream ends after `STREAM_S`; browsers then ask again.
     """
     sent: dict[str, str] = {}
     due_s = dict.fromkeys((part.name for part in page.parts), now_s())
@@ -308,7 +308,7 @@ async def changes(
             for part in page.parts:
                 if part.name not in made and due_s[part.name] <= now_s():
                     due_s[part.name] = now_s() + part.every_s
-                    made[part.name] = asyncio.create_task(told(html(part), of=(DartError,)))
+                    made[part.name] = asyncio.create_task(part_or_error(html(part), (DartError,)))
             await sleep(LOOK_EVERY_S)
             for name in [name for name, task in made.items() if task.done()]:
                 text = await made.pop(name)
@@ -324,30 +324,30 @@ async def changes(
 
 
 PASSING = (TemporaryError, DiskError, RunDirectoryError, NotRunningError)
-"""Errors that say something of a part of a page; others say that there is no such page."""
+"""Errors shown in place of a part of a page; others replace the whole page."""
 
 
-async def told(html: Awaitable[str], of: tuple[type[DartError], ...] = PASSING) -> str:
-    """A part of a page, or why it cannot be shown now: the other parts of the page are."""
+async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...] = PASSING) -> str:
+    """A part of a page, or its error if that is one of `shown`."""
     try:
         return await html
-    except of as error:
+    except shown as error:
         return render("_trouble.html", text=str(error))
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, the first of each; what is larger than a form has to be is refused."""
+    """The fields of a form, the first value of each. Raises HTTPException if too large or slow."""
     body = bytearray()
     try:
         async with asyncio.timeout(FORM_S):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > FORM_BYTES:
-                    raise HTTPException(413, "the form is too large")
+                    raise HTTPException(413, f"the form has more than {FORM_BYTES} bytes")
     except TimeoutError:
-        raise HTTPException(408, "the form did not come to its end") from None
+        raise HTTPException(408, f"the form was not complete within {FORM_S:g} s") from None
     except ClientDisconnect:
-        raise HTTPException(400, "the form was broken off") from None
+        raise HTTPException(400, "the client disconnected before the form was complete") from None
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     return {name: values[0] for name, values in fields.items()}
 
@@ -365,9 +365,9 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
-    """Shown; then the server logs the traceback, too."""
+    """Show a defect; the server logs its traceback."""
     text = (
-        f"this cannot be shown ({type(error).__name__}): `dartrl doctor --data --full` says whether the data "
-        "of the run is damaged; otherwise it is a defect, whose traceback is in the log of the page"
+        f"this page cannot be shown ({type(error).__name__}): `dartrl doctor --data --full` says whether the "
+        "data of the run are damaged; if not, it is a defect, and the log of the page has its traceback"
     )
     return HTMLResponse(render("error.html", status=500, text=text), 500)

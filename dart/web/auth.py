@@ -1,20 +1,20 @@
-"""Who may look: the rules about hosts, origins and the token. Pure: headers in, a verdict out.
+"""Access rules of the web page: hosts, origins, methods and the token. Pure: from headers to a refusal.
 
-A page on this machine can be attacked by any page that its user's browser shows, so every request is held
-against four rules, in this order:
+Any page that a user's browser shows can attack a page on the same machine. So every request has to pass four
+rules, in this order:
 
-    host     the name it was asked under is one of ours: a foreign name that resolves to this machine (DNS
-             rebinding) would make a stranger's script same-origin with this page
-    origin   where the browser names one it is our own, in `Origin` and in `Sec-Fetch-Site`
-    method   nothing is changed but by a POST to `/do`, the login and the logout
-    token    of whoever changes something, and beyond loopback, or where that was asked for, of everybody: in
-             `Authorization: Bearer`, or a session cookie that the login form gave for it
+    host     `Host` is one of the page's names: a foreign name that resolves to this machine (DNS rebinding)
+             would make a foreign script same-origin with the page
+    origin   `Origin` and `Sec-Fetch-Site`, where the browser sends them, name the page itself
+    method   only a POST to `/do`, the login or the logout changes anything
+    token    needed for changes, and for all requests if the page listens beyond loopback or is configured so;
+             sent in `Authorization: Bearer`, or as the session cookie of the login form
 
-A change that comes with the cookie must also name its origin, and that must be ours: browsers do with every
-POST, and no page of another origin can make one name another. The cookie is not sent for other sites at all.
+A change with the cookie also needs an `Origin`, the page's own one: browsers send it with every POST,
+and no page can forge it. Browsers do not send the cookie for other sites.
 
-The cookie holds no token: an expiry and a keyed hash of it, so it says nothing when it leaks from a browser's
-files after its time, and another token voids it.
+The cookie holds an expiry and a keyed hash of it, not the token: it is worthless after its time, and a new
+token voids it.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
 
 COOKIE = "dartrl_session"
-"""With the port behind it: browsers send cookies to every port of a machine, and each may be another run."""
+"""The port is appended: browsers send cookies to every port of a machine, and each may serve another run."""
 
 SESSION_S = 12 * 3600.0
 TOKEN_CHARACTERS_MIN = 24
-"""A token is not typed from memory; what is shorter than this was not made by a random generator."""
+"""A shorter token was not made by a random generator."""
 
 STEER = "/do"
-"""Where a POST changes the run."""
+"""The address of a POST that changes the run."""
 
 OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
-"""What is answered without a token: the form to give it, and how that looks."""
+"""Addresses that need no token: the login form and its files."""
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
 _PURPOSE = b"dartrl web session "
@@ -46,21 +46,21 @@ _PURPOSE = b"dartrl web session "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What is asked of a request."""
+    """The rules that requests are checked against."""
 
     loopback_only: bool
-    """It listens on this machine alone."""
+    """Whether the page listens on this machine alone."""
     names: frozenset[str]
-    """Names it may be asked under, in lower case; addresses need not be listed."""
+    """Host names that requests may use, in lower case; addresses need not be listed."""
     token: str | None
-    """Asked of who changes something; None: nobody may."""
+    """The token that changes need; None: nothing can be changed."""
     is_open: bool
-    """Who only looks is not asked for it."""
+    """Whether requests that change nothing need no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """What the rules look at in a request."""
+    """The parts of a request that the rules use."""
 
     method: str
     path: str
@@ -70,12 +70,12 @@ class RequestFacts:
     fetch_mode: str | None = None
     authorization: str | None = None
     cookie: str | None = None
-    """Value of our cookie."""
+    """The value of the session cookie."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRefusal:
-    """Why a request is not answered."""
+    """Why a request is refused."""
 
     status: int
     text: str
@@ -87,9 +87,9 @@ def access_for(
 ) -> Access:
     """The rules for a page that listens at `host`.
 
-    names    further names it may be asked under, such as that of a proxy before it
-    is_open  whether who only looks needs no token, which only this machine may; default: where there is none
-    raises   UsageError if it can be reached from elsewhere and has no token, or a token that can be guessed
+    names    further host names that requests may use, such as the name of a proxy
+    is_open  whether looking needs no token, which only a loopback address allows; default: without a token
+    raises   UsageError for a page that other machines can reach without a token, and for a short token
     """
     is_local = is_loopback(host)
     if token is None and not is_local:
@@ -99,8 +99,8 @@ def access_for(
         )
     if token is not None and len(token) < TOKEN_CHARACTERS_MIN:
         raise UsageError(
-            f"the token has {len(token)} characters, it needs {TOKEN_CHARACTERS_MIN}: delete its file and a "
-            "good one is made"
+            f"the token has {len(token)} characters and needs {TOKEN_CHARACTERS_MIN}: delete its file, and a "
+            "new token is made"
         )
     own = {"localhost", *(name.lower() for name in names)}
     return Access(
@@ -111,16 +111,16 @@ def access_for(
     )
 
 
-PAGE_IS_OPEN = "any user of this machine may look at the page; web.token_file has everybody asked for a token"
+PAGE_IS_OPEN = "every user of this machine can read the web page; set web.token_file to require a token"
 
 
 def is_open_here(web: WebSettings) -> bool:
-    """Whether everybody on this machine may look at the page that a daemon serves."""
+    """Whether every user of this machine can read the web page of a daemon."""
     return web.enabled and not web.token_file and is_loopback(web.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine can reach an address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -130,7 +130,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refusal(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:
-    """Why this request is not answered; None when it is."""
+    """Why a request is refused; None if it is allowed."""
     return (
         _foreign_host(access, asked)
         or _foreign_origin(asked)
@@ -150,15 +150,17 @@ def _foreign_host(access: Access, asked: RequestFacts) -> AccessRefusal | None:
     try:
         address = ip_address(name)
     except ValueError:
-        return AccessRefusal(421, "this page does not go by the name it was asked under; see --allow-host")
-    # A browser that was given an address cannot have been led here by a foreign name.
+        return AccessRefusal(421, f"this page has no name {name!r}; allow it with --allow-host")
+    # With an address in `Host`, the browser was not led here by a foreign name.
     if access.loopback_only and not address.is_loopback:
-        return AccessRefusal(421, "this page is for this machine alone")
+        return AccessRefusal(421, f"this page serves this machine alone, not {name}")
     return None
 
 
 def _foreign_origin(asked: RequestFacts) -> AccessRefusal | None:
-    foreign = AccessRefusal(403, "another site's page asked for this; open it in a tab of its own")
+    foreign = AccessRefusal(
+        403, "the request comes from a page of another site; open this address in a new tab"
+    )
     if asked.origin is not None and _authority(asked.origin) != (asked.host or "").lower():
         return foreign
     is_navigation = asked.fetch_mode == "navigate" and asked.method == "GET"
@@ -168,33 +170,33 @@ def _foreign_origin(asked: RequestFacts) -> AccessRefusal | None:
 
 
 def _authority(origin: str) -> str:
-    """`localhost:8700` of `http://localhost:8700`; the scheme may be that of a proxy before us."""
+    """`localhost:8700` for `http://localhost:8700`; behind a proxy the scheme may be https."""
     scheme, separator, authority = origin.partition("://")
     return authority.lower() if separator and scheme in ("http", "https") else ""
 
 
 def _method(asked: RequestFacts) -> AccessRefusal | None:
     if asked.method in ("GET", "HEAD"):
-        return AccessRefusal(405, "changes are made by POST alone") if asked.path == STEER else None
+        return AccessRefusal(405, "a change needs POST") if asked.path == STEER else None
     if asked.method == "POST" and asked.path in ("/login", "/logout", STEER):
         return None
-    return AccessRefusal(405, "there is only GET and HEAD here")
+    return AccessRefusal(405, f"{asked.path} takes GET and HEAD, got {asked.method}")
 
 
 def _no_token(access: Access, asked: RequestFacts, now_unix_s: float) -> AccessRefusal | None:
     if asked.path in OPEN_PATHS or (access.is_open and asked.path != STEER):
         return None
     if access.token is None:
-        return AccessRefusal(403, "this page only shows: it was started without a token (--token-file)")
+        return AccessRefusal(403, "this page changes nothing: it was started without a token (--token-file)")
     if is_known(access, asked, now_unix_s):
         return None
     return AccessRefusal(
-        401, "a token is needed: log in, or send it as Authorization: Bearer", needs_login=True
+        401, "this page needs a token: log in, or send it as Authorization: Bearer", needs_login=True
     )
 
 
 def is_known(access: Access, asked: RequestFacts, now_unix_s: float) -> bool:
-    """Whether the request comes with the token, or with a session that was given for it."""
+    """Whether the request has the token, or a valid session cookie."""
     if access.token is None:
         return False
     if is_token(access.token, _bearer(asked)):
@@ -208,9 +210,9 @@ def _bearer(asked: RequestFacts) -> str:
 
 
 def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
-    """A change that a browser asks for, unless it says that our own page made it ask.
+    """Refuse a change with a session cookie and without `Origin`.
 
-    A token in the header is not sent by browsers of themselves, and needs no such witness.
+    Browsers never add a token in `Authorization` by themselves, so a change with that needs no `Origin`.
     """
     if asked.path != STEER or asked.origin is not None or _bearer(asked):
         return None
@@ -220,25 +222,25 @@ def _no_origin(asked: RequestFacts) -> AccessRefusal | None:
 
 
 def cookie_name(host: str | None) -> str:
-    """Of the session of whoever asks under this `Host`."""
+    """The name of the session cookie for a `Host` header."""
     port = (host or "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
 def is_token(token: str, given: str) -> bool:
-    """Whether this is the token, in a time that tells nothing about it."""
+    """Whether `given` is the token, compared in constant time."""
     digests = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (token, given))
     return hmac.compare_digest(*digests)
 
 
 def new_session(token: str, now_unix_s: float) -> str:
-    """The value of the cookie for somebody who gave the token."""
+    """The value of a session cookie, for a client that has sent the token."""
     expires = str(int(now_unix_s + SESSION_S))
     return f"{expires}.{_seal(token, expires)}"
 
 
 def is_session(token: str, cookie: str, now_unix_s: float) -> bool:
-    """Whether we gave this cookie for this token, and its time is not over."""
+    """Whether a session cookie was made with this token and has not expired."""
     expires, _, seal = cookie.partition(".")
     is_ours = hmac.compare_digest(_seal(token, expires).encode(), seal.encode("utf-8", "surrogatepass"))
     return is_ours and expires.isascii() and expires.isdigit() and int(expires) > now_unix_s

@@ -1,7 +1,7 @@
-"""Everything that blocks, off the event loop and bounded: the record, the board, files, templates.
+"""A bounded pool of threads for blocking work: reading the record, the board and files, rendering templates.
 
-A few threads do the work; what is asked for at the same time is done once and answered to all, and stays good
-for a moment, so any number of open pages costs as much as one. Who would have to wait too long is told so.
+Requests for the same result share one job, and its result is kept for a moment, so any number of open pages
+costs as much as one. A job that would take too long raises Busy.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 THREADS = 2
 WAITING_MOST = 64
-"""Jobs under way, those that wait for a thread included."""
+"""Most jobs at a time, those that wait for a thread included."""
 
 DEADLINE_S = 10.0
 KEPT_MOST = 128
 
 
 class Busy(TemporaryError):
-    """Too much is asked for at once, or it takes too long."""
+    """There are too many jobs, or one takes too long."""
 
 
 class BlockingPool:
-    """Runs blocking functions for the event loop it is used in."""
+    """Runs blocking functions for the event loop that uses it."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, now_s: Callable[[], float] = time.monotonic) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
@@ -40,12 +40,14 @@ class BlockingPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, what: str, job: Callable[[], T]) -> T:
-        """The result of a blocking function. Raises Busy, and whatever the function does."""
+        """The result of a blocking function. Raises Busy, and what the function raises."""
         return await self._in_time(what, self._start(what, job))
 
     async def shared(self, key: Hashable, fresh_s: float, job: Callable[[], T]) -> T:
-        """The same, done once for all who ask for `key` within `fresh_s`, or while it is done; a failure
-        is not kept."""
+        """The result of a blocking function, computed once for all calls with `key` within `fresh_s`.
+
+        Failures are not kept. Raises as `run` does.
+        """
         found = self._kept.get(key)
         if found is None or (found[0] <= self._now_s() and found[1].done()) or _failed(found[1]):
             self._forget_the_old()
@@ -55,7 +57,7 @@ class BlockingPool:
 
     def _start(self, what: str, job: Callable[[], T]) -> asyncio.Future[T]:
         if self._under_way >= WAITING_MOST:
-            raise Busy(f"{self._under_way} questions are waiting already, {what} among them; ask again later")
+            raise Busy(f"no thread is free for {what}: {self._under_way} jobs are waiting; try again later")
         self._under_way += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, job)
         future.add_done_callback(self._done)
@@ -64,7 +66,7 @@ class BlockingPool:
     def _done(self, future: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if not future.cancelled():
-            future.exception()  # whoever waited for it may have gone; it is no news then
+            future.exception()  # retrieved here, because the client that waited may have gone
 
     async def _in_time(self, what: str, future: asyncio.Future[T]) -> T:
         try:
@@ -72,7 +74,7 @@ class BlockingPool:
                 return await asyncio.shield(future)
         except TimeoutError:
             raise Busy(
-                f"{what}: no answer of the record within {self._deadline_s:g} s; machine or disk are busy"
+                f"{what} took over {self._deadline_s:g} s: the machine or its disk is busy; try again later"
             ) from None
 
     def _forget_the_old(self) -> None:

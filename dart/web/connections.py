@@ -1,7 +1,7 @@
-"""Connections of the page: those that ask for nothing are bounded in time and in number.
+"""Limits on the time and the number of connections that send no request.
 
-uvicorn counts every connection against its limit, and gives one that sends nothing, or a request that never
-ends, all the time it wants. Such connections would keep out the pages that follow the run.
+uvicorn counts every connection against its limit and has no deadline for a request to arrive, so idle
+connections could keep out the pages that follow the run.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 5.0
-"""For a request's first line and headers to be complete, from the moment the connection is free for one."""
+"""For the first line and the headers of a request to arrive on a connection that serves none."""
 
 WAITING_MOST = 48
-"""Connections without a request at a time; when one more comes, the oldest of them is closed."""
+"""Most connections without a request; when one more comes, the oldest of them is closed."""
 
 
 class BoundedHttp(H11Protocol):
@@ -22,7 +22,7 @@ class BoundedHttp(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._request_due: asyncio.TimerHandle | None = None
-        """Set while no request is under way."""
+        """Runs while no request is under way."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""The door of the page: each request passes the rules of `dart.web.auth`, each answer bears its headers."""
+"""Middleware of the web page: checks requests by the rules of `dart.web.auth`, adds headers to responses."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ HEADERS = {
 }
 
 KEPT_NOWHERE = "no-store"
-"""What pages say to caches; screenshots, which never change, say otherwise."""
+"""The default `cache-control`; screenshots, which never change, have another."""
 
 
 class Guard:
@@ -38,17 +38,17 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks WebSocket
+        if scope["type"] != "http":  # WebSocket is not supported
             await send({"type": "websocket.close", "code": 1003})
             return
         asked = asked_of(scope)
         refused = refusal(self._access, asked, self._unix_s())
-        answer: ASGIApp = self._app if refused is None else _told(refused, asked)
+        answer: ASGIApp = self._app if refused is None else _response(refused, asked)
         await answer(scope, receive, _with_headers(send))
 
 
 def asked_of(scope: Scope) -> RequestFacts:
-    """What the rules look at; a header that is given twice and should be given once is as good as none."""
+    """The parts of a request that the rules use; a repeated header that must be unique counts as missing."""
     headers = Headers(scope=scope)
 
     def one(name: str) -> str | None:
@@ -68,7 +68,7 @@ def asked_of(scope: Scope) -> RequestFacts:
     )
 
 
-def _told(refused: AccessRefusal, asked: RequestFacts) -> Response:
+def _response(refused: AccessRefusal, asked: RequestFacts) -> Response:
     if refused.needs_login and asked.fetch_mode == "navigate":
         return RedirectResponse("/login", status_code=303)
     headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}

@@ -65,7 +65,7 @@ async def test_a_failure_is_not_kept() -> None:
 async def test_who_waits_too_long_is_told_for_what() -> None:
     blocking, go_on = BlockingPool(deadline_s=0.001), threading.Event()
 
-    with pytest.raises(Busy, match="tree: no answer"):
+    with pytest.raises(Busy, match="tree took over"):
         await blocking.run("tree", go_on.wait)
 
     go_on.set()
@@ -78,7 +78,7 @@ async def test_too_many_questions_are_refused() -> None:
         with pytest.raises(Busy):
             await blocking.run("slow", go_on.wait)
 
-    with pytest.raises(Busy, match=f"{WAITING_MOST} questions"):
+    with pytest.raises(Busy, match=f"{WAITING_MOST} jobs"):
         await blocking.run("one more", go_on.wait)
 
     go_on.set()

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
-from dart.web.app import STREAM_S, changes, told, web_app
+from dart.web.app import STREAM_S, changes, part_or_error, web_app
 from dart.web.auth import access_for
 from dart.web.export import trajectory_html, write_trajectory
 from dart.web.pages import PagePart, WebPage
@@ -266,7 +266,7 @@ async def test_a_part_that_cannot_be_read_says_why() -> None:
     async def locked() -> str:
         raise StoreBusy("the record is <locked>")
 
-    assert "the record is &lt;locked&gt;" in await told(locked())
+    assert "the record is &lt;locked&gt;" in await part_or_error(locked())
 
 
 def test_a_run_that_is_taken_up_again_does_not_show_the_actors_it_had(tmp_path: Path) -> None:
