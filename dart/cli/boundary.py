@@ -20,7 +20,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 """Failures of the machine's storage; any other OSError here is a defect and keeps its traceback."""
 
 ENDS = (typer.Exit, typer.Abort, typer.BadParameter)
-"""Errors by which a command ends as it means to."""
+"""Errors by which a command ends on purpose."""
 
 
 @contextmanager
@@ -28,9 +28,9 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
     """End the command with one message and its exit code for every error a person can do something about.
 
     place    where the command writes, for failures of the disk that do not say it themselves
-    damage   what is wrong with the data that the command reads: asked when it fails in any other way, for
-             what was built from a damaged row can break anywhere
-    Anything else is a defect: it goes on up, prints its traceback and ends with 1.
+    damage   describes damaged data that the command reads; called for any other error, because code that
+             reads a damaged row can fail anywhere
+    Any other error is a defect: it propagates, prints its traceback and ends the command with 1.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """What the shell offers when Tab is pressed: names of actors and tasks of the run the command is about.
 
-Read from the board and the configuration of the run, so it needs nobody to answer; what is not there within
-`COMPLETION_S` is not offered.
+Read from the board and the configuration of the run without asking an actor. Names that take longer than
+`COMPLETION_S` to read are not offered.
 """
 
 import contextlib

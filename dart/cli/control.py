@@ -33,7 +33,7 @@ Wait = Annotated[
         metavar="SECONDS",
         min=0.0,
         max=600.0,
-        help="Wait so long until it is done; exit code 75 if it is not. Default: it goes on by itself.",
+        help="Wait up to this long until it is done; exit code 75 if it is not. Default: do not wait.",
     ),
 ]
 
@@ -67,9 +67,9 @@ def stop(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """Begin no episode and no update any more; what runs goes on to its end, and everybody stays up.
+    """Begin no further episode or update. What runs continues to its end, and all actors stay up.
 
-    It lasts until `dartrl resume`, also when the run is ended and started again. The time budget goes on.
+    It lasts until `dartrl resume`, also over a restart of the run. The time budget keeps running.
 
     **Examples**
 
@@ -84,7 +84,7 @@ def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
 def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     """Begin episodes and updates again after `dartrl pause` or `dartrl drain`.
 
-    A run that has ended is gone on with by `dartrl up` or `dartrl train --resume`.
+    To continue a run that has ended, use `dartrl up` or `dartrl train --resume`.
 
     **Examples**
 
@@ -97,9 +97,9 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
-    """Pause, and wait until no episode is played and no update is made: before work on machines.
+    """Pause, and wait until no episode and no update runs: before work on machines.
 
-    Exit code 75 if something still runs after `--wait`. Everybody stays up; `dartrl resume` goes on.
+    Exit code 75 if something still runs after `--wait`. All actors stay up; `dartrl resume` continues.
 
     **Examples**
 
@@ -116,9 +116,9 @@ def scale(
     wait_s: Wait = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Run another number of environments from now on. Those that end finish or park their episodes.
+    """Change the number of environments. Those that end finish or park their episodes.
 
-    The run's own configuration keeps the number; a file given to `dartrl up`, or read anew, says otherwise.
+    The run's own configuration keeps the number; a file given to `dartrl up`, or read again, overrides it.
 
     **Examples**
 
@@ -133,7 +133,8 @@ def scale(
 
 
 quarantine_app = typer.Typer(
-    help="Environments that failed too often and are left alone for a while.", no_args_is_help=True
+    help="Environments in quarantine: they failed too often and are not restarted for a while.",
+    no_args_is_help=True,
 )
 
 
@@ -148,7 +149,7 @@ QUARANTINE_COLUMNS: "tuple[Column[Quarantined], ...]" = (
 @quarantine_app.command("list")
 @errors_as_exit_codes()
 def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
-    """Show who is left alone, why, and when it is tried again.
+    """Show which environments are in quarantine, why, and when each is tried again.
 
     **Examples**
 
@@ -163,7 +164,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
 
 @quarantine_app.command()
 def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
-    """Start one that is left alone, and forget its failures. Works on one that waits to be restarted, too.
+    """Start an environment in quarantine, or one that waits for a restart, and forget its failures.
 
     **Examples**
 
@@ -176,7 +177,7 @@ def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 
 def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait_s: float | None) -> None:
-    """Ask the run, print what became of it, and end with the code that says so."""
+    """Send a request to the run, print its answer, and end with the exit code of that answer."""
     from dart.run.control_client import request
     from dart.run.control_protocol import QUICK_MS
 
@@ -190,7 +191,7 @@ def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait
 
 
 def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
-    """The exit code that an answer means; what is under way is only a failure to who waited for its end."""
+    """The exit code of an answer; a request under way is a failure only with `--wait`."""
     from dart.run.control_protocol import ControlOutcome
 
     match answer.outcome:

@@ -1,4 +1,4 @@
-"""`dartrl doctor`: whether this machine has what a run needs, and whether what a run has kept is whole."""
+"""`dartrl doctor`: whether this machine has what a run needs, and whether a run's data are sound."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def doctor(
     data: Annotated[
         bool,
-        typer.Option("--data", help="Check only what a run has kept: record, screenshots and checkpoints."),
+        typer.Option("--data", help="Check only the data of a run: record, screenshots and checkpoints."),
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="With --data: read every screenshot and checkpoint.")
     ] = False,
     port: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="See whether this port on loopback is free; may be repeated."),
+        typer.Option(min=1, max=65535, help="Check whether this port on loopback is free; may be repeated."),
     ] = None,
     config: Annotated[
         Path | None,
@@ -40,9 +40,9 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check Python and its packages, GPU, browser, policy, disk, ports; and of a run, if there is one, its
-    books, its record and processes that were left over. It only reads; each finding says what to do.
+    books, its record and leftover processes. It only reads; each finding says what to do.
 
-    Works on a running run, too. Exit code 0: sound, 1: something is wrong, 3: there is no such run.
+    Works on a running run too. Exit code 0: sound, 1: something is wrong, 3: there is no such run.
 
     **Examples**
 
@@ -82,20 +82,20 @@ def _check_all(target: "CheckTarget", output: Format) -> None:
 
 
 def columns() -> "list[Column[CheckResult]]":
-    """Of the list of what was looked at."""
+    """Columns of the list of check results."""
     from rich.text import Text
 
     from dart.preflight.doctor import CheckVerdict
 
     styles = {CheckVerdict.FINE: "green", CheckVerdict.NOTE: "yellow", CheckVerdict.WRONG: "bold red"}
 
-    def told(one: "CheckResult") -> str:
+    def with_remedy(one: "CheckResult") -> str:
         return f"{one.found}\n  what to do: {one.remedy}" if one.remedy else one.found
 
     return [
         Column("", lambda one: Text(one.verdict.value, style=styles[one.verdict])),
         Column("topic", lambda one: one.topic),
-        Column("found", told, folds=True),
+        Column("found", with_remedy, folds=True),
     ]
 
 
@@ -121,7 +121,7 @@ def _check_data(run_dir: Path | None, *, full: bool, output: Format) -> None:
 
 
 def _books(paths: "RunPaths") -> "Conservation | None":
-    """None where the record is too damaged to be asked; then that is a finding."""
+    """The fates of all rollouts; None where the record is too damaged to read."""
     from dart.store.errors import StoreUnavailable
     from dart.store.reader import StoreReader
 

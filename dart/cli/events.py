@@ -38,14 +38,16 @@ def events(
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="How many, the newest.")
     ] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue with new ones until Ctrl-C.")
+    ] = False,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show what happened: the events of the record and the deaths that supervisors reported, oldest first.
 
-    Left out where no kind is asked for: the load of actors, and engines that take over a version as they
-    should. Kinds and fields: docs/reference/events.md.
+    Without `--kind`, the load of actors and engines that take over a version as they should are left out.
+    Kinds and fields: docs/reference/events.md.
 
     **Examples**
 
@@ -86,8 +88,8 @@ def why(
     ] = 5,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show why an actor ended the last times: how its process ended, what it said last, and whose failure
-    took it along where it did not fail itself.
+    """Show why an actor ended the last times: how its process ended, what it said last, and, if it
+    did not fail itself, whose failure took it along.
 
     Read from the supervisors' reports and the actor's log: works while it hangs, and after the run.
 

@@ -1,6 +1,6 @@
 """What the exit code of every command means.
 
-From sysexits.h where one fits, and from the LSB's codes for `status`. A service manager should try again
+From sysexits.h where one fits, and from the LSB's codes for `status`. A service manager should restart
 after 75 and must not after 2 and 78.
 """
 
@@ -30,11 +30,11 @@ class ExitCode(IntEnum):
 MEANING: Mapping[ExitCode, str] = {
     ExitCode.OK: "done; for `status`: running and healthy; for `doctor`: sound",
     ExitCode.FAILED: "failed, a run that played nothing among others; for `status`: running, but some "
-    "part is down or somebody starves; for `doctor`: something is wrong; for `config diff`: they differ",
-    ExitCode.USAGE: "the command line is wrong, or names a task or a demonstration that is not there",
+    "part is down or starves; for `doctor`: something is wrong; for `config diff`: they differ",
+    ExitCode.USAGE: "the command line is wrong, or names a task or a demonstration that does not exist",
     ExitCode.NOT_RUNNING: "the run is not running",
     ExitCode.UNKNOWN: "cannot tell: the run holds its lock but does not show its state, "
-    "or who was asked does not answer",
+    "or does not answer a request",
     ExitCode.UNAVAILABLE: "something needed is missing: a browser, a package, a usable checkpoint",
     ExitCode.CANNOT_CREATE: "the run directory cannot be created, exists already, or is taken by another run",
     ExitCode.IO_ERROR: "reading or writing failed, such as a full disk; what was stored before is kept",
@@ -44,7 +44,7 @@ MEANING: Mapping[ExitCode, str] = {
     ExitCode.INTERRUPTED: "ended by SIGINT before it was done",
     ExitCode.TERMINATED: "ended by SIGTERM before it was done",
 }
-"""In words, for docs/reference/exit-codes.md."""
+"""Descriptions, for docs/reference/exit-codes.md."""
 
 OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
     errors.DartError: ExitCode.FAILED,
@@ -60,5 +60,5 @@ OF_ERROR: Mapping[type[errors.DartError], ExitCode] = {
 
 
 def exit_code_of(error: errors.DartError) -> ExitCode:
-    """The code of the nearest class of an error that has one."""
+    """The exit code of an error: that of its nearest class that has one."""
     return next(OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR)

@@ -1,4 +1,4 @@
-"""Following what is added: printed as it comes, until Ctrl-C."""
+"""Print new lines or events as they come, until Ctrl-C."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ FOLLOW_EVERY_S = 0.5
 def follow_up(
     read_new: Callable[[], Sequence[T]], show: Callable[[Sequence[T]], None], every_s: float = FOLLOW_EVERY_S
 ) -> None:
-    """Show what is new, again and again; Ctrl-C is how a person ends it, and no failure.
+    """Show what is new, again and again, until Ctrl-C, which is no failure.
 
-    It is waited for as a signal: as an exception in the middle of a look, a library might keep it to itself.
+    Ctrl-C is caught as a signal: a library might swallow an exception that is raised while it reads.
     """
     ended = Event()
     before = signal.signal(signal.SIGINT, lambda *_: ended.set())
@@ -30,5 +30,5 @@ def follow_up(
 
 
 def line_by_line(output: Format) -> Format:
-    """What is endless cannot be one JSON value: it is one for each line."""
+    """The format of an endless list: JSON becomes one value for each line."""
     return Format.JSONL if output is Format.JSON else output

@@ -58,8 +58,8 @@ def tree(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show who supervises whom: state, restarts in the window of the budget and in all, last reason,
-    what each does now and for how long.
+    """Show the supervision tree: of each actor its state, restarts in the window of the budget and in all,
+    last reason, and what it does now and for how long.
 
     **Examples**
 
@@ -85,11 +85,11 @@ def tree(
 def top(
     run_dir: RunDir = None,
     every_s: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two looks.")
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two readings.")
     ] = TOP_EVERY_S,
 ) -> None:
-    """Watch a run: the unwell first, then who uses the processors most. q or Ctrl-C ends the watching, not
-    the run. Where there is no terminal, one look is printed.
+    """Watch a run: unwell actors first, then those that use the processors most. q or Ctrl-C ends the view,
+    not the run. Without a terminal, the view is printed once.
 
     **Examples**
 

@@ -20,7 +20,7 @@ RunDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 
 ID_MOST = 10**18 - 1
-"""Largest number a rollout or a demonstration may be asked for by; the record counts in 64 bits."""
+"""Largest number of a rollout or a demonstration; the record counts in 64 bits."""
 
 RUNS = Path("runs")
 """Where a run is looked for when none is named."""

@@ -38,9 +38,10 @@ def import_folder(
     """Add every success in a folder; what is in the pool already is not added twice.
 
     A step holds an `action`, or the whole `answer` as the policy writes it, or its `token_ids` and, if they
-    are known, their `logprobs`. It is said how many lack the thought that the policy writes before an action.
+    are known, their `logprobs`.
+    The output says how many lack the thought that the policy writes before an action.
 
-    The run must not be running: end it, import, go on with `dartrl train --resume`. Or name the folder in
+    The run must not be running: end it, import, continue with `dartrl train --resume`. Or name the folder in
     `curation.experience_pool.folders`, and every start imports it.
 
     **Examples**
@@ -132,7 +133,9 @@ def _import(folder: Path, run_dir: Path | None) -> None:
     paths = recorded(run_dir)
     config = load_config(paths.config)
     with _held(paths, "import") as store:
-        from dart.policy.prompt_spec import prompt_spec_of  # seconds; whoever may not write is told before
+        from dart.policy.prompt_spec import (
+            prompt_spec_of,
+        )  # takes seconds; a run that is running is refused before
         from dart.training.demonstrations import import_demonstrations
 
         reading = prompt_spec_of(config.context)
@@ -144,7 +147,7 @@ def _import(folder: Path, run_dir: Path | None) -> None:
 
 
 def columns() -> "list[Column[DemonstrationSummary]]":
-    """Of the list of demonstrations."""
+    """Columns of the list of demonstrations."""
     from dart.inspect.pool_remarks import remarks
 
     return [
@@ -171,13 +174,13 @@ def _drop(pool_id: int, run_dir: Path | None) -> None:
 
 @contextmanager
 def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
-    """The record of a run that is not running, to be written; nobody can start the run meanwhile."""
+    """Open the record of a run for writing; while it is open, the run cannot be started."""
     from dart.core.run_directory import claimed, holder
 
     if (pid := holder(paths.root)) is not None:
         end(
             f"the run in {paths.root} is running as process {pid} and alone writes its record: end it "
-            f"(Ctrl-C, or `kill {pid}`), then {what} and go on with `dartrl train --resume --run-dir "
+            f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume --run-dir "
             f"{paths.root}`; or name the folder in curation.experience_pool.folders, "
             "which every start and --resume imports",
             ExitCode.CANNOT_CREATE,

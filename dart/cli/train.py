@@ -27,7 +27,7 @@ def train(
         Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")
     ] = None,
 ) -> None:
-    """Train a policy until its time or its updates are used up, and show what it learned.
+    """Train a policy until its time or its updates are used up, and show its success before and after.
 
     **Examples**
 
@@ -44,7 +44,7 @@ def train(
 def training_config(
     path: Path | None, overrides: Sequence[str], run_dir: Path | None, *, resume: bool
 ) -> "Config":
-    """The configuration of a new run, or of the one to be resumed.
+    """The configuration of a new run, or of the run to resume.
 
     raises    ConfigError, NotRunningError
     """

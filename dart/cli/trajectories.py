@@ -86,9 +86,9 @@ def show(
     output: Output = Format.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Show one episode: what was answered at each step, by which policy version and how surely, and its end.
+    """Show one episode: each step's answer, its policy version and probability, and how the episode ended.
 
-    A rollout that was not played to an end shows why, and what was kept of it.
+    A rollout that was not finished shows why, and the steps that were kept.
 
     **Examples**
 

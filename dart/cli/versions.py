@@ -1,4 +1,4 @@
-"""`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what of it is kept."""
+"""`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what is kept."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +52,7 @@ def versions(
     ] = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show policy versions: when each was made, who serves it now, and the figures of its update.
+    """Show policy versions: when each was made, which engines serve it now, and the figures of its update.
 
     **Examples**
 

@@ -1,6 +1,6 @@
-"""Why actors ended: what supervisors wrote down in `reports/` of the run, found again and put in a chain.
+"""Why actors ended: the supervisors' reports in `reports/` of the run, and the chain of causes they make.
 
-Supervisors write one line of JSON for each death (`supervision.reports`); nothing here is kept a second time.
+Supervisors write one line of JSON for each death (`supervision.reports`).
 """
 
 import json
@@ -20,11 +20,11 @@ RESTARTED = "child_terminated"
 """Context of the reports of children that failed and were, or would have been, started again."""
 
 _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
-"""Other contexts say what was decided after a death: quarantined, shutdown; or that a child was replaced."""
+"""Other contexts report a decision after a death (quarantined, shutdown) or a replacement."""
 
 
 def reports_since(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> list[SupervisorReport]:
-    """The reports of one supervisor from a moment on, oldest first; nothing older is parsed."""
+    """Read the reports of one supervisor since a moment, oldest first; older lines are not parsed."""
     found = []
     for line in _newest_first(run_dir, supervisor):
         with suppress(ValueError, MalformedMessage):  # half a line; zeros, after a power failure
@@ -49,7 +49,7 @@ def restarts_by_child(run_dir: Path, supervisor: str, since_unix_s: float) -> Co
 
 
 def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorReport]:
-    """Of every supervisor of the run, oldest first."""
+    """Read the reports of every supervisor of the run, oldest first."""
     folder = run_dir / "reports"
     names = {path.name.partition(".jsonl")[0] for path in folder.glob("*.jsonl*")}
     found = [report for name in names for report in reports_since(run_dir, name, since_unix_s)]
@@ -73,12 +73,12 @@ class ActorEnd:
 
     incarnation: int
     started_unix_s: float | None
-    """When it got ready; None when its log no longer says, or it never did."""
+    """When it got ready; None when its log no longer says so, or it never did."""
     report: SupervisorReport | None
-    """Its own death, or the one that took it along; None when no supervisor reported any: it was told to
+    """Its own death, or the one that took it along; None when no supervisor reported any: it was asked to
     stop, or the whole run ended."""
     is_own: bool
-    """It failed itself."""
+    """Whether it failed itself."""
 
 
 def ends(
@@ -102,7 +102,7 @@ def ends(
     nexts_s = [start.unix_s for start in starts[1:]] + [math.inf] * bool(starts)
     ended = [_end(start, next_s, own, others) for start, next_s in zip(starts, nexts_s, strict=True)]
     if ended and is_up and not ended[-1].is_own:
-        ended.pop()  # the present one, whoever died since it began
+        ended.pop()  # the present incarnation, whatever died since it began
     known = {id(one.report) for one in ended}
     ended += [_unready(death) for death in own if id(death) not in known]
     return sorted(ended, key=lambda one: (one.report.unix_s if one.report else one.started_unix_s) or 0.0)
@@ -111,8 +111,10 @@ def ends(
 def _end(
     start: ActorStart, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
 ) -> ActorEnd:
-    """Of the incarnation that began then, before the next one did; its number alone says little: each start
-    of the run counts from 1."""
+    """How the incarnation that began with `start` ended, before the next one began.
+
+    Its number alone does not identify it: each start of the run counts from 1.
+    """
     failures = _between(own, start.unix_s, next_s)
     failed = next((one for one in reversed(failures) if one.offender.incarnation == start.incarnation), None)
     return ActorEnd(
@@ -126,25 +128,27 @@ def _end(
 def _between(
     deaths: Sequence[SupervisorReport], begins_s: float, ends_s: float
 ) -> Sequence[SupervisorReport]:
-    """Those in a stretch of time, of deaths in the order of time."""
+    """The deaths in a stretch of time, from a list in the order of time."""
     first = bisect_left(deaths, begins_s, key=lambda one: one.unix_s)
     return deaths[first : bisect_right(deaths, ends_s, key=lambda one: one.unix_s)]
 
 
 def _unready(death: SupervisorReport) -> ActorEnd:
-    """Of an incarnation that never got ready, or whose log no longer says when."""
+    """The end of an incarnation that never got ready, or whose log no longer says when it did."""
     return ActorEnd(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
 
 
 def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:
-    """Whether a death ended this actor, too: that of a supervisor above it, or one whose supervisor says that
-    it ended the actor's branch with it."""
+    """Whether a death also ended this actor.
+
+    It did if a supervisor above the actor died, or if the report says that it ended the actor's branch.
+    """
     above = ancestors_of(name, parents)
     return report.offender.id in above or not {name, *above}.isdisjoint(report.taken_along)
 
 
 def ancestors_of(name: str, parents: Mapping[str, str]) -> list[str]:
-    """The supervisors above an actor, nearest first; a board that changes meanwhile may show a circle."""
+    """The supervisors above an actor, nearest first; a board read while it changes may show a cycle."""
     found: list[str] = []
     while (name := parents.get(name, "")) and name not in found:
         found.append(name)

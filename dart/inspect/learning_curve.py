@@ -13,7 +13,7 @@ WINDOW = 100
 """Trajectories behind each point of the curve over all tasks: one point's 95 % interval is about ±10 %."""
 
 TASK_WINDOW = 30
-"""The same for one task; a faint line, to see which task learns when."""
+"""Trajectories behind each point of the faint line of one task."""
 
 POINTS_MIN = 4
 """A short run gets windows small enough for this many that do not overlap."""

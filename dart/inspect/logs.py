@@ -1,7 +1,7 @@
 """The log of one actor, line by line, with the incarnation that wrote each.
 
-An actor's incarnations share a file (`actors.log`): what an earlier one said stays until the file is full,
-and then for one more file. What one that crashed said last is in `crash/` besides.
+An actor's incarnations share a file (`actors.log`). Lines of earlier incarnations stay until the file is
+full, and then in one older file. The last words of an incarnation that crashed are in `crash/` too.
 """
 
 import json
@@ -20,7 +20,7 @@ READY = "actor_ready"
 """The event with which an incarnation begins its work."""
 
 _OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
-"""Shown otherwise than as a key with its value."""
+"""Keys that are not shown as a key with its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class LogLine:
     level: str
     event: str
     fields: Mapping[str, Any]
-    """Everything else that was said."""
+    """All other keys of the line."""
 
 
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
-    """Every line that is kept of an actor, oldest first; half a line of a full disk is left out."""
+    """Read every line that is kept of an actor, oldest first; a line cut short by a full disk is left out."""
     newest = paths.logs / f"{name}.jsonl"
     return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
 
@@ -49,7 +49,7 @@ def _lines(path: Path) -> Iterator[LogLine]:
 
 
 class Tail:
-    """What is added to an actor's log from now on, also when a full file makes place for a new one."""
+    """Follows an actor's log from now on, also when a full file is replaced by a new one."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
@@ -66,7 +66,7 @@ class Tail:
             self._file.close()
 
     def new(self) -> list[LogLine]:
-        """The lines since the last call; half a line waits for its end."""
+        """The lines since the last call; an incomplete line waits for its end."""
         text = self._rest()
         if self._is_another_file():
             self._file = self._path.open("rb")
@@ -89,16 +89,16 @@ class Tail:
 
 
 def parse(text: bytes) -> LogLine | None:
-    """One line of JSON as structlog wrote it; None when it is not one."""
+    """Parse one line of JSON as structlog writes it; None for anything else."""
     try:
-        said = json.loads(text)
-        moment = datetime.fromisoformat(said["timestamp"]).replace(tzinfo=UTC)
+        entry = json.loads(text)
+        moment = datetime.fromisoformat(entry["timestamp"]).replace(tzinfo=UTC)
         return LogLine(
             unix_s=moment.timestamp(),
-            incarnation=int(said.get("incarnation", 0)),
-            level=said["level"],
-            event=said["event"],
-            fields={key: value for key, value in said.items() if key not in _OWN_KEYS},
+            incarnation=int(entry.get("incarnation", 0)),
+            level=entry["level"],
+            event=entry["event"],
+            fields={key: value for key, value in entry.items() if key not in _OWN_KEYS},
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -112,8 +112,10 @@ def starts(lines: Iterable[LogLine]) -> list[ActorStart]:
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
-    """What the incarnation before the current one said; where this start of the run had none before it, the
-    last one of the start before. Empty when the log knows none."""
+    """The lines of the incarnation before the current one, which may be of an earlier start of the run.
+
+    Empty when the log has none.
+    """
     now = of_the_last_start(lines)
     if not any(line.incarnation < current for line in now):
         now = of_the_last_start(lines[: len(lines) - len(now)])
@@ -123,7 +125,7 @@ def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
 
 
 def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines since the run was started the last time: each start counts incarnations from 1."""
+    """The lines since the last start of the run; each start counts incarnations from 1."""
     began, newest = 0, 0
     for place, line in enumerate(lines):
         if line.event == READY:
@@ -133,7 +135,7 @@ def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
 
 
 def last_words(paths: RunPaths, name: str, incarnation: int) -> str:
-    """The traceback, or the kernel's complaint, that an incarnation left when it crashed; empty when none."""
+    """The traceback, or faulthandler's dump, that an incarnation left when it crashed; empty when none."""
     for suffix in ("txt", "fault"):
         with suppress(FileNotFoundError):
             text = (paths.crash / f"{name}.{incarnation}.{suffix}").read_text(errors="replace").strip()

@@ -1,8 +1,8 @@
-"""Every metric of a run: declared in one table, read from the board and the record when somebody scrapes.
+"""Every metric of a run: declared in one table, read from the board and the record at each scrape.
 
-Nothing is counted here. Who counted it (a supervisor on the board, the store in its record) is asked at the
-moment of the scrape, so that the figures are those of `status`, also while actors hang or after a restart of
-this process. Written into docs/reference/metrics.md. A test compares the table with the dashboard.
+Nothing is counted here: supervisors count on the board, the store in its record. The figures are therefore
+those of `status`, also while actors hang or after a restart of this process. docs/reference/metrics.md is
+generated from the table. A test compares the table with the dashboard.
 """
 
 import math
@@ -19,7 +19,7 @@ class MetricKind(StrEnum):
     """What a scraper may do with the numbers."""
 
     COUNTER = "counter"
-    """Only grows, but for restarts of who counts."""
+    """Only grows, until the process that counts is restarted."""
     GAUGE = "gauge"
 
 
@@ -33,7 +33,7 @@ class Metric:
     """One metric."""
 
     name: str
-    """With its unit; counters get `_total` behind it."""
+    """With its unit; counters get the suffix `_total`."""
     kind: MetricKind
     about: str
     """What it counts or measures."""
@@ -97,7 +97,7 @@ METRICS: tuple[Metric, ...] = (
     # the run
     _gauge(
         "run_healthy",
-        "1 when every actor is up and ready, every rollout has one fate and nobody starves, else 0.",
+        "1 when every actor is up and ready, every rollout has one fate and nothing starves, else 0.",
         _value(lambda run: run.is_healthy),
     ),
     _gauge(
@@ -118,7 +118,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "notices",
-        "What is wrong beyond single actors: who starves, a record that takes no writes.",
+        "Problems beyond single actors: a part that starves, a record that takes no writes.",
         _value(lambda run: len(run.notices)),
     ),
     # learning

@@ -1,4 +1,4 @@
-"""Why a run that is over played nothing: the last failure that the record and the supervisors know of."""
+"""Why a run that is over played nothing: the last failure in the record or in the supervisors' reports."""
 
 from dart.core.run_directory import RunPaths
 from dart.inspect.exit_reports import RESTARTED, all_reports
@@ -11,7 +11,7 @@ REMEDY = "it has to be repaired before the next start"
 
 
 def why_nothing_was_played(snapshot: RunSnapshot, report: RunReport, paths: RunPaths) -> str:
-    """Why no episode of this run was ever finished, in words with the remedy; empty when one was."""
+    """Explain why no episode of this run was finished, with the remedy; empty when one was."""
     if snapshot.trajectories or any(one.before or one.after for one in report.measured):
         return ""
     attempts = sum(snapshot.faults.values())

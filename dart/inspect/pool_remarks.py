@@ -1,4 +1,4 @@
-"""What there is to say about the demonstrations of a pool. Pure."""
+"""Remarks about the demonstrations of a pool. Pure."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
             "tasks that fail are played on those seeds"
         )
     if not pool.enabled:
-        lines.append("the run does not use its pool: set curation.experience_pool.enabled when it goes on")
+        lines.append("the run does not use its pool: set curation.experience_pool.enabled when you resume it")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""How many environments and engines there were to be used, over the life of a run. Pure."""
+"""How many environments and engines a run had at each time. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ ENVIRONMENTS, ENGINES = "environments", "engines"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of one pool."""
+    """The sizes of one pool over time."""
 
     changes: tuple[tuple[float, int], ...]
-    """Since when (unix seconds) it has had how many, oldest first; the first counts for what was before."""
+    """(unix seconds, size), oldest first; the first size also holds for the time before."""
 
     def mean(self, begins_unix_s: float, ends_unix_s: float) -> float:
-        """How many there were between two moments, on average."""
+        """The mean size between two moments."""
         if ends_unix_s <= begins_unix_s:
             return float(self._at(begins_unix_s))
         inside = [at for at, _ in self.changes if begins_unix_s < at < ends_unix_s]
@@ -30,7 +30,7 @@ class Sizes:
         return sum(self._at(low) * (high - low) for low, high in parts) / (ends_unix_s - begins_unix_s)
 
     def most(self) -> int:
-        """Ever."""
+        """The largest size."""
         return max(count for _, count in self.changes)
 
     def _at(self, unix_s: float) -> int:
@@ -38,7 +38,7 @@ class Sizes:
 
 
 def sizes_in(config: "Config") -> dict[str, int]:
-    """What an event says of a configuration."""
+    """The sizes in a configuration, as the fields of an event `pools_sized`."""
     return {ENVIRONMENTS: config.environments.count, ENGINES: config.rollout.count}
 
 
@@ -46,9 +46,9 @@ ONE = Sizes(((0.0, 1),))
 
 
 def sizes_of(events: Iterable[Event], pool: str, now: int) -> Sizes:
-    """From events `pools_sized`, oldest first.
+    """The sizes of a pool from events `pools_sized`, oldest first.
 
-    now   how many there are; what counts for a record that says nothing of it
+    now   the size now, for a record without such events
     """
-    told = tuple((event.unix_s, int(str(event.data[pool]))) for event in events)
-    return Sizes(told or ((0.0, now),))
+    changes = tuple((event.unix_s, int(str(event.data[pool]))) for event in events)
+    return Sizes(changes or ((0.0, now),))

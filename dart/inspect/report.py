@@ -22,11 +22,11 @@ MEAN = "mean"
 
 
 class ChangeVerdict(StrEnum):
-    """What the interval of the difference says."""
+    """What the interval of the difference shows."""
 
     IMPROVED = "improved"
     WITHIN_NOISE = "within noise"
-    """The interval holds 0: these episodes cannot tell."""
+    """The interval contains 0: these episodes do not decide it."""
     WORSE = "worse"
     NOT_COMPARED = "not compared"
     """One side was not measured."""
@@ -198,7 +198,7 @@ def _side_json(
 
 
 def write_json(report: RunReport, path: Path, *, about: Mapping[str, Any]) -> None:
-    """Write the tables with what is known `about` the run (seed, seconds, restarts, fates).
+    """Write the tables as JSON, with facts `about` the run (seed, seconds, restarts, fates).
 
     The table of sampled answers is at the top, that of greedy ones under `greedy`; null if there is none.
     """

@@ -1,4 +1,4 @@
-"""What is left of a run when it has ended, and how it is told."""
+"""The result of a run that has ended: its report files and what is printed of it."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -52,17 +52,17 @@ class TrainResult:
     stopped_by: int | None = None
     """The signal that ended it before it was done, if one did."""
     is_drained: bool = False
-    """After that signal everybody ended by himself, in time."""
+    """Whether all actors ended by themselves in time after that signal."""
     staleness: Staleness | None = None
     """Of the steps of all updates; None before the first."""
     violations: tuple[str, ...] = ()
     """What the check of the run's data found at its end; empty when it is sound."""
     failure: str = ""
-    """Why it could not be done, in words with the remedy; empty if it was done."""
+    """Why the run could not be done, with the remedy; empty if it was done."""
 
 
 def publish(result: TrainResult, console: Console, paths: RunPaths) -> None:
-    """Write report and learning curve into the run directory, and show both, if anybody sees it."""
+    """Write report and learning curve into the run directory, and print both."""
     report.write_json(result.report, paths.report, about=_about(result))
     learning_curve.write_png(result.episodes, result.report.sampled, paths.curve)
     with suppress(OSError):  # a terminal that was closed, a reader that left, a full disk
@@ -77,18 +77,18 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
         console.print(Printable(report.render(measured)))
     for line in [*curation_lines(result), books_line(result)]:
         console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
-    told = f"{paths.root}: report.json, curve.png, checkpoints/"
-    console.print(one_line(told), markup=False, highlight=False, soft_wrap=True)
+    files = f"{paths.root}: report.json, curve.png, checkpoints/"
+    console.print(one_line(files), markup=False, highlight=False, soft_wrap=True)
 
 
 def books_line(result: TrainResult) -> str:
-    """What became of every rollout, and whether the data is whole."""
+    """The fates of all rollouts, and whether the data are sound."""
     verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
     return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
 
 
 def curation_lines(result: TrainResult) -> list[str]:
-    """What curation did; nothing is said of what did not happen."""
+    """What curation did; lines about what did not happen are left out."""
     snapshot, old = result.snapshot, result.staleness
     lines = []
     if old is not None:

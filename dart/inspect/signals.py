@@ -1,4 +1,4 @@
-"""The signals a run was told to end by, so that it can be seen from outside that they were taken."""
+"""A file with the signals that the main process took, so that other processes can see it is ending."""
 
 import os
 from contextlib import suppress
@@ -11,21 +11,20 @@ from dart.core.run_directory import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A main process that was told to end."""
+    """A main process that took a signal to end."""
 
     signal: int
     """The first one."""
     since_unix_s: float
-    """When it was taken."""
+    """When that one was taken."""
     count: int
     """How many were taken so far."""
 
 
 def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
-    """This process has taken one more.
+    """Note that this process took one more signal.
 
-    Called where a signal is handled, in the midst of anything: one line is appended, and nothing is replaced.
-    A full disk costs the note.
+    Safe in a signal handler: it appends one line and replaces nothing. On a full disk the note is lost.
     """
     me = os.getpid()
     line = f"{me} {start_ticks(me)} {number} {now_unix_s}\n"
@@ -36,7 +35,7 @@ def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
 
 
 def read(paths: RunPaths) -> Ending | None:
-    """What the process that runs now has taken; None where it has taken nothing, or has ended."""
+    """The signals that the running process took; None where it took none, or has ended."""
     with suppress(OSError, ValueError):
         taken = [line.split() for line in _file(paths).read_text().splitlines()]
         pid, ticks = (int(word) for word in taken[0][:2]) if taken else (0, 0)
@@ -46,7 +45,7 @@ def read(paths: RunPaths) -> Ending | None:
 
 
 def forget(paths: RunPaths) -> None:
-    """Of a run that begins, or is over."""
+    """Remove the file, when a run begins or is over."""
     _file(paths).unlink(missing_ok=True)
 
 

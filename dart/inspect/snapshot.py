@@ -1,4 +1,4 @@
-"""What can be seen of a run at one moment, as plain data for the live view, `status` and `tree`."""
+"""A run at one moment as plain data, for the live view, `status`, `tree`, the page and the metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class ActorRow:
     restarts_in_window: int = 0
     """Failures in the last `window_s`."""
     window_s: float = 0.0
-    """The window of its supervisor's restart budget; 0 for the root, which nobody restarts."""
+    """The window of its supervisor's restart budget; 0 for the root, which has no supervisor."""
     age_s: float | None = None
     """Since its process was started; None while there is none."""
     retry_in_s: float | None = None
@@ -46,7 +46,7 @@ class ActorRow:
     """What it does beside its handlers, such as loading a version; empty when nothing."""
     work_s: float = 0.0
     unsent: int = 0
-    """Messages it could not send: a full mailbox, or nobody of that name."""
+    """Messages it could not send: a full mailbox, or no actor of that name."""
     refused: int = 0
     """Messages it refused to take."""
     last_error: str = ""
@@ -60,7 +60,7 @@ class ActorRow:
 
     @property
     def is_well(self) -> bool:
-        """Up and ready for work, it says so, and the kernel lets it."""
+        """Whether it is up and ready, beats, and is not suspended."""
         is_up = self.state == "running" and self.ready and self.process == "alive"
         return is_up and self.beat_age_s <= ACTOR_SILENT_S
 
@@ -88,7 +88,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One rollout actor, as what it does for the others."""
+    """One rollout actor as an engine."""
 
     name: str
     state: str
@@ -159,7 +159,7 @@ class RunSnapshot:
     events: Mapping[str, int] = field(default_factory=dict)
     """Events of the record by kind, without the load."""
     notices: tuple[str, ...] = ()
-    """What is wrong now beyond single actors: who starves and why, a record that takes no writes."""
+    """Problems beyond single actors: a part that starves and why, a record that takes no writes."""
     sidecars: tuple[Sidecar, ...] = ()
     """Processes beside the tree: the page, the writers of `tracking`."""
     engines: tuple[EngineRow, ...] = ()
@@ -173,18 +173,20 @@ class RunSnapshot:
 
     @property
     def well(self) -> int:
-        """Actors that are up and ready; an engine that takes a new version over is at its work, too."""
+        """The number of actors that are up and ready; engines that load a new version count as ready."""
         updating = {engine.name for engine in self.engines if engine.state == WorkerState.UPDATING}
         return sum(actor.is_well or actor.name in updating for actor in self.actors)
 
     @property
     def is_healthy(self) -> bool:
-        """Every actor is up and ready (when the work is done they end one after the other), every rollout has
-        one fate, and nobody starves."""
+        """Whether every actor is up and ready, every rollout has one fate, and there are no notices.
+
+        Once the work is done, actors end one after the other and need not be up.
+        """
         is_well = self.phase is RunPhase.DONE or (bool(self.actors) and self.well == len(self.actors))
         return is_well and self.conservation.holds and not self.notices
 
     @property
     def health(self) -> str:
-        """Of a run that is healthy, in a word."""
+        """The state of a healthy run: `healthy`, or `ending` once the work is done."""
         return "ending" if self.phase is RunPhase.DONE else "healthy"

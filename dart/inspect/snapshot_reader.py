@@ -1,4 +1,4 @@
-"""Reading how a run stands: the vitals board and the record, never the actors, who may hang."""
+"""Read how a run stands from the board and the record, never from the actors, which may hang."""
 
 import json
 import math
@@ -49,14 +49,14 @@ RECENT = 200
 """Trajectories behind the success rate of the live view."""
 
 NOT_PLAYED = "not played"
-"""Why an episode has no result in an evaluation that was ended before it was done."""
+"""Reason of an episode without a result in an evaluation that ended early."""
 
 FAILURES_MAX = 100_000
-"""Newest failures of evaluation episodes that are looked at."""
+"""Most failures of evaluation episodes that are read, the newest."""
 
 
 class SnapshotReader:
-    """Opened once, read many times."""
+    """Reads snapshots of one run; opened once, read many times."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SnapshotReader:
         board: Board | None = None,
         known_events: records.EventCounts = records.NO_EVENTS,
     ) -> None:
-        """known_events   what an earlier reader of the same run had counted (`events`)"""
+        """known_events   the `events` of an earlier reader of the same run"""
         self.paths = paths
         self.events = known_events
         self.store = StoreReader(paths.store)
@@ -137,7 +137,7 @@ class SnapshotReader:
         )
 
     def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[RunPhase, int, int]:
-        """The phase, and how far its evaluation is."""
+        """The phase, and of its evaluation the episodes done and planned."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
         left = {phase: self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase}
         now = phase_now(
@@ -158,17 +158,17 @@ class SnapshotReader:
     def _still_missing(
         self, phase: records.EvaluationPhase, plan: RunPlan, version: int
     ) -> list[EvaluationEpisode]:
-        """Episodes that will be played: what failed too often will not."""
+        """Episodes that are still to be played; those that failed too often are not."""
         left = missing(plan, that_count(self.store.evaluations(phase), phase, version))
         given_up = {one for one, why in _failures(self.store, phase).items() if why["is_left_out"]}
         return [one for one in left if one not in given_up]
 
     def _notices(self, vitals: Sequence[Vitals]) -> Iterator[str]:
-        """What is wrong beyond single actors."""
+        """Problems beyond single actors."""
         if (ends := signals.read(self.paths)) is not None:
             yield (
-                f"ends since {clock(ends.since_unix_s)}, told by {signal.Signals(ends.signal).name}: what is "
-                "being played and trained goes on to its end; `dartrl down --now` waits for nobody"
+                f"ends since {clock(ends.since_unix_s)}, by {signal.Signals(ends.signal).name}: episodes and "
+                "updates continue to their end; `dartrl down --now` does not wait for them"
             )
         held = self.store.newest_event(WORK_HELD)
         if held is not None and held.data["is_held"]:
@@ -176,15 +176,15 @@ class SnapshotReader:
                 f"paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
                 "until `dartrl resume`"
             )
-        told = self.store.newest_event(STARVED)
-        if told is not None and told.data["stage"] != Stage.ENDED:
-            yield f"since {clock(told.unix_s - float(str(told.data['lasted_s'])))}: {told.data['text']}"
+        stall = self.store.newest_event(STARVED)
+        if stall is not None and stall.data["stage"] != Stage.ENDED:
+            yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
         yield from self._restored_checkpoint()
         yield from self._cut_log()
         yield from self._full_disk({row.name for row in vitals if _is_waiting(row)})
 
     def _restored_checkpoint(self) -> Iterator[str]:
-        """Until a person removes the damaged folder."""
+        """A notice that lasts until a person removes the damaged folder."""
         event = self.store.newest_event(CHECKPOINT_RESTORED)
         if event is None:
             return
@@ -197,7 +197,7 @@ class SnapshotReader:
             )
 
     def _cut_log(self) -> Iterator[str]:
-        """Until a person removes the copy of the damaged log."""
+        """A notice that lasts until a person removes the copy of the damaged log."""
         event = self.store.newest_event(LOG_CUT)
         if event is not None and (copy := self.paths.root / str(event.data["copy"])).exists():
             yield (
@@ -206,17 +206,17 @@ class SnapshotReader:
             )
 
     def _full_disk(self, waiting: Set[str]) -> Iterator[str]:
-        """Who of those that write waits until the disk takes it."""
+        """Notices of the store and the trainer while they wait for room on the disk."""
         free = f"{size(shutil.disk_usage(self.paths.root).free)} are free at {self.paths.root}"
         if "store" in waiting:
             yield (
                 "the store takes no writes now: the disk is full, or another process has locked the record "
-                f"({free}); it goes on by itself when that ends"
+                f"({free}); it continues by itself when that ends"
             )
         if "trainer" in waiting:
             yield (
                 f"the trainer cannot write its checkpoint now: the disk is full ({free}); "
-                "it goes on by itself when there is room"
+                "it continues by itself when there is room"
             )
 
 
@@ -239,7 +239,7 @@ def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
 
 
 def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
-    """The rollout actors, judged by what the board shows of them and of weight_sync."""
+    """The state of each engine, from the board's rows of the rollout actors and of weight_sync."""
     required = _gauge(vitals, "weight_sync", Gauge.REQUIRED_VERSION)
     newest = _gauge(vitals, "trainer", Gauge.TRAINED_VERSION)
     return tuple(
@@ -269,7 +269,7 @@ def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
 
 
 def read_snapshot(run_dir: Path) -> RunSnapshot:
-    """How the run in a directory stands, from outside. Works while every actor hangs."""
+    """Read a snapshot of the run in a directory. Works while every actor hangs."""
     paths = RunPaths(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         return reader.read()
@@ -290,7 +290,7 @@ def scores(
 
 
 def final_report(store: StoreReader, config: Config) -> "RunReport":
-    """Before and after, on held-out seeds, with sampled and with greedy answers."""
+    """Success before and after training on held-out seeds, with sampled and with greedy answers."""
     from dart.inspect.report import RunReport  # drawing at the end; `status` need not load it
 
     temperature = config.evaluation.temperature
@@ -336,7 +336,7 @@ def left_out(
 
 
 def _measured(store: StoreReader, phase: records.EvaluationPhase) -> tuple[records.Evaluation, ...]:
-    """What counts of an evaluation."""
+    """The episodes of an evaluation that count."""
     return that_count(store.evaluations(phase), phase, _newest(store))
 
 
@@ -371,16 +371,16 @@ def training_episodes(store: StoreReader, config: Config, session: "TimeBudget")
 
 
 def _last_moment(session: Mapping[str, Any]) -> float:
-    """Up to which the run has run: now, or of one that has ended its end, however long ago."""
+    """The moment up to which the run has run: now, or the end of a run that has ended."""
     return float(session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"])
 
 
 SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training_ends_unix_s")
-"""What the file of a session holds; a run without a time limit has no end of training, which is infinite."""
+"""Keys in the file of a session; without a time limit the end of training is infinite."""
 
 
 def read_session(paths: RunPaths) -> dict[str, float]:
-    """What the file of the session says of the run's time. Raises DiskError where it says nothing."""
+    """Read the run's times from the file of the session. Raises DiskError where it is damaged."""
     path = paths.root / "session.json"
     try:
         found = json.loads(path.read_bytes())
@@ -391,5 +391,5 @@ def read_session(paths: RunPaths) -> dict[str, float]:
     except (ValueError, TypeError, LookupError) as error:
         raise DiskError(
             f"{path} does not say how much time the run has used ({error}): restore a copy of it; "
-            "going on with --resume writes it anew and counts the time from 0"
+            "--resume writes it anew and counts the time from 0"
         ) from error

@@ -1,4 +1,4 @@
-"""Where in its code a process is, read out of its memory by py-spy: it need not cooperate, or even run."""
+"""Stacks of a process, read from its memory by py-spy; the process need not cooperate, or even run."""
 
 import shutil
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 from dart.core.errors import TemporaryError, UnavailableError
 
 DEADLINE_S = 10.0
-"""py-spy answers in well under a second; longer, the process hangs in the kernel."""
+"""py-spy takes well under a second, unless the process hangs in the kernel."""
 
 
 def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool = False) -> str:
-    """The stacks of all threads of an actor's process.
+    """Read the stacks of all threads of an actor's process.
 
-    stands_still  it is suspended: there is nothing to pause while it is read
+    stands_still  the process is suspended, so py-spy need not pause it
     native        with the frames of compiled code
     raises        UnavailableError when py-spy is missing or may not; TemporaryError when it gave no answer
     """
@@ -27,8 +27,8 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
         ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     except subprocess.TimeoutExpired:
         raise TemporaryError(
-            f"py-spy read no stack of {name!r} (process {pid}) within {DEADLINE_S:g} s; try again, or look "
-            f"at /proc/{pid}/stack for where it is in the kernel"
+            f"py-spy read no stack of {name!r} (process {pid}) within {DEADLINE_S:g} s; try again, or read "
+            f"/proc/{pid}/stack for where it is in the kernel"
         ) from None
     if ran.returncode != 0:
         raise UnavailableError(_complaint(name, pid, ran.stderr))
@@ -36,7 +36,7 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
 
 
 def py_spy() -> str:
-    """Where the program is: beside this interpreter, or on the path.
+    """Find the program py-spy: beside this interpreter, or on the path.
 
     raises    UnavailableError
     """

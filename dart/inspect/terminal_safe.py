@@ -1,7 +1,7 @@
-"""Text that others wrote, printed so that it steers no terminal.
+"""Text from pages and policies, printed so that it cannot control the terminal.
 
 A page's instruction, a policy's answer and an error that quotes them may hold anything: an escape sequence in
-one of them could clear the screen, set a title or hide a line from whoever looks at the run.
+one of them could clear the screen, set a title or hide a line from the reader.
 """
 
 from typing import TYPE_CHECKING
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != ord("\n")} | {0x7F: 0x2421}
-"""Each has a letter that shows it (Unicode's Control Pictures); lines are kept."""
+"""Control characters and the letters that show them (Unicode's Control Pictures); line breaks are kept."""
 
 _UNSEEN = (*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Control characters of eight bits, and those that end a line or change the direction of what follows."""
+"""Eight-bit control characters, and those that end a line or change the direction of text."""
 
 _SHOWN = _CONTROL | dict.fromkeys((*_UNSEEN, *range(0xD800, 0xE000)), 0xFFFD)
 
 
 def printable(text: str) -> str:
-    """The same with a letter for everything that would be no letter on a terminal; line breaks stay."""
+    """The text with a visible letter for every control character; line breaks stay."""
     return text if text.isprintable() else text.translate(_SHOWN)
 
 
 def one_line(text: str) -> str:
-    """The same on one line."""
+    """The printable text on one line."""
     return printable(text).replace("\n", "⏎")
 
 
 class Printable:
-    """What rich draws, with `printable` text."""
+    """Wraps something that rich draws, so that its text is `printable`."""
 
     def __init__(self, drawn: "RenderableType") -> None:
         self._drawn = drawn

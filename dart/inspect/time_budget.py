@@ -17,7 +17,7 @@ MINUTE_S = 60.0
 
 @dataclass(slots=True)
 class TimeBudget:
-    """One stretch of a run between a start and an end. Its file says how long the run has run in all."""
+    """One session of a run, from a start to an end. Its file holds the time of all sessions together."""
 
     path: Path
     started_unix_s: float
@@ -27,7 +27,7 @@ class TimeBudget:
 
     @classmethod
     def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "TimeBudget":
-        """Start the clock, going on from what earlier sessions used."""
+        """Start the clock at the time that earlier sessions used."""
         path = paths.root / "session.json"
         used_s = _used_s(path)
         now_s = time.time()
@@ -42,7 +42,7 @@ class TimeBudget:
         return self.used_before_s + time.time() - self.started_unix_s
 
     def keep(self) -> None:
-        """Write it down, whole. On a full disk the older account stays, and the run waits for room."""
+        """Write the file, whole. On a full disk the older file stays, and the run waits for room."""
         content = {
             "elapsed_s": self.elapsed_s(),
             "budget_s": self.budget_s,
@@ -61,7 +61,7 @@ class TimeBudget:
 
 
 def _used_s(path: Path) -> float:
-    """What earlier sessions wrote down; nothing where there are none, or a power failure cost them."""
+    """Seconds that earlier sessions used; 0 where there are none, or a power failure damaged the file."""
     try:
         used_s = float(json.loads(path.read_bytes())["elapsed_s"])
         if not 0.0 <= used_s < math.inf:

@@ -1,6 +1,6 @@
-"""What `dartrl doctor` looks at: this machine, what is installed, and what a run has left; it only reads.
+"""The checks of `dartrl doctor`: this machine, what is installed, and the data of a run. They only read.
 
-Each check finds one thing and says what it found; where something is wrong, also what to do about it.
+Each check reports what it found and, where something is wrong, what to do about it.
 """
 
 import os
@@ -34,7 +34,7 @@ GIB = 2**30
 MIB = 2**20
 
 PYTHONS = ((3, 11), (3, 14))
-"""The oldest that will do, and the first that was not tried."""
+"""The oldest supported version, and the first untested one."""
 
 DISK_LOW_BYTES = 2 * GIB
 """A day of the laptop job keeps about 1 GiB of screenshots."""
@@ -49,7 +49,7 @@ GPU_DEADLINE_S = 5.0
 
 
 class CheckVerdict(StrEnum):
-    """What a check came to."""
+    """The outcome of a check."""
 
     FINE = "fine"
     NOTE = "note"
@@ -59,7 +59,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     topic: str
     verdict: CheckVerdict
@@ -70,7 +70,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTarget:
-    """What is looked at."""
+    """What the checks are about."""
 
     config: Config
     folder: Path
@@ -78,14 +78,14 @@ class CheckTarget:
     paths: RunPaths | None = None
     """The run; None where there is none."""
     ports: tuple[int, ...] = ()
-    """TCP ports on loopback that somebody wants to listen on."""
+    """TCP ports on loopback that should be free."""
 
 
 Check = Callable[[CheckTarget], Iterator[CheckResult]]
 
 
 def run_checks(target: CheckTarget, checks: tuple[Check, ...] | None = None) -> list[CheckResult]:
-    """Everything that was looked at, in order."""
+    """The results of all checks, in order."""
     return [found for check in checks or CHECKS for found in check(target)]
 
 
@@ -102,7 +102,7 @@ def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
 
 
 def _problem(topic: str, problem: str) -> CheckResult:
-    """From a message that ends in its remedy, behind a semicolon or a colon."""
+    """A result from a message that ends in its remedy, behind a semicolon or a colon."""
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
     return _wrong(topic, found, remedy or problem)
 
@@ -121,7 +121,7 @@ def python(_: CheckTarget) -> Iterator[CheckResult]:
 
 
 def packages(target: CheckTarget) -> Iterator[CheckResult]:
-    """The libraries that compute."""
+    """The libraries of the extra `train`."""
     problems = list(missing_packages(target.config))
     yield from (_problem("packages", problem) for problem in problems)
     if not problems:
@@ -129,7 +129,7 @@ def packages(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def import_names(_: CheckTarget) -> Iterator[CheckResult]:
-    """Whether `supervision` is ours."""
+    """Whether `supervision` is this project's package."""
     problem = complaint(imported_from("supervision"), HOME)
     if problem is None:
         yield _fine("imports", f"actors, supervision and dart come from {HOME}")
@@ -175,7 +175,7 @@ def _is_installed(name: str) -> bool:
 
 
 def browser(target: CheckTarget) -> Iterator[CheckResult]:
-    """The browser and its pages; the browser is asked for its version, which shows that it starts."""
+    """The browser and its pages; asking the browser for its version shows that it starts."""
     problems = list(missing_browser(target.config))
     yield from (_problem("browser", problem) for problem in problems)
     if target.config.environments.kind != "miniwob":
@@ -212,7 +212,7 @@ def disk(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def files(_: CheckTarget) -> Iterator[CheckResult]:
-    """How many files a process may open; a run raises its own limit as far as it may."""
+    """How many files a process may open; a run raises its limit to the hard one."""
     import resource
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -224,14 +224,16 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
 
 
 def ports(target: CheckTarget) -> Iterator[CheckResult]:
-    """Whether somebody could listen on the ports that were named."""
+    """Whether the ports that were named are free."""
     for port in target.ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
-                remedy = f"find who has it with 'ss -ltnp sport = :{port}', or choose another port"
+                remedy = (
+                    f"find the process that has it with 'ss -ltnp sport = :{port}', or choose another port"
+                )
                 yield _wrong("ports", f"port {port} on 127.0.0.1: {error.strerror}", remedy)
             else:
                 yield _fine("ports", f"port {port} on 127.0.0.1 is free")
@@ -241,9 +243,9 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
-    """Whether it runs, and whether somebody runs who should not."""
+    """Whether the run is running, and processes that are left over from it."""
     if target.paths is None:
-        yield _note("run", "there is none to look at; name one with --run-dir")
+        yield _note("run", "none to check; name one with --run-dir")
         return
     root = target.paths.root
     pid = holder(root)
@@ -257,7 +259,7 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
             f"the next start of the run ends it; or end it now with 'kill -9 {orphan}'",
         )
     if not orphans:
-        yield _fine("processes", "nobody is left over from an earlier run")
+        yield _fine("processes", "none is left over from an earlier run")
 
 
 def _led_by(pid: int | None) -> str:
@@ -265,7 +267,7 @@ def _led_by(pid: int | None) -> str:
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
-    """Actors by what the run wrote down, browsers by the profile they use."""
+    """Leftover actors by the run's own list, leftover browsers by the profile they use."""
     try:
         actors = [(one.name, one.pid) for one in still_running(paths.root / "processes.json", paths.board)]
     except (ActorError, OSError):
@@ -283,7 +285,7 @@ def _users_of(folder: Path) -> Iterator[int]:
                 if wanted in (entry / "cmdline").read_bytes():
                     yield int(entry.name)
             except OSError:
-                continue  # it ended meanwhile, or is somebody else's
+                continue  # it ended meanwhile, or belongs to another user
 
 
 def record(target: CheckTarget) -> Iterator[CheckResult]:
@@ -308,7 +310,7 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
-    """The newest checkpoint of the run, from which it would go on."""
+    """The newest checkpoint of the run, from which it would continue."""
     from dart.store.integrity import check_checkpoints
 
     if target.paths is None:
@@ -316,10 +318,10 @@ def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
     try:
         newest, damage = check_checkpoints(target.paths, full=False)
     except DartError:
-        return  # of the record, which is told by its own check
+        return  # the check of the record reports it
     yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)
     if newest > 0 and not damage:
-        yield _fine("checkpoint", f"that of the newest version, {newest}, is whole")
+        yield _fine("checkpoint", f"the one of the newest version, {newest}, is whole")
 
 
 CHECKS: tuple[Check, ...] = (

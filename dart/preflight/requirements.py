@@ -1,6 +1,6 @@
-"""What can be known to be missing before anything is started, each with its remedy.
+"""What a run needs and does not have, found before anything is started, each with its remedy.
 
-Nothing heavy is imported to find out.
+The checks import nothing heavy.
 """
 
 import json
@@ -34,7 +34,7 @@ CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
 SAID_CHARACTERS = 200
 
 RESOLVE_S = 5.0
-"""For the names of machines to be found, all of them."""
+"""Time for resolving the names of all machines."""
 
 RESOLVERS = 32
 HOSTS_SHOWN = 5
@@ -47,7 +47,7 @@ Check = Callable[[Config], Iterator[str]]
 
 
 def missing_packages(config: Config) -> Iterator[str]:
-    """The libraries that compute."""
+    """The libraries of the extra `train`, and vLLM where it is configured."""
     absent = [name for name in TRAIN_PACKAGES if find_spec(name) is None]
     if absent:
         yield f"not installed: {', '.join(absent)}; run 'make setup' or pip install 'dartrl[train]'"
@@ -63,7 +63,7 @@ TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 def missing_trackers(config: Config) -> Iterator[str]:
-    """The libraries that take the figures of updates."""
+    """The libraries behind `tracking.writers`."""
     for name in config.tracking.writers:
         if find_spec(TRACKERS[name]) is None:
             yield (
@@ -94,7 +94,7 @@ def missing_browser(config: Config) -> Iterator[str]:
 
 
 def browser_version(executable: str) -> str:
-    """What a browser answers to `--version`, which shows that it is one and can be started.
+    """Ask a browser for its version, which shows that it is one and can be started.
 
     raises    BrowserMissing, BrowserUnfit
     """
@@ -111,20 +111,20 @@ def browser_version(executable: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        why = f"it did not tell its version within {BROWSER_DEADLINE_S:g} s"
+        why = f"it did not answer within {BROWSER_DEADLINE_S:g} s"
         raise BrowserUnfit(executable, why) from None
     except OSError as error:
         raise BrowserUnfit(executable, error.strerror or str(error)) from error
-    told = ran.stdout.strip()
-    if ran.returncode == 0 and CHROMIUM_VERSION.search(told):
-        return told
-    lines = [*told.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
+    answer = ran.stdout.strip()
+    if ran.returncode == 0 and CHROMIUM_VERSION.search(answer):
+        return answer
+    lines = [*answer.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
     said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
     raise BrowserUnfit(executable, said)
 
 
 def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
-    """The tasks, and what the provider of machines needs on this computer."""
+    """OSWorld's tasks, and what the provider of its machines needs on this computer."""
     if not osworld.tasks.exists():
         yield f"no tasks in {osworld.tasks}: name the folder with --set environments.osworld.tasks=FOLDER"
     match osworld.provider:
@@ -143,7 +143,7 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
 
 
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
-    """The first of the hosts that have no address; asked for at once, and not waited for long."""
+    """Hosts that have no address; all names are resolved at the same time."""
     asked = sorted(set(hosts))
     threads = ThreadPoolExecutor(min(len(asked), RESOLVERS), thread_name_prefix="resolve")
     try:
@@ -169,12 +169,12 @@ def _why_unresolved(answer: "Future[Any]") -> str:
 
 
 def missing_policy(config: Config) -> Iterator[str]:
-    """The checkpoint to start from, whole."""
+    """The checkpoint to start from, present and undamaged."""
     if config.rollout.engine in ("simulated", "oracle") and config.training.learner == "simulated":
         return
     folder = config.training.policy
     remedy = (
-        "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes that of the laptop job, "
+        "name another one with --set training.policy=FOLDER; 'dartrl pretrain' makes the laptop job's, "
         "vision-language checkpoints are downloaded"
     )
     if not (folder / "config.json").is_file():
@@ -186,7 +186,7 @@ def missing_policy(config: Config) -> Iterator[str]:
 
 
 def policy_without_hints(config: Config) -> Iterator[str]:
-    """A policy that no hint can be shown, where demonstrations are to be played under one."""
+    """A policy that cannot be shown a hint, where self-rolled demonstrations need one."""
     pool = config.curation.experience_pool
     if not (pool.enabled and pool.self_rolled):
         return
@@ -202,7 +202,7 @@ def policy_without_hints(config: Config) -> Iterator[str]:
 
 
 def damage_of(folder: Path) -> str | None:
-    """What is wrong with a checkpoint's files, as far as can be seen without loading the model."""
+    """What is wrong with a checkpoint's files, found without loading the model."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -232,7 +232,7 @@ def require_installation(
         missing_trackers,
     ),
 ) -> None:
-    """See that everything a run needs from outside is there.
+    """Check that everything a run needs from outside is there.
 
     raises    UnavailableError with everything that is missing
     """

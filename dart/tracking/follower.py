@@ -1,4 +1,4 @@
-"""Following the record of a run, update by update, and what of it each writer has."""
+"""Follows the record of a run, update by update, and remembers what each writer has."""
 
 import json
 import secrets
@@ -23,21 +23,21 @@ AT_ONCE = 100
 
 
 class Position:
-    """What each writer has: the newest version, in a file. Replaced whole, after the writer was flushed."""
+    """The newest version each writer has, in a file that is replaced after the writer was flushed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         known = json.loads(path.read_text()) if path.exists() else {}
         self._versions: dict[str, int] = known.get("versions", {})
         self.run_id: str = known.get("run_id", "") or secrets.token_hex(4)
-        """Names the run to services that keep runs of many."""
+        """Identifies the run to a service that keeps many runs."""
 
     def of(self, writer: str) -> int:
         """The newest version it has; 0 for none."""
         return self._versions.get(writer, 0)
 
     def keep(self, versions: Mapping[str, int]) -> None:
-        """Note what writers have now. Raises OSError."""
+        """Note the newest versions of some writers. Raises OSError."""
         self._versions |= versions
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({"run_id": self.run_id, "versions": self._versions}))
@@ -45,7 +45,7 @@ class Position:
 
 
 class TrackingFollower:
-    """Writes the points that are missing."""
+    """Writes the points that the writers do not have yet."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class TrackingFollower:
         self._store, self._config, self._writers, self._position = store, config, writers, position
         self._now_unix_s = now_unix_s
         self._settle_s = 2 * config.telemetry.load_every_s
-        """After an update, until everybody has told how busy he was before it."""
+        """Time after an update until every actor has reported its load before it."""
 
     def catch_up(self, *, is_over: bool = False) -> int:
-        """Write what is there and has settled; how many updates that were.
+        """Write the updates that are there and have settled; return how many.
 
-        is_over   nobody tells anything any more: nothing is waited for
+        is_over   the run has ended, so every update has settled
         """
         count = 0
         while points := list(self._next(is_over=is_over)):
@@ -78,7 +78,7 @@ class TrackingFollower:
         return count
 
     def _next(self, *, is_over: bool) -> Iterator[Point]:
-        """The oldest points that some writer has not."""
+        """The oldest points that some writer does not have."""
         known = min(self._position.of(name) for name in self._writers)
         made = self._store.versions_from(known, AT_ONCE + 1)
         for before, version in pairwise(made):

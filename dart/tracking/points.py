@@ -1,4 +1,4 @@
-"""What is told of one update: its own figures, and what the run did since the update before. Pure.
+"""The figures of one update: its own, and those of the run since the update before. Pure.
 
     update/…        figures of the update as the trainer recorded them: loss, kl, entropy and others
     staleness/…     mean, p50, p95 and max of the steps it trained, and the bound, in policy versions
@@ -31,23 +31,23 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """What the run did from the update before to this one."""
+    """What the run did between the update before and this one."""
 
     successes: int
-    """Among the newest episodes up to this update."""
+    """Successes among the newest episodes up to this update."""
     episodes: int
-    """How many those are."""
+    """Number of those episodes."""
     stored_episodes: int
     stored_steps: int
     load: Iterable[LoadPoint]
-    """From a little before to a little after."""
+    """Load events from a little before the update before to a little after this one."""
     environments: float
-    """How many there were to be used, on average."""
+    """Mean number of environments there were."""
     engines: float
 
 
 def point(before: Version, version: Version, between: Between) -> Point:
-    """What is told of an update.
+    """The point of an update.
 
     before   the version it started from
     """

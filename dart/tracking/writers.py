@@ -1,4 +1,4 @@
-"""Where points go: event files of TensorBoard, a run of Weights & Biases. Their libraries come when made."""
+"""Writers of points: event files of TensorBoard, a run of Weights & Biases. Each imports its library late."""
 
 import os
 import sys
@@ -19,10 +19,10 @@ class TrackingWriter(Protocol):
         """Take one point."""
 
     def flush(self) -> None:
-        """What was taken outlives this process when this returns."""
+        """Make the points taken so far outlive this process."""
 
     def close(self) -> None:
-        """After the last point; waits until everything is where it belongs."""
+        """Wait until every point is written. Called after the last one."""
 
 
 class TensorBoard:
@@ -33,8 +33,10 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, first: int) -> None:
-        """`first` is the first version that will be written: what an earlier process wrote from there on, and
-        could not note any more, counts as not written."""
+        """Begin a file whose first version is `first`.
+
+        TensorBoard then ignores what an earlier process wrote from that version on without noting it.
+        """
         with _without_torch():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
@@ -60,7 +62,7 @@ class TensorBoard:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """tensorboardX looks for torch by importing it: seconds, and hundreds of MiB, for nothing."""
+    """Hide torch from tensorboardX, which imports it if it can: seconds and hundreds of MiB for nothing."""
     if "torch" in sys.modules:
         yield
         return
@@ -72,10 +74,10 @@ def _without_torch() -> Iterator[None]:
 
 
 class WeightsAndBiases:
-    """One run of Weights & Biases, gone on with after a restart; its step is the version."""
+    """One run of Weights & Biases, continued after a restart; its step is the version."""
 
     def __init__(self, folder: Path, config: Config, run_id: str) -> None:
-        """Raises what `wandb.init` raises where nobody is logged in."""
+        """Raises what `wandb.init` raises, for instance without a login."""
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ class WeightsAndBiases:
         self._run.log({**point.figures, "unix_s": point.unix_s}, step=point.version, commit=True)
 
     def flush(self) -> None:
-        """Each point is with the service, a process of its own, as soon as it was written."""
+        """Nothing to do: each point is handed to wandb's own process as soon as it is written."""
 
     def close(self) -> None:
         self._run.finish()

@@ -29,21 +29,21 @@ STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing that can be done."""
+    """One kind of change."""
 
     label: str
-    """Of its button."""
+    """Text of its button."""
     about: str
-    """What it will do, to be confirmed."""
+    """What it will do, shown before it is confirmed."""
     call: Callable[[str], Request]
-    """From the name of an actor; empty where it is about the run."""
+    """Makes the request from the name of an actor, which is empty for changes of the whole run."""
 
 
 ACTIONS: Mapping[str, Action] = {
     "pause": Action(
         label="Pause",
-        about="Begin no episode and no update any more; what runs goes on to its end, and everybody stays "
-        "up. It lasts until Resume, also when the run is ended and started again.",
+        about="Begin no further episode or update. What runs continues to its end, and all actors stay up. "
+        "It lasts until Resume, also over a restart of the run.",
         call=lambda _: Pause(),
     ),
     "resume": Action(
@@ -53,8 +53,7 @@ ACTIONS: Mapping[str, Action] = {
     ),
     "drain": Action(
         label="Drain",
-        about="Pause, until nothing is played or trained any more: before work on machines. Everybody "
-        "stays up.",
+        about="Pause until no episode and no update runs: before work on machines. All actors stay up.",
         call=lambda _: Drain(),
     ),
     "restart": Action(
@@ -75,11 +74,11 @@ OF_AN_ACTOR = ("restart", "release")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedAction:
-    """One thing that somebody wants done."""
+    """A change that a request asks for."""
 
     do: str
     name: str
-    """Of the actor; empty where it is about the run."""
+    """Name of the actor; empty for changes of the whole run."""
 
     @property
     def action(self) -> Action:
@@ -95,7 +94,7 @@ class RequestedAction:
 
     @property
     def address(self) -> str:
-        """Of the page that asks whether it is really wanted."""
+        """Address of the page that asks for confirmation."""
         return f"/confirm?{urlencode({'do': self.do, 'name': self.name} if self.name else {'do': self.do})}"
 
     @property
@@ -105,10 +104,10 @@ class RequestedAction:
 
 
 def wanted(values: Mapping[str, str]) -> RequestedAction:
-    """From the fields of a form or an address. Raises UsageError for what nobody can want."""
+    """Read a change from the fields of a form or an address. Raises UsageError for an unknown one."""
     do, name = values.get("do", ""), values.get("name", "")
     if do not in ACTIONS:
-        raise UsageError(f"there is no {do!r} to be done; there are {', '.join(ACTIONS)}")
+        raise UsageError(f"there is no action {do!r}; there are {', '.join(ACTIONS)}")
     if do in OF_THE_RUN and name:
         raise UsageError(f"{do} is about the whole run and names no actor")
     if do in OF_AN_ACTOR and not 0 < len(name) <= NAME_MOST:
@@ -117,7 +116,7 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
 
 
 def offers(place: str, actor: str = "") -> tuple[RequestedAction, ...]:
-    """What a page offers: the overview what is about the run, the page of an actor what is about that."""
+    """The changes a page offers: the overview those of the run, the page of an actor those of the actor."""
     if actor:
         return tuple(RequestedAction(do=do, name=actor) for do in OF_AN_ACTOR)
     return tuple(RequestedAction(do=do, name="") for do in OF_THE_RUN) if place == "overview" else ()

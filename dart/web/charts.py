@@ -62,7 +62,7 @@ class LineView:
     path: str
     band: str
     last: str
-    """The newest figure, in words."""
+    """The newest figure, as text."""
     is_thin: bool
 
 
@@ -242,7 +242,7 @@ def _readout(series: Sequence[Series], scale: AxisScale) -> str:
 
 
 def _within(x: float) -> float:
-    """Far enough from the edges that a dot is seen whole."""
+    """Move a place away from the edges, so that a dot is seen whole."""
     return min(SIZE - DOT_MARGIN, max(DOT_MARGIN, x))
 
 

@@ -1,4 +1,4 @@
-"""A trajectory as one HTML file that needs nothing else: to keep, or to send to somebody. It blocks."""
+"""A trajectory as one HTML file that needs no other file. Everything here blocks."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from dart.web.trajectory_pages import EpisodePage
 def trajectory_html(run: RunView, rollout_id: int) -> str:
     """The viewer's page of a rollout with its pictures, style and script inside.
 
-    The file may load nothing and run nothing but what it was made with: its policy names their hashes.
+    The content security policy of the file admits nothing but that style and script, by their hashes.
     raises   UsageError when there is no such rollout
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
@@ -44,7 +44,7 @@ def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
 
 
 def _as_data(blobs: BlobStore, sha256: str) -> str:
-    """A screenshot as an address that holds it; an empty picture for one that is lost or damaged."""
+    """A screenshot as a data address; an empty one for a screenshot that is lost or damaged."""
     try:
         content = blobs.read(sha256)
     except BlobDamage:

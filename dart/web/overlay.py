@@ -77,14 +77,14 @@ class Label:
     text: str
     x: float
     y: float
-    """Of the text's base line."""
+    """Height of the base line of the text."""
     letter: float
     """Height of its letters."""
     kind: str = "label"
 
     @property
     def plate(self) -> tuple[float, float, float, float]:
-        """x, y, width and height of what it is written on."""
+        """x, y, width and height of the plate."""
         width = (len(self.text) + 1) * self.letter * LETTER_WIDTH
         return self.x - 0.3 * self.letter, self.y - 1.05 * self.letter, width, 1.4 * self.letter
 
@@ -94,7 +94,7 @@ Mark = Line | Ring | Head | Label
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """What is drawn on a picture of `width` by `height` pixels, and the same in words."""
+    """What is drawn on a picture of `width` by `height` pixels, with a caption."""
 
     width: int
     height: int
@@ -112,7 +112,7 @@ def overlay(answer: str, width: int, height: int) -> Overlay:
         problem = str(error).partition(", got:")[0]
         return Overlay(width=width, height=height, marks=(), caption=f"no action: {problem}", is_action=False)
     marks = marks_of(action, width, height)
-    caption = in_words(action)
+    caption = caption_of(action)
     if not _is_inside(action, width, height):
         caption += ", outside of the picture"
     return Overlay(width=width, height=height, marks=marks, caption=caption)
@@ -139,13 +139,13 @@ def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
             reach = SCROLL_ARMS * arm
             return (Ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
         case Type() | Hotkey():
-            return (_label(in_words(action), width, height, LETTER_ARMS * arm),)
+            return (_label(caption_of(action), width, height, LETTER_ARMS * arm),)
         case Wait() | Finished() | CallUser():
             return ()
 
 
-def in_words(action: Action) -> str:
-    """What an action does, for a person."""
+def caption_of(action: Action) -> str:
+    """What an action does, as text."""
     match action:
         case Click(x, y):
             return f"click at {x}, {y}"
@@ -186,7 +186,7 @@ def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark
 
 
 def _label(text: str, width: int, height: int, letter: float) -> Label:
-    """As much of the text as fits beside one another."""
+    """A label with as much of the text as fits."""
     fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
     return Label(shown, x=letter, y=height - letter, letter=letter)

@@ -1,6 +1,6 @@
 """What the pages show: each page as parts, each part a function from a run to HTML. All of it blocks.
 
-A part is rendered anew every `every_s` seconds while somebody looks, and sent when it has changed. Tree and
+A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. Tree and
 actors are read from the board alone, so they tell the truth while the record is locked or an actor hangs.
 """
 
@@ -36,7 +36,7 @@ from dart.web.tree_rows import row_of, tree_rows
 
 BINS = 96
 BIN_S = 4.0
-"""Of a short stretch the bins are at least this long, so that a rate is of more than one episode."""
+"""Shortest bin, so that a rate covers more than one episode."""
 
 STRETCH_MIN_S = 60.0
 SPARK_BINS = 24
@@ -47,7 +47,7 @@ TASK_TRAJECTORIES = 30
 
 NEWS_READ = 200
 NEWS_S = 86_400.0
-"""Deaths that are older are found at their actor."""
+"""Age of the oldest death on the overview; the page of an actor has older ones."""
 
 WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "all": None}
 """Stretches of time the overview can show, in seconds; None is the whole run."""
@@ -73,7 +73,7 @@ class WebPage:
 
 
 def head(run: RunView) -> str:
-    """The line above every page: which run, and how it is."""
+    """The line above every page: the run and its health."""
     snapshot = run.snapshot
     tone, word = "idle", "ended"
     if run.pid is not None:
@@ -88,7 +88,7 @@ HEAD = PagePart("head", 1.0, head)
 
 
 def overview(window: str) -> WebPage:
-    """How the run is and was. Raises UsageError for a window that is not in `WINDOWS`."""
+    """How the run is now and was over time. Raises UsageError for a window that is not in `WINDOWS`."""
     if window not in WINDOWS:
         raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
     return WebPage(
@@ -120,7 +120,7 @@ def _charts(run: RunView, window: str) -> str:
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
-    """The stretch of time that is drawn: up to now, or of a run that has ended up to its last moment."""
+    """The time that is drawn: up to now, or to the end of a run that has ended."""
     last = run.store.last_unix_s()
     ends = time.time() if run.pid is not None or last is None else last
     began = run.store.began_unix_s()
@@ -266,7 +266,7 @@ def event_text(event: Event) -> str:
 
 
 def tree() -> WebPage:
-    """Who supervises whom."""
+    """The supervision tree."""
 
     def rows(run: RunView) -> str:
         found = tree_rows(run.actors, is_running=run.pid is not None)

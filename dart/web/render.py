@@ -1,4 +1,4 @@
-"""Templates to text. Every value is escaped; a name that is not there is an error, not an empty place."""
+"""Render templates. Every value is escaped, and an unknown name is an error."""
 
 import math
 import time

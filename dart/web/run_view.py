@@ -1,4 +1,4 @@
-"""One run, opened for as long as one answer takes: its record, its board, its files. All of it blocks."""
+"""One run, opened for one answer: its record, its board, its files. Everything here blocks."""
 
 import contextlib
 from functools import cached_property, lru_cache
@@ -22,7 +22,7 @@ from dart.web.token_text import token_texts
 from supervision.reports import SupervisorReport
 
 LOG_BYTES = 64 << 10
-"""Of the end of a log that are read."""
+"""Bytes that are read from the end of a log."""
 
 LOG_LINES = 120
 REPORTS_MOST = 20
@@ -34,7 +34,7 @@ class RunNotReady(TemporaryError):
 
 
 class RunView:
-    """A run as one answer needs it; what is not asked for is not read."""
+    """A run as one answer needs it; every part is read on first use."""
 
     def __init__(self, paths: RunPaths) -> None:
         missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
@@ -51,7 +51,7 @@ class RunView:
 
     @cached_property
     def pid(self) -> int | None:
-        """Of the process that runs it; None when nothing does."""
+        """Number of the main process; None when the run is not running."""
         return holder(self.paths.root)
 
     @cached_property
@@ -64,7 +64,7 @@ class RunView:
 
     @cached_property
     def snapshot(self) -> RunSnapshot:
-        self._refuse_earlier_part()
+        self._refuse_earlier_board()
         session = self.paths.root / "session.json"
         missing = next((path for path in (self.paths.board, session) if not path.exists()), None)
         if missing:
@@ -78,11 +78,11 @@ class RunView:
     @cached_property
     def actors(self) -> tuple[ActorRow, ...]:
         """Every actor, from the board. Raises NotRunningError before the run has one."""
-        self._refuse_earlier_part()
+        self._refuse_earlier_board()
         return read_actors(self.paths.root)
 
-    def _refuse_earlier_part(self) -> None:
-        """What an earlier part left says nothing of a run that is starting again. Raises NotReady."""
+    def _refuse_earlier_board(self) -> None:
+        """Refuse the board of an earlier start while the run is starting again. Raises RunNotReady."""
         if self.pid is not None and is_of_earlier_part(self.paths):
             who = f" as process {self.pid}" if self.pid else ""
             raise RunNotReady(f"the run in {self.paths.root} is starting{who}; none of its actors is up yet")
@@ -97,20 +97,20 @@ class RunView:
         return find_actor(name, self.actors)
 
     def log(self, actor: ActorRow) -> list[LogLine]:
-        """The end of an actor's log; the name is the board's own."""
+        """The last lines of an actor's log."""
         return [
             line for text in _last_lines(self.paths.logs / f"{actor.name}.jsonl") if (line := parse(text))
         ]
 
     def ends(self, actor: ActorRow) -> list[SupervisorReport]:
-        """What its supervisor wrote down about an actor's ends, newest first."""
-        told = reports_since(self.paths.root, actor.parent) if actor.parent else []
-        return [report for report in reversed(told) if report.offender.id == actor.name][:REPORTS_MOST]
+        """The supervisor's reports about an actor, newest first."""
+        reports = reports_since(self.paths.root, actor.parent) if actor.parent else []
+        return [report for report in reversed(reports) if report.offender.id == actor.name][:REPORTS_MOST]
 
     def token_texts(self) -> dict[int, str]:
-        """What the policy's tokens say; all checkpoints of a run have the tokenizer of its base policy.
+        """The texts of the policy's tokens; all checkpoints of a run have the tokenizer of its base policy.
 
-        What an engine without a policy puts for tokens says nothing.
+        Engines without a policy have none.
         """
         if self.config.rollout.engine in ("simulated", "oracle"):
             return {}
@@ -132,17 +132,17 @@ def _not_yet(paths: RunPaths, missing: Path) -> str:
 
 
 _counted: dict[tuple[Path, int], EventCounts] = {}
-"""Of each record that was looked at, by its file: the next answer counts only what came since."""
+"""Events counted so far in each record, by its file: the next answer counts only newer ones."""
 
 
 @lru_cache(maxsize=4)
 def _config(path: Path, mtime_ns: int) -> Config:
-    """Written once for each start of the run; reading it for each answer would be most of the work."""
+    """The configuration; it is cached because reading it would be most of the work of an answer."""
     return load_config(path)
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """Of a log that may be 4 MiB long; the first may be half a line."""
+    """The last lines of a log, which may be 4 MiB long; the first may be cut."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, SEEK_END) - LOG_BYTES))

@@ -1,4 +1,4 @@
-"""What is counted over a run as shares and rates over time, in bins of equal length. Pure."""
+"""Shares and rates over the time of a run, in bins of equal length. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,10 @@ Points = tuple[tuple[float, float | None], ...]
 
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
-"""Behind each point of the success curve where there are as many; its 95 % interval is about ±10 %."""
+"""Episodes behind each point of the success curve; its 95 % interval is about ±10 %."""
 
 KNOWN_SHARE = 0.25
-"""Of a bin at the end of what was told; of less there is too little to be drawn."""
+"""The last bin is drawn only if at least this share of it is covered by load events."""
 
 POINTS_MIN = 4
 """A short run gets points of fewer episodes, so that there are this many that do not overlap."""
@@ -62,7 +62,7 @@ NOTHING = EpisodeCounts(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A kind of actors, and how many of them there were to be used."""
+    """A kind of actors, and how many of them there were."""
 
     prefix: str
     activity: str
@@ -70,14 +70,14 @@ class Slots:
 
 
 def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots) -> Points:
-    """Which share of its slots' time was spent in an activity, in each bin; None where nothing was told.
+    """The share of its slots' time spent in an activity, in each bin; None where no load event covers it.
 
-    What happened since the last word of who still gives any is not known, and counts as nothing.
+    The time after the last load event that all live actors have sent is not drawn.
     """
-    told = [point for point in points if point.actor.startswith(slots.prefix)]
-    until_s = _told_until(told)
+    own = [point for point in points if point.actor.startswith(slots.prefix)]
+    until_s = _known_until(own)
     spent_s: defaultdict[int, float] = defaultdict(float)
-    for interval in intervals(told):
+    for interval in intervals(own):
         for index, share in _shares(interval, bins, until_s):
             spent_s[index] += share * interval.amounts.get(slots.activity, 0.0)
 
@@ -91,8 +91,8 @@ def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots)
     return tuple((end, used(index, end)) for index, end in enumerate(bins.ends))
 
 
-def _told_until(points: Iterable[LoadPoint]) -> float:
-    """The earliest of the last words; who has been silent for long is down, and nobody waits for it."""
+def _known_until(points: Iterable[LoadPoint]) -> float:
+    """The time up to which every actor has reported; actors that are silent for long are left out."""
     last: dict[str, float] = {}
     for point in points:
         last[point.actor] = max(point.unix_s, last.get(point.actor, 0.0))
@@ -135,7 +135,7 @@ def success_over_time(
 
 
 def per_minute(counts: Mapping[int, float], bins: Bins) -> Points:
-    """Counts of bins as rates; nothing counted is a rate of 0."""
+    """Counts of bins as rates per minute; a bin without a count has the rate 0."""
     return tuple(
         (end, MINUTE_S * counts.get(index, 0.0) / bins.width_s) for index, end in enumerate(bins.ends)
     )

@@ -41,7 +41,7 @@ class StepView:
     overlay: Overlay
     answer: str
     tokens: tuple[Token, ...]
-    """Empty where the policy that sampled it is not known."""
+    """Empty where the answer was not sampled by a known policy."""
     prompt_tokens: int
     version: int
     staleness: int | None
@@ -56,7 +56,7 @@ class StepView:
 
 
 NO_SIZE: Size = (160, 210)
-"""Of the place that is kept for a picture which is not there."""
+"""Size of the empty place of a missing picture."""
 
 
 def views(
@@ -68,7 +68,7 @@ def views(
     """The steps of one episode.
 
     size_of           of a screenshot by its sha256
-    token_texts       what tokens say; one that is not in it is shown by its number
+    token_texts       texts of tokens; a token without one is shown by its number
     trained_version   the version the update with this episode made
     """
     sizes = {sha256: size_of(sha256) for sha256 in {step.screenshot_sha256 for step in steps}}

@@ -1,4 +1,4 @@
-"""What a policy's tokens say, read from its `tokenizer.json` without its tokenizer."""
+"""The texts of a policy's tokens, read from its `tokenizer.json` without its tokenizer."""
 
 import json
 from functools import lru_cache
@@ -10,11 +10,11 @@ FILE_BYTES_MOST = 64 << 20
 """Tokenizers of 7 B policies take about 11 MB."""
 
 _BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
-"""Byte-level tokenizers write a space and a line's end as letters of their own."""
+"""Byte-level tokenizers write a space and a line break as these letters."""
 
 
 def token_texts(policy: Path) -> dict[int, str]:
-    """Token id to its text; empty where the policy's folder says nothing about them."""
+    """Texts by token id; empty where the policy's folder has no readable tokenizer.json."""
     path = policy / FILE
     try:
         status = path.stat()

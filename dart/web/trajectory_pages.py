@@ -1,4 +1,4 @@
-"""Trajectories as pages: the list, one episode step by step, two beside one another. All of it blocks."""
+"""Trajectories as pages: the list, one episode step by step, two side by side. Everything here blocks."""
 
 from collections.abc import Mapping
 from urllib.parse import urlencode
@@ -14,7 +14,7 @@ from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
 ID_DIGITS = 18
-"""The record counts in 64 bits."""
+"""Most digits of a number; the record counts in 64 bits."""
 
 RESULTS = {"": None, "success": True, "failure": False}
 
@@ -23,7 +23,7 @@ OTHERS_MOST = 30
 
 
 def number(values: Mapping[str, str], name: str) -> int:
-    """A whole number of an address. Raises UsageError."""
+    """Read a whole number from an address. Raises UsageError."""
     text = values.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
         raise UsageError(f"{name} is a whole number, got {text[:40]!r}")
@@ -31,7 +31,7 @@ def number(values: Mapping[str, str], name: str) -> int:
 
 
 def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
-    """What a list of trajectories was asked for. Raises UsageError."""
+    """Read the filter of a list of trajectories from an address. Raises UsageError."""
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
         raise UsageError(f"there is no outcome {outcome[:40]!r}; there are {', '.join(Outcome)}")
@@ -69,7 +69,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
 
 
 class EpisodePage:
-    """One rollout with what there is to see of it: a trajectory, or what was kept when it was parked."""
+    """One rollout with its steps: a trajectory, or the steps that were kept when it was parked."""
 
     def __init__(self, run: RunView, rollout_id: int) -> None:
         fate = run.store.fate(rollout_id)
@@ -94,7 +94,7 @@ class EpisodePage:
         return self.trajectory is not None and self.trajectory.reward > self._success_above
 
     def lines(self) -> list[str]:
-        """The episode as text: a head, what failed before, one line for each step."""
+        """The episode as text: a head, failed attempts, one line for each step."""
         fate, played = self.fate, self.trajectory
         state = fate.rollout.state.value + (f", {fate.drop_reason}" if fate.drop_reason else "")
         rollout = (
@@ -123,7 +123,7 @@ def trajectory(run: RunView, rollout_id: int) -> str:
 
 
 def compare(run: RunView, first_id: int, second_id: int) -> str:
-    """Two episodes of one task beside one another. Raises UsageError for episodes of two tasks."""
+    """Two episodes of one task side by side. Raises UsageError for episodes of two tasks."""
     pair = [EpisodePage(run, rollout_id) for rollout_id in (first_id, second_id)]
     if pair[0].fate.task_id != pair[1].fate.task_id:
         raise UsageError(

@@ -144,7 +144,7 @@ def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
         snapshot = reader.read()
     (told,) = snapshot.notices
     assert told.startswith("the trainer cannot write its checkpoint now: the disk is full (")
-    assert told.endswith(f" are free at {paths.root}); it goes on by itself when there is room")
+    assert told.endswith(f" are free at {paths.root}); it continues by itself when there is room")
     assert not snapshot.is_healthy
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_was_told_to_end_says_so_while_it_runs(
     signals.note(paths, 2, 1001.0)
 
     (told,) = notices(paths, board)
-    assert "told by SIGTERM" in told
+    assert "by SIGTERM: episodes and updates continue" in told
     taken = signals.read(paths)
     assert taken is not None
     assert (taken.count, taken.since_unix_s) == (2, 1000.0)
