@@ -70,15 +70,17 @@ def tree(
     from dart.core.run_directory import holder
     from dart.inspect import live
     from dart.inspect.actor_table import read_actors
+    from dart.inspect.sidecar_status import read_sidecars
 
     place = chosen(run_dir)
     if holder(place) is None:
         end(f"the run in {place} is not running, so none of its actors is up", ExitCode.NOT_RUNNING)
-    actors = read_actors(shown(place).root)
+    paths = shown(place)
+    actors = read_actors(paths.root)
     if output.is_data:
         print_data(actors, output)
     else:
-        print_fitted(live.tree(actors), output)
+        print_fitted(live.tree(actors, read_sidecars(paths)), output)
 
 
 @reads_run

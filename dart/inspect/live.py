@@ -22,6 +22,7 @@ from rich.tree import Tree
 from dart.core.records import RunPhase
 from dart.inspect.actor_table import in_tree_order
 from dart.inspect.formatting import DASH, activity, age, counts, duration, percent, size, state_text
+from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, RunSnapshot, TaskRow
 from dart.inspect.tables import ACTIVITY, ACTOR, RESTARTS, STATE, Column, styled_state, table
 from dart.inspect.terminal_safe import Printable, one_line
@@ -153,9 +154,8 @@ class Flow:
 
 
 def _remarks(snapshot: RunSnapshot) -> Iterator[Text]:
-    """Where the sidecars are to be found, engines that do not answer as they should, and notices."""
-    for sidecar in snapshot.sidecars:
-        yield Text(f"{sidecar.name}  {sidecar.text}", style="" if sidecar.is_well else "yellow")
+    """The status of the sidecars, engines that do not answer as they should, and notices."""
+    yield from map(_sidecar_text, snapshot.sidecars)
     for engine in snapshot.engines:
         if engine.reason:
             yield Text(f"{engine.name} is {engine.state}: {engine.reason}", style="yellow")
@@ -265,12 +265,20 @@ def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX) -> Tabl
 # ---- the supervision tree, and one actor ----
 
 
-def tree(actors: Iterable[ActorRow]) -> Tree:
-    """The supervision tree."""
+def _sidecar_text(sidecar: Sidecar) -> Text:
+    return Text(f"{sidecar.name}  {sidecar.text}", style="" if sidecar.is_well else "yellow")
+
+
+def tree(actors: Iterable[ActorRow], sidecars: Sequence[Sidecar] = ()) -> Tree:
+    """The supervision tree, and the sidecars below the main process, which supervises them."""
     branches = [Tree("", hide_root=True, guide_style="dim")]
     for actor, depth in in_tree_order(actors):
         del branches[depth + 1 :]
         branches.append(branches[-1].add(_tree_line(actor)))
+    if sidecars:
+        main = branches[0].add("main process")
+        for sidecar in sidecars:
+            main.add(_sidecar_text(sidecar))
     return branches[0]
 
 

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from dart.core.records import Conservation, RunPhase
 from dart.inspect import live
 from dart.inspect.formatting import duration, state_text
+from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
 
 
@@ -248,6 +249,14 @@ def test_the_tree_has_every_actor_below_its_supervisor() -> None:
     assert lines[4].startswith(
         "    └── env-001  backoff  again in 12 s  restarts 1 in 60 s, 3 in all  last: killed"
     )
+
+
+def test_the_tree_has_the_sidecars_below_the_main_process() -> None:
+    page = Sidecar(name="web", is_well=True, text="http://127.0.0.1:8700/")
+
+    lines = printed(live.tree(ACTORS, [page])).splitlines()
+
+    assert lines[-2:] == ["main process", "└── web  http://127.0.0.1:8700/"]
 
 
 def test_the_tree_says_how_long_what_each_does_and_what_the_kernel_says() -> None:

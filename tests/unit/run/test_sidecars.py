@@ -150,6 +150,10 @@ def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     world.beside.look()
 
     assert world.started[0].signals == [signal.SIGKILL]
+    world.beside.look()
+    name, is_well, text = world.recorded[-1]
+    assert (name, is_well) == ("web", False)
+    assert text.startswith("killed: no sign of life for ")
 
 
 def test_one_that_cannot_be_started_does_not_end_the_run(
