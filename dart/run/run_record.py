@@ -25,8 +25,8 @@ from dart.store.checkpoints import (
 )
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
-from dart.store.migrations import found_version, require_record, schema_of
-from dart.store.sqlite import connect, named_errors
+from dart.store.migrations import require_record
+from dart.store.sqlite import connect, found_version, named_errors, schema_of
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
 from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT

@@ -1,7 +1,7 @@
 """The books of the record, counted from sources that know nothing of each other."""
 
+import json
 import math
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ from dart.core.records import STALENESS_BOUND, BatchState, Conservation, Decisio
 from dart.core.types import RolloutState
 from dart.store.errors import StoreError
 from dart.store.queries import scalar, select
+from dart.store.sqlite import Connection, DatabaseError
 
 COUNTER = "SELECT value FROM counters WHERE name = :counter"
 SHOWN_CHARACTERS = 60
@@ -31,12 +32,12 @@ class Finding:
         return f"{self.which}: {self.what}"
 
 
-def conservation(connection: sqlite3.Connection) -> Conservation:
+def conservation(connection: Connection) -> Conservation:
     """Invariant one-fate in figures: the counter of issued rollouts against the states of the rows."""
     return books_of(connection, dict(connection.execute(STATES).fetchall()))
 
 
-def books_of(connection: sqlite3.Connection, states: Mapping[str, int]) -> Conservation:
+def books_of(connection: Connection, states: Mapping[str, int]) -> Conservation:
     """The counter of issued rollouts beside how many are in which state."""
     return Conservation(
         issued=counter(connection, "issued"),
@@ -47,13 +48,13 @@ def books_of(connection: sqlite3.Connection, states: Mapping[str, int]) -> Conse
     )
 
 
-def counter(connection: sqlite3.Connection, name: str) -> int:
+def counter(connection: Connection, name: str) -> int:
     """The value of one counter."""
     return int(scalar(connection, COUNTER, counter=name))
 
 
 UNREADABLE = (
-    sqlite3.DatabaseError,
+    DatabaseError,
     StoreError,
     ArithmeticError,
     AttributeError,
@@ -73,14 +74,14 @@ def looked(which: str, check: Callable[..., Iterable[Finding]], *values: object)
 
 
 def violations(
-    connection: sqlite3.Connection, staleness_bound: int | None, since_version: int = 0
+    connection: Connection, staleness_bound: int | None, since_version: int = 0
 ) -> tuple[Finding, ...]:
     """Every contradiction in the record; empty when it is sound.
 
     With a staleness bound K, steps older than K versions that were trained into a version after
     `since_version` count too (invariant fresh).
     """
-    checks: dict[str, Callable[[sqlite3.Connection], Iterable[Finding]]] = {
+    checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
         "the rollouts": books,
         "the trained rollouts": trained_without_batch,
         "the batches": batches_without_version,
@@ -94,7 +95,6 @@ def violations(
         "the decisions": unreadable_decisions,
         "the versions": version_gaps,
         "the metrics of versions": unreadable_metrics,
-        "the references": broken_references,
     }
     found = [finding for which, check in checks.items() for finding in looked(which, check, connection)]
     if staleness_bound is not None:
@@ -102,7 +102,7 @@ def violations(
     return tuple(found)
 
 
-def books(connection: sqlite3.Connection) -> list[Finding]:
+def books(connection: Connection) -> list[Finding]:
     result = conservation(connection)
     return [] if result.holds else [Finding(f"conservation is broken: {result}", "the rollouts")]
 
@@ -112,14 +112,14 @@ TRAINED_WITHOUT_BATCH = f"""
     JOIN groups ON groups.group_id = rollouts.group_id
     LEFT JOIN batches ON batches.batch_id = rollouts.batch_id
     WHERE rollouts.state = '{RolloutState.TRAINED}' AND (
-            batches.state IS NOT '{BatchState.CONSUMED}'
-            OR groups.batch_id IS NOT rollouts.batch_id
+            coalesce(batches.state, '') != '{BatchState.CONSUMED}'
+            OR coalesce(groups.batch_id, 0) != coalesce(rollouts.batch_id, 0)
             OR groups.state != '{GroupState.CONSUMED}')
         OR rollouts.state != '{RolloutState.TRAINED}' AND rollouts.batch_id IS NOT NULL
 """
 
 
-def trained_without_batch(connection: sqlite3.Connection) -> list[Finding]:
+def trained_without_batch(connection: Connection) -> list[Finding]:
     """A trained rollout belongs to exactly one consumed batch, and its group to the same one."""
     return [
         Finding(
@@ -138,7 +138,7 @@ STORED_WITHOUT_TRAJECTORY = f"""
 """
 
 
-def stored_without_trajectory(connection: sqlite3.Connection) -> list[Finding]:
+def stored_without_trajectory(connection: Connection) -> list[Finding]:
     return [
         Finding(f"it is {state} but its trajectory says otherwise", f"rollout {name}")
         for name, state in connection.execute(STORED_WITHOUT_TRAJECTORY)
@@ -152,7 +152,7 @@ TORN_TRAJECTORIES = """
 """
 
 
-def torn_trajectories(connection: sqlite3.Connection) -> list[Finding]:
+def torn_trajectories(connection: Connection) -> list[Finding]:
     return [
         Finding(f"its trajectory has {have} of {want} steps", f"rollout {rollout_id}")
         for rollout_id, want, have in connection.execute(TORN_TRAJECTORIES)
@@ -165,7 +165,7 @@ VERSIONS_MADE = """
 """
 
 
-def version_gaps(connection: sqlite3.Connection) -> list[Finding]:
+def version_gaps(connection: Connection) -> list[Finding]:
     """Versions are 0, 1, 2 ... and every one but 0 was made by exactly one consumed batch."""
     rows = connection.execute(VERSIONS_MADE).fetchall()
     gaps = [
@@ -181,50 +181,58 @@ def version_gaps(connection: sqlite3.Connection) -> list[Finding]:
     return gaps + orphans
 
 
-def broken_references(connection: sqlite3.Connection) -> list[Finding]:
-    rows = connection.execute("PRAGMA foreign_key_check").fetchall()
-    damage = [line for (line,) in connection.execute("PRAGMA quick_check")]
-    return [
-        Finding(f"it refers to a missing row of {row[2]}", f"row {row[1]} of table {row[0]}") for row in rows
-    ] + [Finding(line, "the database file") for line in damage if line != "ok"]
+METRICS = "SELECT version, metrics FROM versions ORDER BY version"
 
 
-UNREADABLE_METRICS = """
-    SELECT version, metrics FROM versions
-    WHERE CASE WHEN json_valid(metrics) THEN json_type(metrics) != 'object' ELSE TRUE END
-"""
+def figures_of(metrics: str) -> dict[str, object] | None:
+    """The figures of an update, which are a JSON object; None where they are something else."""
+    try:
+        found = json.loads(metrics, parse_constant=_refuse)
+    except (TypeError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def unreadable_metrics(connection: sqlite3.Connection) -> list[Finding]:
+def _refuse(constant: str) -> None:
+    """Python reads and writes `NaN` and `Infinity`, which are no JSON."""
+    raise ValueError(f"{constant} is no JSON")
+
+
+def unreadable_metrics(connection: Connection) -> list[Finding]:
     """The figures of an update are a JSON object."""
     return [
         Finding(f"its metrics are no JSON object: {str(metrics)[:SHOWN_CHARACTERS]!r}", f"version {version}")
-        for version, metrics in connection.execute(UNREADABLE_METRICS)
+        for version, metrics in connection.execute(METRICS)
+        if figures_of(metrics) is None
     ]
 
 
-STALE_STEPS = f"""
-    SELECT trajectories.rollout_id, trajectories.oldest_version, batches.version,
-        coalesce(CASE WHEN json_valid(versions.metrics)
-            THEN json_extract(versions.metrics, '$.{STALENESS_BOUND}') END, :bound) AS held
-    FROM trajectories
+TRAINED_STEPS = """
+    SELECT trajectories.rollout_id, trajectories.oldest_version, batches.version FROM trajectories
     JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     JOIN batches ON batches.batch_id = rollouts.batch_id
-    JOIN versions ON versions.version = batches.version
-    WHERE trajectories.oldest_version < batches.version - 1 - held AND batches.version > :since_version
+    WHERE trajectories.oldest_version < batches.version - 1 - :bound AND batches.version > :since_version
 """
 
 
-def stale_steps(connection: sqlite3.Connection, bound: int, since_version: int) -> list[Finding]:
+def stale_steps(connection: Connection, bound: int, since_version: int) -> list[Finding]:
     """Invariant fresh: a batch that made version v was trained at v - 1; no step is older than v - 1 - K.
 
     K is the one that held then, recorded with the version; `bound` where none is.
     """
-    found = connection.execute(STALE_STEPS, {"bound": bound, "since_version": since_version})
+    bounds = {version: bound_of(metrics, bound) for version, metrics in connection.execute(METRICS)}
+    least = {"bound": min(bounds.values(), default=bound), "since_version": since_version}
     return [
         Finding(f"played at version {oldest}, trained into {version}, bound {k:g}", f"rollout {rollout_id}")
-        for rollout_id, oldest, version, k in found
+        for rollout_id, oldest, version in connection.execute(TRAINED_STEPS, least)
+        if (k := bounds.get(version)) is not None and oldest < version - 1 - k
     ]
+
+
+def bound_of(metrics: str, otherwise: float) -> float:
+    """The staleness bound that held when an update was made."""
+    held = (figures_of(metrics) or {}).get(STALENESS_BOUND)
+    return held if isinstance(held, int | float) else otherwise
 
 
 UNMADE_BATCHES = f"""
@@ -234,11 +242,11 @@ UNMADE_BATCHES = f"""
 STRAY_GROUPS = f"""
     SELECT groups.group_id, groups.state, batches.state FROM groups
     LEFT JOIN batches ON batches.batch_id = groups.batch_id
-    WHERE (groups.state = '{GroupState.BATCHED}') != (batches.state IS '{BatchState.LEASED}')
+    WHERE (groups.state = '{GroupState.BATCHED}') != (coalesce(batches.state, '') = '{BatchState.LEASED}')
 """
 
 
-def batches_without_version(connection: sqlite3.Connection) -> list[Finding]:
+def batches_without_version(connection: Connection) -> list[Finding]:
     """Exactly the consumed batches made a version, and groups are batched exactly while a batch is leased."""
     return [
         Finding(f"it is {state} and made version {version}", f"batch {batch_id}")
@@ -256,7 +264,7 @@ PARKED_WITHOUT_LEASE = f"""
 """
 
 
-def parked_without_lease(connection: sqlite3.Connection) -> list[Finding]:
+def parked_without_lease(connection: Connection) -> list[Finding]:
     """Steps are kept only of rollouts that somebody will take up."""
     return [
         Finding(f"it has parked steps, is {state} and was parked {resumes} times", f"rollout {rollout_id}")
@@ -270,7 +278,7 @@ MISCOUNTED_DEMONSTRATIONS = """
             (SELECT count(*) FROM group_demonstrations AS used WHERE used.pool_id = pool.pool_id)
                 AS found_uses,
             (SELECT count(*) FROM pool_steps AS kept WHERE kept.pool_id = pool.pool_id) AS found_steps
-        FROM pool)
+        FROM pool) AS counted
     WHERE uses != found_uses OR num_steps != found_steps
 """
 STRANGE_DEMONSTRATIONS = """
@@ -281,7 +289,7 @@ STRANGE_DEMONSTRATIONS = """
 """
 
 
-def miscounted_demonstrations(connection: sqlite3.Connection) -> list[Finding]:
+def miscounted_demonstrations(connection: Connection) -> list[Finding]:
     """A use is a group that has it, of its own task; and no step of it is missing."""
     return [
         Finding(
@@ -307,7 +315,7 @@ LONGEST_BY_REWARD = """
 """
 
 
-def miscounted_tasks(connection: sqlite3.Connection) -> list[Finding]:
+def miscounted_tasks(connection: Connection) -> list[Finding]:
     """The aggregates by task against a recount of what they count."""
     groups_of = dict(connection.execute(GROUPS_OPENED).fetchall())
     played_of = {task: tuple(figures) for task, *figures in connection.execute(EPISODES_PLAYED)}
@@ -326,7 +334,7 @@ def miscounted_tasks(connection: sqlite3.Connection) -> list[Finding]:
     ]
 
 
-def unlikely_longest_successes(connection: sqlite3.Connection) -> list[Finding]:
+def unlikely_longest_successes(connection: Connection) -> list[Finding]:
     """The longest success of each task is that of some threshold of reward; the record holds no threshold.
 
     A full reward is a success under each of them.
@@ -352,7 +360,7 @@ TALLIED = {
 """What is counted as it happens: by which task, by which name, from the rows of which table."""
 
 
-def miscounted_tallies(connection: sqlite3.Connection) -> list[Finding]:
+def miscounted_tallies(connection: Connection) -> list[Finding]:
     """What was counted as it happened against a recount of the rows."""
     return [
         Finding(f"kept are {kept.get(key, 0)}, counted {counted.get(key, 0)}", f"tally {what} of {key[1]!r}")
@@ -363,17 +371,17 @@ def miscounted_tallies(connection: sqlite3.Connection) -> list[Finding]:
     ]
 
 
-def kept_tally(connection: sqlite3.Connection, what: str) -> dict[tuple[str, str], int]:
+def kept_tally(connection: Connection, what: str) -> dict[tuple[str, str], int]:
     rows = select(connection, "SELECT * FROM tallies WHERE what = :what AND value != 0", what=what)
     return {(row.task_id, row.name): row.value for row in rows}
 
 
-def recount(connection: sqlite3.Connection, task: str, name: str, table: str) -> dict[tuple[str, str], int]:
+def recount(connection: Connection, task: str, name: str, table: str) -> dict[tuple[str, str], int]:
     query = f"SELECT {task}, {name}, count(*) FROM {table} WHERE {name} IS NOT NULL GROUP BY 1, 2"
     return {(row[0], row[1]): row[2] for row in connection.execute(query)}
 
 
-def unreadable_decisions(connection: sqlite3.Connection) -> list[Finding]:
+def unreadable_decisions(connection: Connection) -> list[Finding]:
     """Every decision has a reason, and says what a restarted curator can read."""
     return [
         Finding(

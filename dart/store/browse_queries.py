@@ -41,12 +41,16 @@ STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
 MEMBERS = "SELECT rollout_id FROM rollouts WHERE group_id = :key ORDER BY rollout_id"
 ATTEMPTS = "SELECT * FROM attempts WHERE rollout_id = :key ORDER BY attempt"
-NEWEST_ATTEMPTS = "SELECT * FROM attempts ORDER BY rowid DESC LIMIT :limit"
+NEWEST_ATTEMPTS = (
+    "SELECT * FROM attempts ORDER BY spent_unix_s DESC, rollout_id DESC, attempt DESC LIMIT :limit"
+)
 EVENTS_OF = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT :limit"
 EVENTS_ABOUT = """
     SELECT * FROM events WHERE kind = :kind AND subject = :subject ORDER BY event_id DESC LIMIT :limit
 """
-NEWEST_EVENT_ABOUT = f"SELECT * FROM ({EVENTS_OF}) WHERE subject = :subject ORDER BY event_id DESC LIMIT 1"
+NEWEST_EVENT_ABOUT = (
+    f"SELECT * FROM ({EVENTS_OF}) AS newest WHERE subject = :subject ORDER BY event_id DESC LIMIT 1"
+)
 EVENTS_FROM = """
     SELECT * FROM events WHERE kind = :kind AND event_id < :last AND event_id >= :place
     ORDER BY event_id LIMIT :limit
@@ -58,17 +62,17 @@ LAST_MOMENTS = (
     "SELECT max(created_unix_s) FROM versions",
 )
 PLAYED_OVER_TIME = """
-    SELECT CAST((stored_unix_s - :begins) / :width AS INTEGER) AS place,
-        count(*), sum(reward > :success_above), sum(num_steps)
+    SELECT floor((stored_unix_s - :begins) / :width) AS place,
+        count(*), count(*) FILTER (WHERE reward > :success_above), sum(num_steps)
     FROM trajectories WHERE stored_unix_s >= :begins AND stored_unix_s <= :ends
-        AND (:task IS NULL OR task_id = :task)
+        AND (CAST(:task AS TEXT) IS NULL OR task_id = :task)
     GROUP BY place
 """
 REWARDS_UNTIL = """
     SELECT reward FROM trajectories WHERE stored_unix_s <= :unix_s ORDER BY stored_unix_s DESC LIMIT :last
 """
 FAULTS_OVER_TIME = """
-    SELECT fault_kind, CAST((spent_unix_s - :begins) / :width AS INTEGER) AS place, count(*)
+    SELECT fault_kind, floor((spent_unix_s - :begins) / :width) AS place, count(*)
     FROM attempts WHERE spent_unix_s >= :begins AND spent_unix_s <= :ends
     GROUP BY fault_kind, place
 """
@@ -270,7 +274,9 @@ class RunBrowser(StoreReader):
             "task": task_id,
         }
         with self._reading() as connection:
-            return {place: tuple(counts) for place, *counts in connection.execute(PLAYED_OVER_TIME, values)}
+            return {
+                int(place): tuple(counts) for place, *counts in connection.execute(PLAYED_OVER_TIME, values)
+            }
 
     def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
         """Successes among the newest episodes stored until a moment, at most `last`; how many those are."""
@@ -286,7 +292,7 @@ class RunBrowser(StoreReader):
         found: dict[str, dict[int, int]] = {}
         with self._reading() as connection:
             for kind, place, count in connection.execute(FAULTS_OVER_TIME, values):
-                found.setdefault(kind, {})[place] = count
+                found.setdefault(kind, {})[int(place)] = count
         return found
 
     def versions_between(

@@ -1,14 +1,14 @@
 """What is read from the record: SQL, and the readers of its rows.
 
-Plain `sqlite3`, because every process of a run and every command that looks at one reads the record:
-SQLAlchemy, with which it is written and migrated, takes longer to import than a command may take to answer
-(decision 13). The writer reads by the same statements, on the connection it writes with.
+Text, because every process of a run and every command that looks at one reads the record: SQLAlchemy, with
+which it is written and migrated, takes longer to import than a command may take to answer (decision 13). The
+writer reads by the same statements, on the connection it writes with. Each is in the SQL that SQLite and
+PostgreSQL share (decision 19).
 """
 
 import json
-import sqlite3
 from collections import defaultdict, namedtuple
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,7 @@ from dart.core.records import (
 )
 from dart.core.types import Demonstration, RolloutState
 from dart.store.serialization import Row, read_demonstration, unpack_steps
+from dart.store.sqlite import Connection, Cursor
 
 LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
 KEPT = f"('{RolloutState.STORED}', '{RolloutState.TRAINED}')"
@@ -53,15 +54,15 @@ LIVE_ROLLOUTS = f"""
     WHERE groups.state IN {LIVE} ORDER BY rollouts.rollout_id
 """
 ONE_GROUP = "SELECT * FROM groups WHERE group_id = :key"
-GROUPS = "SELECT * FROM groups WHERE group_id IN (SELECT value FROM json_each(:keys))"
+GROUPS = "SELECT * FROM groups WHERE group_id IN (:keys)"
 KEPT_TRAJECTORIES = f"""
     SELECT trajectories.* FROM trajectories
     JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
-    WHERE trajectories.group_id IN (SELECT value FROM json_each(:keys)) AND rollouts.state IN {KEPT}
+    WHERE trajectories.group_id IN (:keys) AND rollouts.state IN {KEPT}
     ORDER BY trajectories.rollout_id
 """
 KEPT_STEPS = """
-    SELECT * FROM steps WHERE rollout_id IN (SELECT value FROM json_each(:keys)) ORDER BY rollout_id, step
+    SELECT * FROM steps WHERE rollout_id IN (:keys) ORDER BY rollout_id, step
 """
 EVALUATIONS = "SELECT * FROM evaluations ORDER BY evaluation_id"
 EVALUATIONS_OF_PHASE = "SELECT * FROM evaluations WHERE phase = :phase ORDER BY evaluation_id"
@@ -69,7 +70,7 @@ EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_i
 EVENTS_OF_KIND = """
     SELECT * FROM events
     WHERE kind = :kind AND event_id >= :first AND unix_s >= :since_unix_s
-        AND (:subject IS NULL OR subject = :subject)
+        AND (CAST(:subject AS TEXT) IS NULL OR subject = :subject)
     ORDER BY event_id DESC LIMIT :limit
 """
 KINDS_OF_EVENTS = """
@@ -82,21 +83,21 @@ KINDS_OF_EVENTS = """
 ENDS_OF_EVENTS = "SELECT (SELECT min(event_id) FROM events), (SELECT max(event_id) FROM events)"
 """Each in the index; asked for both at once, SQLite walks through the table."""
 
-ONE_EVENT_FROM = "SELECT event_id, unix_s FROM events WHERE event_id >= ? ORDER BY event_id LIMIT 1"
+ONE_EVENT_FROM = "SELECT event_id, unix_s FROM events WHERE event_id >= :first ORDER BY event_id LIMIT 1"
 EVENT_COUNTS = """
-    SELECT kind, count(*) FROM events WHERE kind IN (SELECT value FROM json_each(:kinds)) GROUP BY kind
+    SELECT kind, count(*) FROM events WHERE kind IN (:kinds) GROUP BY kind
 """
 EVENT_COUNTS_SINCE = """
     SELECT kind, count(*) FROM events
-    WHERE event_id > :since_id AND +kind IN (SELECT value FROM json_each(:kinds)) GROUP BY kind
+    WHERE event_id > :since_id AND kind || '' IN (:kinds) GROUP BY kind
 """
-"""By the key and not by the index of kinds (the plus): what came since is little."""
+"""By the key and not by the index of kinds (the empty text beside it): what came since is little."""
 
 NEWEST_EVENT_ID = "SELECT max(event_id) FROM events"
 NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
 TALLY = "SELECT * FROM tallies WHERE what = :what AND value > 0 ORDER BY task_id, name"
 RECENT_SUCCESS = """
-    SELECT avg(reward > :success_above) FROM trajectories WHERE rollout_id IN (
+    SELECT count(*) FILTER (WHERE reward > :success_above), count(*) FROM trajectories WHERE rollout_id IN (
         SELECT rollout_id FROM trajectories ORDER BY stored_unix_s DESC LIMIT :last)
 """
 STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored_unix_s > :since_unix_s"
@@ -127,12 +128,12 @@ DEMONSTRATIONS = "SELECT * FROM pool ORDER BY pool_id"
 DEMONSTRATIONS_OF_TASK = "SELECT * FROM pool WHERE task_id = :task ORDER BY pool_id"
 ONE_DEMONSTRATION = "SELECT * FROM pool WHERE pool_id = :key"
 POOL_STEPS = """
-    SELECT * FROM pool_steps WHERE pool_id IN (SELECT value FROM json_each(:keys)) ORDER BY pool_id, step
+    SELECT * FROM pool_steps WHERE pool_id IN (:keys) ORDER BY pool_id, step
 """
 INJECTED = """
     SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
     JOIN pool ON pool.pool_id = group_demonstrations.pool_id
-    WHERE group_demonstrations.group_id IN (SELECT value FROM json_each(:keys))
+    WHERE group_demonstrations.group_id IN (:keys)
     ORDER BY group_demonstrations.group_id, pool.pool_id
 """
 INJECTED_LIVE = f"""
@@ -163,9 +164,24 @@ FINISHED_BY_TASK = "SELECT task_id, finished FROM task_statistics"
 # ---- asking ----
 
 
-def select(connection: sqlite3.Connection, sql: str, **values: Any) -> list[Row]:
+def execute(connection: Connection, sql: str, values: Mapping[str, Any]) -> Cursor:
+    """Run a statement; of a list among its values `IN (:keys)` becomes `IN (:keys_0, :keys_1)`, and so on.
+
+    A list has 32,000 items at most: SQLite takes no more parameters.
+    """
+    lists = {name: value for name, value in values.items() if isinstance(value, list)}
+    given = {name: value for name, value in values.items() if name not in lists}
+    for name, items in lists.items():
+        names = [f"{name}_{number}" for number in range(len(items))]
+        marks = ", ".join(f":{one}" for one in names) or "NULL"
+        sql = sql.replace(f"(:{name})", f"({marks})")
+        given |= dict(zip(names, items, strict=True))
+    return connection.execute(sql, given)
+
+
+def select(connection: Connection, sql: str, **values: Any) -> list[Row]:
     """The rows a statement finds, each with its columns by name."""
-    cursor = connection.execute(sql, values)
+    cursor = execute(connection, sql, values)
     make = _row_of(tuple(column[0] for column in cursor.description))._make
     return [make(found) for found in cursor]
 
@@ -176,32 +192,27 @@ def _row_of(columns: tuple[str, ...]) -> Any:
     return namedtuple("Row", columns, rename=True)
 
 
-def first(connection: sqlite3.Connection, sql: str, **values: Any) -> Row | None:
+def first(connection: Connection, sql: str, **values: Any) -> Row | None:
     """The first row a statement finds; None when it finds nothing."""
     return next(iter(select(connection, sql, **values)), None)
 
 
-def scalars(connection: sqlite3.Connection, sql: str, **values: Any) -> list[Any]:
+def scalars(connection: Connection, sql: str, **values: Any) -> list[Any]:
     """The first column of every row a statement finds."""
-    return [found[0] for found in connection.execute(sql, values)]
+    return [found[0] for found in execute(connection, sql, values)]
 
 
-def scalar(connection: sqlite3.Connection, sql: str, **values: Any) -> Any:
+def scalar(connection: Connection, sql: str, **values: Any) -> Any:
     """The one value a statement finds; None when it finds no row."""
     return next(iter(scalars(connection, sql, **values)), None)
 
 
-def keys(of: Iterable[int | str]) -> str:
-    """Keys as a statement takes any number of them: `IN (SELECT value FROM json_each(:keys))`."""
-    return json.dumps(list(of))
-
-
-def tally(connection: sqlite3.Connection, what: str) -> dict[str, int]:
+def tally(connection: Connection, what: str) -> dict[str, int]:
     """How many rows say what, as counted when they began to; `what` as in the table `tallies`."""
     return {row.name: row.value for row in select(connection, TALLY, what=what)}
 
 
-def first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | None:
+def first_event_after(connection: Connection, unix_s: float) -> int | None:
     """The id of the first event at or after a moment, one above the last where there is none; None of none.
 
     By bisection: events are numbered as they are recorded, and there is no index of their times.
@@ -212,7 +223,7 @@ def first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | No
     high = last + 1
     while low < high:
         middle = (low + high) // 2
-        event_id, found_unix_s = connection.execute(ONE_EVENT_FROM, (middle,)).fetchone()
+        event_id, found_unix_s = connection.execute(ONE_EVENT_FROM, {"first": middle}).fetchone()
         if found_unix_s < unix_s:
             low = event_id + 1
         else:
@@ -226,7 +237,7 @@ def first_event_after(connection: sqlite3.Connection, unix_s: float) -> int | No
 # the record can say so, and not where a page or a table shows it.
 
 
-def newest_version(connection: sqlite3.Connection) -> Version | None:
+def newest_version(connection: Connection) -> Version | None:
     row = first(connection, NEWEST_VERSION)
     return None if row is None else read_version(row)
 
@@ -261,12 +272,12 @@ def read_event(row: Row) -> Event:
     )
 
 
-def leased_batch(connection: sqlite3.Connection) -> Batch | None:
+def leased_batch(connection: Connection) -> Batch | None:
     row = first(connection, OPEN_BATCH)
     return None if row is None else read_batch(connection, row)
 
 
-def read_batch(connection: sqlite3.Connection, row: Row) -> Batch:
+def read_batch(connection: Connection, row: Row) -> Batch:
     return Batch(
         batch_id=row.batch_id,
         group_ids=tuple(scalars(connection, BATCH_GROUPS, batch_id=row.batch_id)),
@@ -275,7 +286,7 @@ def read_batch(connection: sqlite3.Connection, row: Row) -> Batch:
     )
 
 
-def live_groups(connection: sqlite3.Connection) -> tuple[GroupRecord, ...]:
+def live_groups(connection: Connection) -> tuple[GroupRecord, ...]:
     members: defaultdict[int, list[RolloutRecord]] = defaultdict(list)
     for row in select(connection, LIVE_ROLLOUTS):
         members[row.group_id].append(read_rollout(row))
@@ -288,9 +299,9 @@ def live_groups(connection: sqlite3.Connection) -> tuple[GroupRecord, ...]:
     )
 
 
-def one_group(connection: sqlite3.Connection, row: Row) -> GroupRecord:
+def one_group(connection: Connection, row: Row) -> GroupRecord:
     members = select(connection, ROLLOUTS_OF_GROUP, key=row.group_id)
-    injected = select(connection, INJECTED, keys=keys([row.group_id]))
+    injected = select(connection, INJECTED, keys=[row.group_id])
     return read_group(
         row, [read_rollout(member) for member in members], [found.pool_id for found in injected]
     )
@@ -329,9 +340,9 @@ def read_rollout(row: Row) -> RolloutRecord:
 
 
 def trajectories_by_group(
-    connection: sqlite3.Connection, group_ids: Sequence[int]
+    connection: Connection, group_ids: Sequence[int]
 ) -> defaultdict[int, list[tuple[Row, list[Row]]]]:
-    rows = select(connection, KEPT_TRAJECTORIES, keys=keys(group_ids))
+    rows = select(connection, KEPT_TRAJECTORIES, keys=list(group_ids))
     of_rollout = steps_by_rollout(connection, rows)
     by_group: defaultdict[int, list[tuple[Row, list[Row]]]] = defaultdict(list)
     for row in rows:
@@ -339,15 +350,15 @@ def trajectories_by_group(
     return by_group
 
 
-def steps_by_rollout(connection: sqlite3.Connection, rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
+def steps_by_rollout(connection: Connection, rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
     """The rows of `steps` of rows of `trajectories`, in order."""
     of_rollout: defaultdict[int, list[Row]] = defaultdict(list)
-    for step in select(connection, KEPT_STEPS, keys=keys(row.rollout_id for row in rows)):
+    for step in select(connection, KEPT_STEPS, keys=[row.rollout_id for row in rows]):
         of_rollout[step.rollout_id].append(step)
     return of_rollout
 
 
-def statistics_of_tasks(connection: sqlite3.Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
+def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """What is known about every task; no query of it looks at more trajectories than it returns."""
     rewards = recent_rewards_by_task(connection, recent_rewards)
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
@@ -369,7 +380,7 @@ def statistics_of_tasks(connection: sqlite3.Connection, recent_rewards: int) -> 
     )
 
 
-def recent_rewards_by_task(connection: sqlite3.Connection, last: int) -> defaultdict[str, list[float]]:
+def recent_rewards_by_task(connection: Connection, last: int) -> defaultdict[str, list[float]]:
     """The last rewards of every task, newest last."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for row in select(connection, RECENT_REWARDS, last=last):
@@ -404,19 +415,19 @@ def read_summary(row: Row) -> DemonstrationSummary:
     )
 
 
-def read_demonstrations(connection: sqlite3.Connection, rows: Sequence[Row]) -> dict[int, Demonstration]:
+def read_demonstrations(connection: Connection, rows: Sequence[Row]) -> dict[int, Demonstration]:
     """The demonstrations of rows of `pool`, with their steps, by key."""
     of_key: defaultdict[int, list[Row]] = defaultdict(list)
-    for step in select(connection, POOL_STEPS, keys=keys(row.pool_id for row in rows)):
+    for step in select(connection, POOL_STEPS, keys=[row.pool_id for row in rows]):
         of_key[step.pool_id].append(step)
     return {row.pool_id: read_demonstration(row, of_key[row.pool_id]) for row in rows}
 
 
 def injected_by_group(
-    connection: sqlite3.Connection, group_ids: Sequence[int]
+    connection: Connection, group_ids: Sequence[int]
 ) -> defaultdict[int, list[Demonstration]]:
     """The demonstrations that were added to groups."""
-    rows = select(connection, INJECTED, keys=keys(group_ids))
+    rows = select(connection, INJECTED, keys=list(group_ids))
     demonstrations = read_demonstrations(connection, rows)
     by_group: defaultdict[int, list[Demonstration]] = defaultdict(list)
     for row in rows:
@@ -424,7 +435,7 @@ def injected_by_group(
     return by_group
 
 
-def screenshots_needed(connection: sqlite3.Connection) -> frozenset[str]:
+def screenshots_needed(connection: Connection) -> frozenset[str]:
     """sha256 of every screenshot that may still be trained on or replayed."""
     packed = scalars(connection, PARKED)
     return frozenset(scalars(connection, SCREENSHOTS_NEEDED)) | {

@@ -1,6 +1,5 @@
 """Reading the record from any process, while one other process writes it."""
 
-import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -28,12 +27,12 @@ from dart.core.records import (
     Version,
 )
 from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajectory
-from dart.store import audit, queries, row_damage
+from dart.store import audit, queries, row_damage, sqlite_checks
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current, refuse_absent
-from dart.store.queries import first, keys, scalar, scalars, select
+from dart.store.queries import execute, first, scalar, scalars, select
 from dart.store.serialization import read_trajectory, unpack_steps
-from dart.store.sqlite import connect, named_errors
+from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
 
@@ -49,7 +48,7 @@ class StoreReader:
         with named_errors(path):
             self._bare = self._open()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
         refuse_absent(self.path)
         with ExitStack() as on_failure:
             connection = connect(self.path, read_only=True)
@@ -70,7 +69,7 @@ class StoreReader:
         self.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _reading(self) -> Iterator[Connection]:
         with named_errors(self.path), self._one_state():
             try:
                 yield self._bare
@@ -104,7 +103,7 @@ class StoreReader:
     def groups_to_trajectories(self, group_ids: Sequence[int]) -> tuple[Group, ...]:
         """The groups with their stored or trained trajectories, in the order asked for."""
         with self._reading() as connection:
-            found = select(connection, queries.GROUPS, keys=keys(group_ids))
+            found = select(connection, queries.GROUPS, keys=list(group_ids))
             rows = {row.group_id: row for row in found}
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
@@ -199,7 +198,8 @@ class StoreReader:
         With a staleness bound, also what was trained too late into versions after `since_version`.
         """
         with self._reading() as connection:
-            return audit.violations(connection, staleness_bound, since_version)
+            references = audit.looked("the references", sqlite_checks.broken_references, connection)
+            return (*audit.violations(connection, staleness_bound, since_version), *references)
 
     def damaged_rows(self, *, full: bool) -> list[audit.Finding]:
         """Rows that are not what was written: all of them, or of those that the run still needs."""
@@ -222,13 +222,13 @@ class StoreReader:
     ) -> Totals:
         """The figures of the live view; `last` is the window of the success rate in trajectories."""
         now = time.time() if now_unix_s is None else now_unix_s
+        window = {"last": last, "success_above": success_above}
         with self._reading() as connection:
+            successes, episodes = connection.execute(queries.RECENT_SUCCESS, window).fetchone()
             return Totals(
                 trajectories=scalar(connection, queries.FINISHED),
                 steps=scalar(connection, queries.STEPS_PLAYED),
-                recent_success=scalar(
-                    connection, queries.RECENT_SUCCESS, last=last, success_above=success_above
-                ),
+                recent_success=successes / episodes if episodes else None,
                 steps_per_minute=float(scalar(connection, queries.STEPS_SINCE, since_unix_s=now - 60.0)),
                 outcomes=queries.tally(connection, "outcome"),
                 faults=queries.tally(connection, "fault"),
@@ -278,9 +278,9 @@ class StoreReader:
             newest = scalar(connection, queries.NEWEST_EVENT_ID) or 0
             before = known if known.newest_id <= newest else NO_EVENTS  # the record is another one by now
             query = queries.EVENT_COUNTS_SINCE if before.newest_id else queries.EVENT_COUNTS
-            values = {"kinds": keys(kinds), "since_id": before.newest_id}
+            values = {"kinds": list(kinds), "since_id": before.newest_id}
             counts = Counter(before.of_kind)
-            counts.update(dict(connection.execute(query, values).fetchall()))
+            counts.update(dict(execute(connection, query, values).fetchall()))
         return EventCounts(newest_id=newest, of_kind=dict(counts))
 
     def find_events(

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dart.core.records import GroupState, Park, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState, Step, Trajectory
@@ -260,9 +259,11 @@ class RolloutWriter(RecordWriter):
         }
         played["checksum"] = checksum(played, PARKED_COLUMNS)
         grown = len(steps) >= (rollout.parked_steps or 0)
-        keep = sqlite_insert(parked).values(rollout_id=rollout.rollout_id, **about, **played)
-        update_of = about | played if grown else about
-        connection.execute(keep.on_conflict_do_update(index_elements=["rollout_id"], set_=update_of))
+        if rollout.parked_fence is None:
+            connection.execute(insert(parked), {"rollout_id": rollout.rollout_id} | about | played)
+            return
+        kept = update(parked).where(parked.c.rollout_id == rollout.rollout_id)
+        connection.execute(kept.values(about | played if grown else about))
 
     def forget_parked(
         self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None

@@ -1,4 +1,7 @@
-"""Connections to the record, and SQLite's errors in our words.
+"""SQLite as the database of the record: connections, its catalogue, and its errors in our words.
+
+Statements elsewhere are in the SQL that SQLite and PostgreSQL share (docs/decisions/0019-one-sql-layer.md);
+what only SQLite understands is here and in `dart.store.sqlite_checks`.
 
 synchronous=NORMAL: in WAL mode a commit is a write() into the operating
 system's page cache, which outlives the death of the process by any signal, so
@@ -8,13 +11,27 @@ then the engines and browsers that made them are gone too. The commit of an
 update is synced (`sync_log`): its checkpoint is, and must not be ahead.
 """
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dart.store.errors import StoreBusy, StoreUnavailable
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+Connection = sqlite3.Connection
+"""What statements run on: text with `:names`, and the values of those."""
+
+Cursor = sqlite3.Cursor
+"""What a statement found."""
+
+DatabaseError = sqlite3.DatabaseError
 
 BUSY_TIMEOUT_S = 5.0
 """One writer by design; only a checkpoint or a migration of a second process can hold the lock."""
@@ -56,8 +73,42 @@ def connect(path: Path, *, read_only: bool, create: bool = True) -> sqlite3.Conn
         if not read_only:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
+        _see_to_floor(connection)
         on_failure.pop_all()
     return connection
+
+
+def _see_to_floor(connection: sqlite3.Connection) -> None:
+    """Add the function `floor` to an SQLite that was built without it."""
+    try:
+        connection.execute("SELECT floor(0.5)")
+    except sqlite3.OperationalError:
+        connection.create_function("floor", 1, math.floor, deterministic=True)
+
+
+def open_engine(path: Path, *, create: bool = True) -> "Engine":
+    """An engine on the database file; every transaction begins with the write lock."""
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
+
+    creator = partial(connect, path, read_only=False, create=create)
+    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def found_version(connection: sqlite3.Connection) -> str | None:
+    """The migration a database is at; None for an empty one."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
+        return None
+    rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    return str(rows[0][0]) if rows else None
+
+
+def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """What a database says its tables, indexes and triggers are, by name, without the white space."""
+    rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
+    return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
 
 
 def fold_log(path: Path) -> None:

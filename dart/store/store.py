@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from sqlalchemy import text
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dart.core.messages import Call, EventDraft
 from dart.core.records import Evaluation, StoredResult, TaskDecision
@@ -24,16 +23,14 @@ from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
 from dart.store.rollout_writer import RolloutWriter
 from dart.store.task_counters import know_task, recount_successes
-from dart.store.writer import insert_row
+from dart.store.writer import insert_new, insert_row
 
 T = TypeVar("T")
 
-NEW_DECISION = sqlite_insert(schema.decisions).on_conflict_do_nothing()
-NEW_EVALUATION = sqlite_insert(schema.evaluations).on_conflict_do_nothing()
 THIN_EVENTS = text("""
     DELETE FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end AND event_id NOT IN (
         SELECT max(event_id) FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end
-        GROUP BY subject, CAST(unix_s / :every_s AS INTEGER))
+        GROUP BY subject, floor(unix_s / :every_s))
 """)
 
 
@@ -60,7 +57,7 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
             for task_id in {decision.task_id for decision in decisions}:
                 know_task(connection, task_id)
             rows = [decision_row(decision) for decision in decisions]
-            return sum(connection.execute(NEW_DECISION, row).rowcount for row in rows)
+            return sum(insert_new(connection, schema.decisions, row) for row in rows)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
         """Record one evaluation episode; DUPLICATE when this one is known, which keeps its first reward."""
@@ -74,7 +71,7 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
             "created_unix_s": self._clock(),
         }
         with self._transaction() as connection:
-            is_new = connection.execute(NEW_EVALUATION, values).rowcount == 1
+            is_new = insert_new(connection, schema.evaluations, values)
             return StoredResult.ACCEPTED if is_new else StoredResult.DUPLICATE
 
     def record_event(self, kind: str, subject: str, data: Mapping[str, object] | None = None) -> int:

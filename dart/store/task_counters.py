@@ -1,23 +1,20 @@
 """Aggregates by task, kept current in the transaction of what they count: nobody scans trajectories."""
 
-from sqlalchemy import Connection, bindparam, func, text, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, bindparam, case, func, text, update
 
 from dart.store.schema import task_statistics
+from dart.store.writer import insert_new
 
-NEW_TASK = (
-    insert(task_statistics).values(groups_opened=0, finished=0, steps_played=0).on_conflict_do_nothing()
-)
+NO_COUNTS = {"groups_opened": 0, "finished": 0, "steps_played": 0}
 KNOWN_TASK = update(task_statistics).where(task_statistics.c.task_id == bindparam("task"))
 GROUP_OPENED = KNOWN_TASK.values(groups_opened=task_statistics.c.groups_opened + 1)
 FINISHED = KNOWN_TASK.values(
     finished=task_statistics.c.finished + 1,
     steps_played=task_statistics.c.steps_played + bindparam("num_steps"),
 )
+LONGEST = func.coalesce(task_statistics.c.longest_success_steps, 0)
 SUCCEEDED = FINISHED.values(
-    longest_success_steps=func.max(
-        func.coalesce(task_statistics.c.longest_success_steps, 0), bindparam("num_steps")
-    )
+    longest_success_steps=case((bindparam("num_steps") < LONGEST, LONGEST), else_=bindparam("num_steps"))
 )
 
 RECOUNT = text("""
@@ -29,7 +26,7 @@ RECOUNT = text("""
 
 def know_task(connection: Connection, task_id: str) -> None:
     """See that a task has a row."""
-    connection.execute(NEW_TASK, {"task_id": task_id})
+    insert_new(connection, task_statistics, {"task_id": task_id} | NO_COUNTS)
 
 
 def count_group(connection: Connection, task_id: str) -> None:

@@ -1,24 +1,22 @@
 """What every part of the writer needs: the one writing connection, its clock, and rows by key."""
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, bindparam, create_engine, event, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, insert, select, text, update
 from sqlalchemy.exc import DatabaseError
-from sqlalchemy.pool import NullPool
 
 from dart.core.types import SUCCESS_ABOVE, RolloutState
 from dart.store.migrations import is_to_migrate, require_record, upgrade
 from dart.store.reader import StoreReader
 from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
 from dart.store.serialization import EVENT_COLUMNS, checksum
-from dart.store.sqlite import connect, named_errors
+from dart.store.sqlite import Connection as BareConnection
+from dart.store.sqlite import named_errors, open_engine
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
 ROLLOUT = (
@@ -66,7 +64,7 @@ class RecordWriter(StoreReader):
         self._clock, self._create, self._success_above = clock, create, success_above
         super().__init__(path)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> BareConnection:
         """The connection that is written with; what is read is read on it, too."""
         if not self._create:
             require_record(self.path)
@@ -74,7 +72,7 @@ class RecordWriter(StoreReader):
             engine = open_engine(self.path, create=self._create)
             self._connection = on_failure.enter_context(engine.connect())
             bare = self._connection.connection.driver_connection
-            assert isinstance(bare, sqlite3.Connection)
+            assert isinstance(bare, BareConnection)
             with self._connection.begin():
                 if is_to_migrate(bare, self.path):
                     upgrade(self._connection)
@@ -124,21 +122,9 @@ class RecordWriter(StoreReader):
         return row | {"checksum": checksum(row, EVENT_COLUMNS)}
 
 
-def open_engine(path: Path, *, create: bool = True) -> Engine:
-    """An engine on the database file; every transaction begins with the write lock."""
-    creator = partial(connect, path, read_only=False, create=create)
-    engine = create_engine("sqlite://", creator=creator, poolclass=NullPool)
-
-    @event.listens_for(engine, "begin")
-    def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """SQLite's own errors instead of SQLAlchemy's around them, as the reader has them."""
+    """The driver's own errors instead of SQLAlchemy's around them, as the reader has them."""
     try:
         yield
     except DatabaseError as error:
@@ -152,6 +138,13 @@ def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) ->
     key = connection.execute(insert(table), values).inserted_primary_key
     assert key is not None
     return int(key[0])
+
+
+def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+    """Insert a row unless the table has one that is as unique; whether it was inserted."""
+    columns, marks = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
+    statement = text(f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING")
+    return connection.execute(statement, values).rowcount == 1
 
 
 def count_up(connection: Connection, counter: str) -> None:

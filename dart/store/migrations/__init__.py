@@ -4,16 +4,15 @@ Alembic is imported only when there is something to do, so a restarted store
 process opens an existing database in milliseconds.
 """
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dart.store.errors import StoreTooNew, StoreUnavailable
-from dart.store.sqlite import connect, named_errors
+from dart.store.sqlite import Connection, connect, found_version, named_errors
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    import sqlalchemy
 
 HERE = Path(__file__).parent
 
@@ -21,22 +20,14 @@ SCHEMA_VERSION = "0007"
 """The newest migration; a test asserts that it is."""
 
 
-def found_version(connection: sqlite3.Connection) -> str | None:
-    """The migration a database is at; None for an empty one."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall():
-        return None
-    rows = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    return str(rows[0][0]) if rows else None
-
-
-def is_to_migrate(connection: sqlite3.Connection, path: Path) -> bool:
+def is_to_migrate(connection: Connection, path: Path) -> bool:
     """Whether a database that is to be written needs `upgrade` first. Raises StoreTooNew."""
     found = found_version(connection)
     check_not_newer(found, path)
     return found != SCHEMA_VERSION
 
 
-def upgrade(connection: "Connection", to: str = "head") -> None:
+def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
     """Run the migrations up to one, in the caller's transaction: wholly or not at all.
 
     The scripts lie beside this file; no alembic.ini is needed.
@@ -72,7 +63,7 @@ def refuse_absent(path: Path) -> None:
         raise StoreUnavailable(f"store {path} is empty: put a copy of it back, or start a new run elsewhere")
 
 
-def check_has_schema(connection: sqlite3.Connection, path: Path) -> None:
+def check_has_schema(connection: Connection, path: Path) -> None:
     """Refuse a database that is no record. Raises StoreUnavailable."""
     if found_version(connection) is None:
         raise StoreUnavailable(
@@ -87,7 +78,7 @@ def require_record(path: Path) -> None:
         check_has_schema(connection, path)
 
 
-def check_current(connection: sqlite3.Connection, path: Path) -> None:
+def check_current(connection: Connection, path: Path) -> None:
     """Refuse to read a database that no writer of this version has opened yet."""
     check_has_schema(connection, path)
     found = found_version(connection)
@@ -97,24 +88,3 @@ def check_current(connection: sqlite3.Connection, path: Path) -> None:
             f"store {path} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "
             "which migrates it"
         )
-
-
-def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """What a database says its tables, indexes and triggers are, by name, without the white space."""
-    rows = connection.execute("SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master")
-    return {name: " ".join((kind, table, *sql.split())) for name, kind, table, sql in rows}
-
-
-def expected_schema() -> dict[str, str]:
-    """What `schema_of` finds in a record of this version."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import StaticPool
-
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    with engine.connect() as connection, connection.begin():
-        upgrade(connection)
-        bare = connection.connection.driver_connection
-        assert isinstance(bare, sqlite3.Connection)
-        found = schema_of(bare)
-    engine.dispose()
-    return found

@@ -15,8 +15,8 @@ from dart.store import migrations
 from dart.store.errors import StoreTooNew, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.schema import metadata
+from dart.store.sqlite import open_engine
 from dart.store.store import Store
-from dart.store.writer import open_engine
 from dart.testing.trajectories import trajectory_for
 
 

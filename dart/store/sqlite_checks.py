@@ -1,0 +1,100 @@
+"""What can be asked of a record because it is an SQLite file: its pages, its references, its shape.
+
+What any database can be asked is in `dart.store.audit` and `dart.store.row_damage`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dart.store.audit import Finding
+from dart.store.sqlite import Connection, schema_of
+
+FORMATS, WAL_FORMATS = slice(18, 20), b"\x02\x02"
+"""Where the header of a database file says which formats it is written and read in, and those of the record:
+SQLite takes a file with a later format for writing as read-only. https://www.sqlite.org/fileformat2.html"""
+
+HEADING = "*** in database main ***\n"
+"""What SQLite puts before what it finds in pages, in the same answer."""
+
+STORAGE = {"INTEGER": "integer", "BOOLEAN": "integer", "FLOAT": "real", "VARCHAR": "text", "BLOB": "blob"}
+"""How SQLite stores a value of a declared type."""
+
+
+def broken_references(connection: Connection) -> list[Finding]:
+    """Rows that refer to a missing row, and what a quick look at the pages finds."""
+    rows = connection.execute("PRAGMA foreign_key_check").fetchall()
+    damage = [line for (line,) in connection.execute("PRAGMA quick_check")]
+    return [
+        Finding(f"it refers to a missing row of {row[2]}", f"row {row[1]} of table {row[0]}") for row in rows
+    ] + [Finding(line, "the database file") for line in damage if line != "ok"]
+
+
+def damaged_pages(connection: Connection) -> Iterator[Finding]:
+    """A read-only format, pages out of place, and rows that differ from their second copy."""
+    ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
+    with Path(file).open("rb") as opened:
+        formats = opened.read(FORMATS.stop)[FORMATS]
+    if formats != WAL_FORMATS:
+        yield Finding(
+            f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file"
+        )
+    for (told,) in connection.execute("PRAGMA integrity_check"):
+        for line in told.removeprefix(HEADING).splitlines():
+            if line != "ok":
+                yield Finding(line, "the database file")
+
+
+def strange_tables(connection: Connection) -> Iterator[Finding]:
+    """Tables, indexes and triggers that are not those of this version."""
+    found, wanted = schema_of(connection), expected_schema()
+    for name in sorted(found.keys() | wanted.keys(), key=str):
+        if found.get(name) != wanted.get(name):
+            what = "is missing" if name not in found else "is not what this version of dartrl made"
+            yield Finding(f"its definition {what}", f"table, index or trigger {name}")
+
+
+def expected_schema() -> dict[str, str]:
+    """What `schema_of` finds in a record of this version; loads SQLAlchemy and Alembic."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    from dart.store.migrations import upgrade
+
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    with engine.connect() as connection, connection.begin():
+        upgrade(connection)
+        bare = connection.connection.driver_connection
+        assert isinstance(bare, Connection)
+        found = schema_of(bare)
+    engine.dispose()
+    return found
+
+
+def strange_sequences(connection: Connection) -> Iterator[Finding]:
+    """The last number that was given to a row is that of the last row: the newest row is never deleted."""
+    for table, last in connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
+        if table not in tables(connection):
+            yield Finding("there is no such table", f"the last number of table {table}")
+            continue
+        (newest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
+        if last != newest:
+            yield Finding(f"it is {last!r}, the last row has {newest!r}", f"the last number of table {table}")
+
+
+def strange_types(connection: Connection) -> Iterator[Finding]:
+    """Values that no writer puts into their column."""
+    for table in tables(connection):
+        columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+        for _, column, declared, is_needed, _, _ in columns:
+            allowed = f"'{STORAGE[declared.split('(')[0]]}'" + ("" if is_needed else ", 'null'")
+            query = (
+                f'SELECT rowid, typeof("{column}") FROM "{table}" WHERE typeof("{column}") NOT IN ({allowed})'
+            )
+            for row_id, found in connection.execute(query):
+                yield Finding(f"its {column} is {found}, not {allowed}", f"row {row_id} of table {table}")
+
+
+def tables(connection: Connection) -> list[str]:
+    """The names of the record's own tables."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    return [name for (name,) in connection.execute(query)]
