@@ -174,7 +174,7 @@ def measured(run_dir: Path, *, is_base: bool) -> dict[str, Any]:
     from dart.config.config import load_config
     from dart.core.records import EvaluationPhase
     from dart.core.run_directory import RunPaths
-    from dart.inspect.snapshot_reader import scores
+    from dart.inspect.evaluation_scores import scores
     from dart.store.reader import StoreReader
 
     paths = RunPaths(run_dir)

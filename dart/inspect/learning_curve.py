@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dart.config.config import Config
 from dart.core.statistics import ConfidenceInterval
 from dart.inspect.report import SuccessReport
+from dart.inspect.time_budget import TimeBudget
+from dart.store.reader import StoreReader
 
 WINDOW = 100
 """Trajectories behind each point of the curve over all tasks: one point's 95 % interval is about ±10 %."""
@@ -42,6 +45,16 @@ class CurvePoint:
 
     elapsed_s: float
     rate: float
+
+
+def training_episodes(store: StoreReader, config: Config, session: TimeBudget) -> list[EpisodePoint]:
+    """Read every training episode with the time since the start of the run."""
+    start_unix_s = session.started_unix_s - session.used_before_s
+    success_above = config.curation.success_above
+    return [
+        EpisodePoint(elapsed_s=stored_unix_s - start_unix_s, task_id=task_id, success=reward > success_above)
+        for task_id, reward, stored_unix_s in store.rewards_over_time()
+    ]
 
 
 def learning_curve(episodes: Sequence[EpisodePoint], *, window: int = WINDOW) -> list[CurvePoint]:

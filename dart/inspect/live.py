@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Self
+from typing import Protocol, Self
 
 from rich.cells import cell_len
 from rich.columns import Columns
@@ -34,7 +34,17 @@ ROWS_MAX = 24
 """Actors in the live view; the unwell ones come first, the rest is counted."""
 
 
-def open_view(console: Console, *, clock: Callable[[], float] = time.monotonic) -> "LiveView | PlainLines":
+class View(Protocol):
+    """Shows a run's snapshots as they come."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, snapshot: RunSnapshot) -> None: ...
+
+
+def open_view(console: Console, *, clock: Callable[[], float] = time.monotonic) -> View:
     """The live view on a terminal, plain lines elsewhere."""
     return LiveView(console) if console.is_terminal else PlainLines(console, clock=clock)
 

@@ -6,13 +6,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from dart.config.config import Config
+from dart.core.errors import DiskError
 from dart.core.run_directory import RunPaths
 from dart.store.blobs import NO_ROOM
 
 MINUTE_S = 60.0
+
+
+def session_file(paths: RunPaths) -> Path:
+    """Where a session keeps its times."""
+    return paths.root / "session.json"
 
 
 @dataclass(slots=True)
@@ -28,7 +32,7 @@ class TimeBudget:
     @classmethod
     def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "TimeBudget":
         """Start the clock at the time that earlier sessions used."""
-        path = paths.root / "session.json"
+        path = session_file(paths)
         used_s = _used_s(path)
         now_s = time.time()
         budget_s = config.run.minutes * MINUTE_S
@@ -70,5 +74,27 @@ def _used_s(path: Path) -> float:
     except FileNotFoundError:
         return 0.0
     except (ValueError, TypeError, LookupError):
+        import structlog
+
         structlog.get_logger().warning("session_forgotten", path=str(path))
         return 0.0
+
+
+SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training_ends_unix_s")
+"""Keys in the file of a session; without a time limit the end of training is infinite."""
+
+
+def read_session(paths: RunPaths) -> dict[str, float]:
+    """Read the run's times from the file of the session. Raises DiskError where it is damaged."""
+    path = session_file(paths)
+    try:
+        found = json.loads(path.read_bytes())
+        session = {name: float(found[name]) for name in SESSION}
+        if any(map(math.isnan, session.values())) or math.inf in [abs(session[name]) for name in SESSION[:4]]:
+            raise ValueError(f"not all of it are times: {session}")
+        return session
+    except (ValueError, TypeError, LookupError) as error:
+        raise DiskError(
+            f"{path} does not say how much time the run has used ({error}): restore a copy of it; "
+            "--resume writes it anew and counts the time from 0"
+        ) from error

@@ -29,12 +29,14 @@ from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.settings import plan_of
 from dart.inspect import signals as taken
+from dart.inspect.evaluation_scores import final_report
+from dart.inspect.learning_curve import training_episodes
 from dart.inspect.nothing_played import why_nothing_was_played
 from dart.inspect.pool_sizes import sizes_in
 from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of
 from dart.inspect.sidecar_status import TRACKING, WEB
-from dart.inspect.snapshot_reader import SnapshotReader, final_report, training_episodes
+from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition

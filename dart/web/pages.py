@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
-from dart.inspect import snapshot_reader
+from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import message
@@ -170,8 +170,8 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
 def _measured(run: RunView, bins: Bins) -> list[Dot]:
     """The measurements on held-out seeds, at both ends."""
     row = SuccessReport(
-        before=snapshot_reader.scores(run.store, run.config, EvaluationPhase.BEFORE),
-        after=snapshot_reader.scores(run.store, run.config, EvaluationPhase.AFTER),
+        before=scores(run.store, run.config, EvaluationPhase.BEFORE),
+        after=scores(run.store, run.config, EvaluationPhase.AFTER),
     ).mean
     sides = (
         (bins.begins_unix_s, row.before, row.before_interval, "before"),

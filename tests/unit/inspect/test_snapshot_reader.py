@@ -14,8 +14,9 @@ from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.inspect import signals
+from dart.inspect.evaluation_scores import final_report
 from dart.inspect.report import LeftOut, rate_if_failed
-from dart.inspect.snapshot_reader import SnapshotReader, engine_rows, final_report
+from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
 from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
 from dart.telemetry.gauges import Gauge

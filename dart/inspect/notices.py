@@ -1,0 +1,78 @@
+"""Notices: what is wrong with a run beyond single actors, for `status`, the live view and the page."""
+
+import shutil
+import signal
+from collections.abc import Iterator, Sequence, Set
+
+from actors.board import ActorState, Vitals
+from dart.core.run_directory import RunPaths
+from dart.curation.stall_diagnosis import Stage
+from dart.inspect import signals
+from dart.inspect.formatting import clock, size
+from dart.store.reader import StoreReader
+from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HELD
+
+
+def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> Iterator[str]:
+    """Problems beyond single actors, a sentence each."""
+    if (ends := signals.read(paths)) is not None:
+        yield (
+            f"ends since {clock(ends.since_unix_s)}, by {signal.Signals(ends.signal).name}: episodes and "
+            "updates continue to their end; `dartrl down --now` does not wait for them"
+        )
+    held = store.newest_event(WORK_HELD)
+    if held is not None and held.data["is_held"]:
+        yield (
+            f"paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
+            "until `dartrl resume`"
+        )
+    stall = store.newest_event(STARVED)
+    if stall is not None and stall.data["stage"] != Stage.ENDED:
+        yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
+    yield from _restored_checkpoint(paths, store)
+    yield from _cut_log(paths, store)
+    yield from _full_disk(paths, {row.name for row in vitals if _is_waiting(row)})
+
+
+def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
+    """A notice that lasts until a person removes the damaged folder."""
+    event = store.newest_event(CHECKPOINT_RESTORED)
+    if event is None:
+        return
+    what, folder = event.data, paths.root / str(event.data["damaged_folder"])
+    if folder.exists():
+        yield (
+            f"version {what['version']} is a copy of version {what['from_version']}, and what was "
+            f"learned between them is lost: its checkpoint was damaged ({what['damage']}) and lies in "
+            f"{folder}; remove that folder to end this notice"
+        )
+
+
+def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
+    """A notice that lasts until a person removes the copy of the damaged log."""
+    event = store.newest_event(LOG_CUT)
+    if event is not None and (copy := paths.root / str(event.data["copy"])).exists():
+        yield (
+            f"the write-ahead log of the record was damaged ({event.data['damage']}), and the run went "
+            f"on without them; the log as it was is {copy}, remove it to end this notice"
+        )
+
+
+def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
+    """Notices of the store and the trainer while they wait for room on the disk."""
+    free = f"{size(shutil.disk_usage(paths.root).free)} are free at {paths.root}"
+    if "store" in waiting:
+        yield (
+            "the store takes no writes now: the disk is full, or another process has locked the record "
+            f"({free}); it continues by itself when that ends"
+        )
+    if "trainer" in waiting:
+        yield (
+            f"the trainer cannot write its checkpoint now: the disk is full ({free}); "
+            "it continues by itself when there is room"
+        )
+
+
+def _is_waiting(row: Vitals) -> bool:
+    """The store and the trainer are not ready only while the disk refuses what they write."""
+    return row.state is ActorState.RUNNING and not row.ready
