@@ -156,7 +156,7 @@ class frozen:
     """What must be the same in every arm, comparable."""
 
     def __init__(self, config: Any) -> None:
-        for name in ("tasks", "training", "environments", "simulated"):
+        for name in ("tasks", "training", "environments", "simulation"):
             setattr(self, name, getattr(config, name).model_dump_json())
 
 
