@@ -165,7 +165,7 @@ class Episodes:
         return Step(
             screenshot_sha256=sha256,
             prompt_ids=prompt.token_ids,
-            token_ids=(*answer, self._codec.ends[0]),
+            token_ids=(*answer, self._codec.end_ids[0]),
             logprobs=(),
             entropies=(),
             answer="",
@@ -211,7 +211,7 @@ def flops_of(policy: Any, steps: Sequence[Step], *, is_adapter: bool) -> float:
     body = sum(weight.numel() for weight in policy.module.parameters()) - tower - 2 * head
     total = 0.0
     for step in steps:
-        tokens = policy.tokens(step)
+        tokens = policy.token_count(step)
         patches = sum(image.tokens for image in step.images) * vision.spatial_merge_size**2
         attention = 2 * text.num_hidden_layers * text.hidden_size * tokens / 2  # causal: half of the square
         total += each * (body + attention) * tokens + each * head * len(step.token_ids)
@@ -227,14 +227,17 @@ def measure(options: argparse.Namespace, folder: Path) -> Figures:
     make_layout(options.layout, policy)
     episodes = Episodes(policy, folder / "blobs", (options.width, options.height), options.screenshots)
     groups = [episodes.group(number, options.steps) for number in range(2)]
-    holding = ModelPlacement(
+    placement = ModelPlacement(
         is_trained=True,
         precision=options.precision,
         gradient_checkpointing=options.checkpointing,
         lora_rank=options.lora,
     )
     config = LearnerConfig(
-        kl_beta=0.0, micro_batch_tokens=options.pass_tokens, holding=holding, threads=torch.get_num_threads()
+        kl_beta=0.0,
+        micro_batch_tokens=options.pass_tokens,
+        placement=placement,
+        threads=torch.get_num_threads(),
     )
     learner = Learner(policy, config)
     steps = [step for group in groups for one in group.trajectories for step in one.steps]
@@ -257,7 +260,7 @@ def figures(
 ) -> Figures:
     """What was found."""
     policy = learner._policy
-    tokens = sum(policy.tokens(step) for step in steps)
+    tokens = sum(policy.token_count(step) for step in steps)
     median_s = statistics.median(seconds)
     reached = flops_of(policy, steps, is_adapter=options.lora > 0) / median_s / 1e12
     return {
@@ -269,7 +272,7 @@ def figures(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "processor",
         "steps": len(steps),
         "tokens": tokens,
-        "longest_step_tokens": max(policy.tokens(step) for step in steps),
+        "longest_step_tokens": max(policy.token_count(step) for step in steps),
         "update_s_median": median_s,
         "update_s_least": min(seconds),
         "update_s_most": max(seconds),

@@ -176,7 +176,7 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
             folder,
             version,
             rollout=config.rollout,
-            reading=prompt_spec_of(config.context),
+            prompt_spec=prompt_spec_of(config.context),
             seed=0,
             log=Path(scratch) / "engine.log",
             sockets=Path(scratch) / "sockets",

@@ -32,7 +32,7 @@ from dart.environments.factory import make_environment
 from dart.environments.faults import EnvironmentFault
 from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
 from dart.environments.protocol import EpisodeKey
-from dart.policy.context import first_of_hint
+from dart.policy.context import first_actions
 from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.disk_wait import await_room
@@ -236,7 +236,7 @@ class EnvironmentActor(Actor):
         """Return the first actions of a demonstration, as many as fit into a request."""
         with StoreReader(Path(self.args["store"])) as reader:
             answers = [step.answer for step in reader.demonstration(pool_id).steps]
-        return first_of_hint([answer for answer in answers if is_action(answer)])
+        return first_actions([answer for answer in answers if is_action(answer)])
 
     # ---- results ----
 

@@ -20,7 +20,7 @@ from dart.policy.base import Policy, Scorer
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen, screenshots_of
-from dart.training.batch import within
+from dart.training.batch import micro_batches
 from dart.training.demonstration_format import screenshot_path
 from dart.training.demonstrations import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
@@ -57,7 +57,7 @@ def imitate(
     screens   every screenshot of the steps by its sha256
     """
     draw = random.Random(config.seed)
-    optimizer = torch.optim.AdamW(policy.trained(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.trainable(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
     loss = math.nan
     for update in range(1, config.updates + 1):
         for group in optimizer.param_groups:
@@ -78,12 +78,12 @@ def _update(
 ) -> float:
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
-    ordered = sorted(batch, key=policy.order)
-    for chunk in within(ordered, config.batch, config.batch_tokens, policy.tokens):
+    ordered = sorted(batch, key=policy.sort_key)
+    for chunk in micro_batches(ordered, config.batch, config.batch_tokens, policy.token_count):
         loss = answer_loss(policy, chunk, screens) * (len(chunk) / len(batch))
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
-    norm = torch.nn.utils.clip_grad_norm_(policy.trained(), config.max_grad_norm)
+    norm = torch.nn.utils.clip_grad_norm_(policy.trainable(), config.max_grad_norm)
     if not math.isfinite(norm):
         raise FloatingPointError(f"the gradient is {float(norm)}: lower the learning rate (now {config.lr})")
     optimizer.step()
@@ -101,15 +101,15 @@ def imitate_folder(
     base: Path,
     out: Path,
     config: ImitationConfig,
-    holding: ModelPlacement,
-    reading: PromptSpec | None = None,
+    placement: ModelPlacement,
+    prompt_spec: PromptSpec | None = None,
     report: Report = print,
 ) -> float:
     """A checkpoint in `out` that imitates the demonstrations in `folder`; returns the last loss.
 
-    reading   how the policy is shown an episode; it has to be the same where it is asked later
+    prompt_spec   how the policy is shown an episode; it has to be the same where it is asked later
     """
-    policy = load(base, reading, holding)
+    policy = load(base, prompt_spec, placement)
     read = read_demonstrations(folder, policy.codec)
     demonstrations = sorted(read, key=lambda one: (one.task_id, one.seed))  # not as browsers were done
     steps = [step for one in demonstrations for step in one.steps]
@@ -141,9 +141,9 @@ def main() -> None:
     parser.add_argument("--prompt", default="", help="text file, as context.prompt of the runs that follow")
     options = parser.parse_args()
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
-    holding = ModelPlacement(is_trained=True, precision=options.precision)
-    reading = prompt_spec_of(ContextSettings(prompt=options.prompt))
-    imitate_folder(options.folder, options.policy, options.out, config, holding, reading)
+    placement = ModelPlacement(is_trained=True, precision=options.precision)
+    prompt_spec = prompt_spec_of(ContextSettings(prompt=options.prompt))
+    imitate_folder(options.folder, options.policy, options.out, config, placement, prompt_spec)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def make_engine(
             folder,
             version,
             rollout=rollout,
-            reading=prompt_spec,
+            prompt_spec=prompt_spec,
             seed=seed,
             log=log,
             sockets=sockets,
@@ -49,4 +49,4 @@ def make_engine(
         )
     from dart.inference.transformers_engine import TransformersEngine
 
-    return TransformersEngine(folder, version, threads=rollout.threads, seed=seed, reading=prompt_spec)
+    return TransformersEngine(folder, version, threads=rollout.threads, seed=seed, prompt_spec=prompt_spec)

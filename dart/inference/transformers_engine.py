@@ -34,14 +34,14 @@ class TransformersEngine:
         *,
         threads: int = 1,
         seed: int = 0,
-        reading: PromptSpec | None = None,
-        holding: ModelPlacement | None = None,
+        prompt_spec: PromptSpec | None = None,
+        placement: ModelPlacement | None = None,
     ) -> None:
-        """reading, holding   how a vision-language policy is shown an episode and held in memory"""
+        """prompt_spec, placement   how a vision-language policy is shown an episode and held in memory"""
         torch.set_num_threads(threads)
         self._generator = torch.Generator().manual_seed(seed)
-        self._reading = reading
-        self._holding = holding
+        self._prompt_spec = prompt_spec
+        self._placement = placement
         self.load(folder, version)
         self._screens = ScreenCache(self._policy.codec)
 
@@ -56,7 +56,7 @@ class TransformersEngine:
         Raises CorruptCheckpoint or CheckpointError; then the old policy stays.
         """
         verify_policy(folder, version)
-        self._policy = load(folder, self._reading, self._holding)
+        self._policy = load(folder, self._prompt_spec, self._placement)
         self._version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
@@ -83,7 +83,7 @@ class TransformersEngine:
                 token_ids=answer.token_ids,
                 logprobs=answer.logprobs,
                 entropies=answer.entropies,
-                answer=codec.understand(answer.token_ids, request.instruction, row[-1].frame),
+                answer=codec.decode_action(answer.token_ids, request.instruction, row[-1].frame),
                 policy_version=self._version,
             )
             for request, prompt, row, answer in zip(requests, recorded, screens, answers, strict=True)

@@ -93,7 +93,7 @@ class VllmEngine:
         version: int,
         *,
         rollout: RolloutSettings,
-        reading: PromptSpec,
+        prompt_spec: PromptSpec,
         seed: int,
         log: Path,
         sockets: Path,
@@ -101,17 +101,17 @@ class VllmEngine:
     ) -> None:
         """Returns when it can answer. Raises CorruptCheckpoint or CheckpointError, or EngineError.
 
-        reading   how the policy is shown an episode and answers
+        prompt_spec   how the policy is shown an episode and answers
         log       what its processes say is added to this file
         sockets   a folder for those it talks to its processes by; emptied here, for who is killed leaves some
         probe     what it is asked when it has to show that it is alive
         """
         verify_policy(folder, version)
         self._rollout = rollout
-        self._codec = load_codec(folder, reading)
+        self._codec = load_codec(folder, prompt_spec)
         self._screens = ScreenCache(self._codec)
         self._screens_lock = threading.Lock()
-        self._answer_tokens = reading.answer_tokens
+        self._answer_tokens = prompt_spec.answer_tokens
         self._layout = layout_of(folder)
         self._probe = probe
         self._log = log
@@ -122,7 +122,7 @@ class VllmEngine:
         talk_in(sockets)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="vllm").start()
-        args = engine_args(folder, rollout, reading, seed)
+        args = engine_args(folder, rollout, prompt_spec, seed)
         try:
             self._llm: Any = self._wait("no engine", self._begin(args), START_DEADLINE_S)
         except (RuntimeError, ValueError, OSError) as failure:
@@ -193,7 +193,7 @@ class VllmEngine:
         how = SamplingParams(
             temperature=request.temperature,
             max_tokens=limit,
-            stop_token_ids=list(self._codec.ends),
+            stop_token_ids=list(self._codec.end_ids),
             logprobs=0,  # of the sampled token alone
             logit_bias=dict.fromkeys(self._codec.never_sampled, NEVER),
             detokenize=False,
@@ -228,7 +228,7 @@ class VllmEngine:
             token_ids=tuple(sampled.token_ids),
             logprobs=tuple(0.0 if is_greedy else logprob for logprob in sampled.logprobs),
             entropies=tuple(0.0 if is_greedy else entropy for entropy in sampled.entropies),
-            answer=self._codec.understand(sampled.token_ids, request.instruction, asked.screens[-1].frame),
+            answer=self._codec.decode_action(sampled.token_ids, request.instruction, asked.screens[-1].frame),
             policy_version=oldest(spans),
             images=recorded.images,
             spans=spans if len(spans) > 1 else (),
@@ -323,7 +323,9 @@ def talk_in(sockets: Path) -> None:
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
 
 
-def engine_args(folder: Path, rollout: RolloutSettings, reading: PromptSpec, seed: int) -> AsyncEngineArgs:
+def engine_args(
+    folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int
+) -> AsyncEngineArgs:
     """What vLLM is told."""
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()
@@ -340,7 +342,7 @@ def engine_args(folder: Path, rollout: RolloutSettings, reading: PromptSpec, see
         max_model_len=settings.max_tokens,
         max_num_seqs=rollout.max_batch + 1,  # one more than are asked: the token that shows it is alive
         generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
-        limit_mm_per_prompt={"image": reading.limits.screenshots, "video": 0},
+        limit_mm_per_prompt={"image": prompt_spec.limits.screenshots, "video": 0},
         logprobs_mode="processed_logprobs",
         enforce_eager=is_eager,
         gpu_memory_utilization=settings.memory,

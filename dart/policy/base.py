@@ -1,4 +1,4 @@
-"""A policy in memory: what engines sample from and the learner trains (a leaf: torch)."""
+"""The interface of a policy in memory: engines sample from it and the learner trains it. Imports torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,18 +13,19 @@ from dart.policy.sampling import AnswerScores, SampledAnswer
 
 
 class Scorer(Protocol):
-    """Log-probs of recorded answers."""
+    """Computes log-probs of recorded answers."""
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Of the recorded tokens in softmax(logits / temperature), on the CPU, with gradient.
+        """Score the recorded answers under softmax(logits / temperature); results are on the CPU and have
+        gradients.
 
-        `screens` holds every screenshot of `dart.policy.protocols.screenshots_of` by its sha256.
+        screens   by sha256, every screenshot that `dart.policy.protocols.screenshots_of` names
         """
         ...
 
 
 class Policy(Scorer, Protocol):
-    """A checkpoint with its codec. One thread calls it."""
+    """A loaded checkpoint with its codec. Only one thread may call it."""
 
     @property
     def module(self) -> nn.Module:
@@ -33,11 +34,11 @@ class Policy(Scorer, Protocol):
 
     @property
     def codec(self) -> Codec:
-        """Between texts, pictures and tokens."""
+        """The translation between texts, images and tokens."""
         ...
 
-    def trained(self) -> list[nn.Parameter]:
-        """The weights that an optimizer changes."""
+    def trainable(self) -> list[nn.Parameter]:
+        """Return the weights that an optimizer changes."""
         ...
 
     def sample(
@@ -47,28 +48,28 @@ class Policy(Scorer, Protocol):
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        """One answer per prompt, each with its screens and at its temperature (0: greedy)."""
+        """Sample one answer per prompt, each with its screens and its temperature (0: greedy)."""
         ...
 
-    def base(self) -> Scorer | None:
-        """The policy before it was trained, where these weights still know it; else None."""
+    def base_scorer(self) -> Scorer | None:
+        """Return the policy from before training if the weights still contain it (LoRA); else None."""
         ...
 
-    def order(self, step: Step) -> Any:
-        """Steps near each other in this order are scored together cheaply."""
+    def sort_key(self, step: Step) -> Any:
+        """Return a sort key: steps that are neighbours in this order are cheap to score together."""
         ...
 
-    def tokens(self, step: Step) -> int:
-        """How many tokens a step is for the model, answer included."""
+    def token_count(self, step: Step) -> int:
+        """Return the number of tokens of a step for the model: prompt, images and answer."""
         ...
 
-    def check(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Raises ForeignPrompt where the recorded prompt is not one of this policy."""
+    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
+        """Raise ForeignPrompt when this policy cannot have been given the recorded prompt."""
         ...
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Everything that is needed to load it again, for engines too. Not atomic: into a fresh folder.
+        """Write everything that is needed to load the policy again into a fresh folder. Not atomic.
 
-        weights   all of them, where several processes hold a part each
+        weights   all weights, when several processes hold a part each; None: the module has them
         """
         ...

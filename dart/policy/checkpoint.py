@@ -1,4 +1,4 @@
-"""A policy on disk: one folder with safetensors, configuration, tokenizer and processor."""
+"""The small policy on disk: one folder with safetensors, configuration, tokenizer and processor."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ transformers_logging.disable_progress_bar()  # a bar per checkpoint would break 
 
 
 class CheckpointError(UnavailableError):
-    """A folder that should hold a policy does not, or what it holds is damaged."""
+    """A folder holds no policy checkpoint, or a damaged one."""
 
 
 def load_policy(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, PromptCodec]:
-    """The model in evaluation mode and its codec. Raises `CheckpointError` with the folder and the remedy."""
+    """Load the model in evaluation mode and its codec. Raises `CheckpointError`."""
     model, processor = load_parts(folder)
     return model, codec_of(processor)
 
 
 def load_parts(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, GuiPolicyProcessor]:
-    """The model in evaluation mode and its processor. Raises `CheckpointError`."""
+    """Load the model in evaluation mode and its processor. Raises `CheckpointError`."""
     path = Path(folder)
     with named_errors(path):
         model = AutoModelForImageTextToText.from_pretrained(
@@ -38,7 +38,7 @@ def load_parts(folder: str | Path) -> tuple[GuiPolicyForImageTextToText, GuiPoli
 
 
 def load_codec(folder: str | Path) -> PromptCodec:
-    """The codec of a checkpoint, without its model. Raises `CheckpointError` with folder and remedy."""
+    """Load the codec of a checkpoint, without its model. Raises `CheckpointError`."""
     return codec_of(_load_processor(Path(folder)))
 
 
@@ -52,7 +52,8 @@ def _load_processor(path: Path) -> GuiPolicyProcessor:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """What loading a checkpoint can meet, as `CheckpointError` with the folder and the remedy."""
+    """Turn the errors of loading a checkpoint into `CheckpointError`, which names the folder and the
+    remedy."""
     if not (path / "config.json").is_file():
         raise CheckpointError(
             f"expected a policy checkpoint in {path}, found no config.json: build one with `dartrl pretrain`"
@@ -62,18 +63,18 @@ def named_errors(path: Path) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise CheckpointError(
-                f"the checkpoint in {path} needs code that lies in its folder (auto_map), and such code is "
-                "never run; use one that transformers loads with its own classes"
+                f"the checkpoint in {path} needs code from its own folder (auto_map), which is never run; "
+                "use a checkpoint that transformers loads with its own classes"
             ) from error
         raise CheckpointError(
-            f"the checkpoint in {path} is damaged: {error}; use another or rebuild it"
+            f"the checkpoint in {path} is damaged: {error}; use another one or rebuild it"
         ) from error
 
 
 def save_policy(
     model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: str | Path
 ) -> None:
-    """Writes everything `load_policy` and the Auto classes need. Not atomic: write to a fresh folder."""
+    """Write everything that `load_policy` and the Auto classes need into a fresh folder. Not atomic."""
     model.save_pretrained(folder)
     build_processor(tokenizer, model.config.image_tokens).save_pretrained(folder)
 
@@ -83,5 +84,5 @@ def build_processor(tokenizer: PreTrainedTokenizerFast, image_tokens: int) -> Gu
 
 
 def codec_of(processor: GuiPolicyProcessor) -> PromptCodec:
-    """The codec that writes prompts as this processor does."""
+    """Return the codec that writes the same prompts as this processor."""
     return PromptCodec(processor.tokenizer.backend_tokenizer, processor.image_tokens)

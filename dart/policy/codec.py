@@ -1,8 +1,8 @@
-"""Between texts and token ids: prompts from instructions, answers from and to actions.
+"""The codec of the small policy: instructions to prompt tokens, actions to answer tokens and back.
 
-The answer of a policy is text in the action grammar of `dart.core.actions`; its tokens
-are those of `dart.policy.vocabulary`. No torch here: what an engine, the trainer and the
-imitation data share is plain lists of ints.
+An answer is text in the action grammar of `dart.core.actions`; its tokens are those of
+`dart.policy.vocabulary`. Engines, trainer and imitation share plain lists of ints, so this
+module does not import torch.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ from dart.policy.vocabulary import (
 )
 
 HISTORY_ANSWERS = 4
-"""How many past answers a prompt shows, the latest first."""
+"""Number of past answers in a prompt, the latest first."""
 
 FRAME = CoordinateFrame(
     width_px=FRAME_WIDTH_PX,
@@ -63,17 +63,17 @@ FRAME = CoordinateFrame(
     shown_width_px=FRAME_WIDTH_PX,
     shown_height_px=FRAME_HEIGHT_PX,
 )
-"""This policy sees the screen as it is."""
+"""The screenshot's own pixels: this policy sees the screen without resizing."""
 
 
 class PromptCodec:
     """Turns instructions, histories and answers into token ids and back.
 
-    `image_tokens` is the number of placeholders one screenshot takes in a prompt.
+    `image_tokens` is the number of placeholders that one screenshot takes in a prompt.
     """
 
     never_sampled: tuple[int, ...] = ()
-    """None: its answers may hold any token."""
+    """Empty: an answer may hold any token."""
 
     def __init__(self, tokenizer: Tokenizer, image_tokens: int) -> None:
         self._text = Tokenizer.from_str(tokenizer.to_str())
@@ -81,12 +81,13 @@ class PromptCodec:
         self._vocab_size = self._text.get_vocab_size()
         self.image_tokens = image_tokens
         self.eos_id = special_ids()[EOS]
-        self.ends: tuple[int, ...] = (self.eos_id,)
+        self.end_ids: tuple[int, ...] = (self.eos_id,)
         self.pad_id = special_ids()[PAD]
         self._tokens = {index: token for token, index in special_ids().items()}
 
     def encode_prompt(self, instruction: str, history: Sequence[str]) -> list[int]:
-        """Image placeholders, the instruction, the step counter, past answers (latest first), `<answer>`."""
+        """Return image placeholders, instruction, step counter, past answers (latest first) and
+        `<answer>`."""
         ids = special_ids()
         past = [
             token
@@ -102,12 +103,12 @@ class PromptCodec:
         ]
 
     def encode_answer(self, action_text: str, instruction: str) -> list[int]:
-        """The tokens of an action, end token included. Raises `ActionParseError` when it is none."""
+        """Return the tokens of an action, end token included. Raises `ActionParseError`."""
         return [*self._encode_action(parse_action(action_text), instruction), self.eos_id]
 
     def decode_answer(self, token_ids: Sequence[int], instruction: str) -> str:
-        """The action these tokens say, as text. What is no action comes out as its tokens' names,
-        which the strict parser refuses; never raises."""
+        """Return the text of the action in these tokens. Never raises: tokens that are not an action come
+        out as a list of their names, which the strict parser refuses."""
         ids = list(token_ids)
         if not ids or ids[-1] != self.eos_id:
             return self._spell(ids)
@@ -119,38 +120,34 @@ class PromptCodec:
             return self._spell(ids)
         return text
 
-    # ---- the interface it shares with other policies (`dart.policy.protocols.Codec`) ----
+    # ---- the rest of `dart.policy.protocols.Codec` ----
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        """The screenshot of now alone."""
+        """Return the current screenshot, the only one in a prompt."""
         return (Screenshot(request.screenshot_path, request.screenshot_sha256),)
 
     def screen(self, sha256: str, png: bytes) -> Screen:
-        """A screenshot as it is. Raises PixelFrameError."""
+        """Decode a screenshot. Raises PixelFrameError."""
         return Screen(sha256, load_pixels(png), FRAME)
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        """See `encode_prompt`. There is no way to show this policy a hint."""
+        """See `encode_prompt`. This policy cannot read a hint."""
         return Prompt(tuple(self.encode_prompt(request.instruction, request.history)))
 
-    def say(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        """See `encode_answer`."""
+    def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
+        """See `encode_answer`: an answer of this policy is its action."""
         return self.encode_answer(action_text, instruction)
 
     @property
     def vocabulary_size(self) -> int:
-        """Every token id is less."""
+        """Number of token ids."""
         return self._vocab_size
 
-    def answer_ids(self, text: str, instruction: str) -> list[int]:
-        """The answer of this policy is its action; see `encode_answer`."""
-        return self.encode_answer(text, instruction)
-
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
-        """Never: this policy writes none."""
+        """Return False: this policy writes no thoughts."""
         return False
 
-    def understand(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
+    def decode_action(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
         """See `decode_answer`."""
         return self.decode_answer(token_ids, instruction)
 
@@ -214,7 +211,7 @@ class PromptCodec:
         return Wait() if name == "wait" else Finished()
 
     def _decode_points(self, ids: Sequence[int], points: int) -> tuple[int, ...]:
-        """`points` pairs of an x and a y token as pixels."""
+        """Decode `points` pairs of an x and a y token to pixels."""
         if len(ids) != 2 * points:
             raise ValueError(f"expected {points} points, got the tokens: {ids}")
         first_x, first_y = special_ids()[x_token(0)], special_ids()[y_token(0)]
@@ -235,7 +232,7 @@ class PromptCodec:
         return direction
 
     def _decode_content(self, ids: Sequence[int], spans: Sequence[str]) -> str:
-        """Text and copies in their order; raises `ValueError` for other special tokens and empty copies."""
+        """Decode text and copies in order; raises `ValueError` for other special tokens."""
         first_copy = special_ids()[copy_token(0)]
         parts: list[str] = []
         run: list[int] = []
@@ -267,14 +264,14 @@ def _ids(*tokens: str) -> list[int]:
 
 
 def load_pixels(source: bytes | str | Path) -> Pixels:
-    """The screenshot as uint8 [210, 160, 3], from encoded bytes or a file.
+    """Load a screenshot as uint8 [210, 160, 3], from encoded bytes or a file.
 
-    Raises `PixelFrameError` when it is no image or of another size.
+    Raises `PixelFrameError` when it is not an image or has another size.
     """
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
         with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as image:
-            width_px, height_px = image.size  # of one of another size nothing is decoded
+            width_px, height_px = image.size  # checked first: an image of another size is never decoded
             is_frame = (width_px, height_px) == (FRAME_WIDTH_PX, FRAME_HEIGHT_PX)
             pixels = np.array(image.convert("RGB")) if is_frame else None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

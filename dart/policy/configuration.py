@@ -1,4 +1,4 @@
-"""Configuration of the small GUI policy: sizes of its parts and the ids it must know."""
+"""Configuration of the small policy: the sizes of its parts and the token ids that it needs."""
 
 from typing import Any
 
@@ -77,6 +77,6 @@ class GuiPolicyConfig(PreTrainedConfig):  # type: ignore[misc]  # transformers i
 
     @property
     def image_tokens(self) -> int:
-        """Placeholders one screenshot takes in a prompt."""
+        """Number of placeholders that one screenshot takes in a prompt."""
         rows, columns = self.grid
         return rows * columns

@@ -1,9 +1,10 @@
-"""What of an episode a vision-language policy is shown: the last screenshots and answers, as a conversation.
+"""The part of an episode in a vision-language policy's prompt: recent screenshots and answers as a
+conversation.
 
-The instruction comes first and stays; of the steps before this one at most `turns` answers are told, and of
-all screenshots the last `screenshots` are shown (DART's code: 35 and 5). Answers are told in the tokens in
-which they were given. Pure: the engine lays a prompt out with it, an imported demonstration gets the same
-prompt through it, and training reads the prompt as it was recorded.
+The instruction always comes first. The prompt holds at most `turns` past answers and the last `screenshots`
+screenshots (in DART's code: 35 and 5). Past answers keep the tokens with which they were sampled. Pure: the
+engine builds prompts with it, imported demonstrations get the same prompts, and training reads the recorded
+prompt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,29 +13,30 @@ from dataclasses import dataclass, field, replace
 from dart.core.types import GenerateRequest, PastStep
 
 MAX_PAST_TOKENS = 8_000
-"""Tokens of past answers in a request: mail carries 64 KiB, a token takes up to five bytes, and the prompt
-comes back with the answer."""
+"""Limit of the tokens of past answers in a request. A message has at most 64 KiB, a token takes up to five
+bytes, and the answer carries the prompt back."""
 
 MAX_HISTORY_CHARACTERS = 4_000
-"""Characters of past actions in a request, for the same reason."""
+"""Limit of the characters of past actions in a request, for the same reason."""
 
 
 MAX_HINT_CHARACTERS = 4_000
-"""Characters of the actions of a hint in a request."""
+"""Limit of the characters of a hint's actions in a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimits:
-    """How much is shown (defaults: DART's)."""
+    """How much of an episode a prompt holds (defaults: DART's)."""
 
     screenshots: int = 5
-    """The newest one included."""
+    """Number of screenshots, the newest included."""
     turns: int = 35
+    """Number of past answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screenshot:
-    """One that is shown, by its file."""
+    """A screenshot in a prompt, by its file."""
 
     path: str
     sha256: str
@@ -42,7 +44,7 @@ class Screenshot:
 
 @dataclass(slots=True)
 class UserTurn:
-    """What is said to the policy in one message."""
+    """One message to the policy."""
 
     has_instruction: bool = False
     screenshots: list[Screenshot] = field(default_factory=list)
@@ -50,7 +52,7 @@ class UserTurn:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTurn:
-    """What it answered then."""
+    """One past answer of the policy."""
 
     token_ids: tuple[int, ...]
 
@@ -59,12 +61,14 @@ Turn = UserTurn | AnswerTurn
 
 
 def conversation(request: GenerateRequest, limits: ContextLimits) -> list[Turn]:
-    """The messages before the answer that is asked for; users and answers need not alternate, for the
-    screenshots between two old answers are left out."""
-    told = request.past[max(0, len(request.past) - limits.turns) :]
+    """Return the messages before the requested answer.
+
+    Two answers may follow each other, because the screenshots between old answers are left out.
+    """
+    recent = request.past[max(0, len(request.past) - limits.turns) :]
     turns: list[Turn] = [UserTurn(has_instruction=True)]
-    for index, step in enumerate(told):
-        if len(told) - index < limits.screenshots:
+    for index, step in enumerate(recent):
+        if len(recent) - index < limits.screenshots:
             _show(turns, Screenshot(step.screenshot_path, step.screenshot_sha256))
         turns.append(AnswerTurn(step.token_ids))
     _show(turns, Screenshot(request.screenshot_path, request.screenshot_sha256))
@@ -72,7 +76,7 @@ def conversation(request: GenerateRequest, limits: ContextLimits) -> list[Turn]:
 
 
 def shown_screenshots(request: GenerateRequest, limits: ContextLimits) -> tuple[Screenshot, ...]:
-    """Those in the conversation, oldest first; the last one is that of now."""
+    """Return the screenshots of the conversation, oldest first; the last one is the current screen."""
     return tuple(
         screenshot
         for turn in conversation(request, limits)
@@ -89,8 +93,8 @@ def _show(turns: list[Turn], screenshot: Screenshot) -> None:
         turns.append(UserTurn(screenshots=[screenshot]))
 
 
-def that_fit(sizes: Sequence[int], budget: int) -> int:
-    """How many of the last of these sizes fit into the budget together."""
+def count_fitting(sizes: Sequence[int], budget: int) -> int:
+    """Return how many of the last sizes fit into the budget together."""
     return sum(1 for total in _running(reversed(sizes)) if total <= budget)
 
 
@@ -102,23 +106,23 @@ def _running(sizes: Iterator[int]) -> Iterator[int]:
 
 
 def newest_past(past: Sequence[PastStep]) -> tuple[PastStep, ...]:
-    """The newest of them whose answers a request can carry."""
-    count = that_fit([len(step.token_ids) for step in past], MAX_PAST_TOKENS)
+    """Return the newest steps whose answers fit into a request."""
+    count = count_fitting([len(step.token_ids) for step in past], MAX_PAST_TOKENS)
     return tuple(past[len(past) - count :])
 
 
-def first_of_hint(actions: Sequence[str]) -> tuple[str, ...]:
-    """The first of them that a request can carry."""
-    count = that_fit([len(action) for action in reversed(actions)], MAX_HINT_CHARACTERS)
+def first_actions(actions: Sequence[str]) -> tuple[str, ...]:
+    """Return the first actions, as many as fit into a request as a hint."""
+    count = count_fitting([len(action) for action in reversed(actions)], MAX_HINT_CHARACTERS)
     return tuple(actions[:count])
 
 
 def without_hint(request: GenerateRequest) -> GenerateRequest:
-    """What training scores the answer under: what the policy is asked when nobody helps it."""
+    """Return the request without its hint; training scores the answer under this prompt."""
     return replace(request, hint=())
 
 
 def newest_history(history: Sequence[str]) -> tuple[str, ...]:
-    """The newest of them that a request can carry."""
-    count = that_fit([len(answer) for answer in history], MAX_HISTORY_CHARACTERS)
+    """Return the newest actions that fit into a request."""
+    count = count_fitting([len(answer) for answer in history], MAX_HISTORY_CHARACTERS)
     return tuple(history[len(history) - count :])

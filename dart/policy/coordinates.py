@@ -1,9 +1,9 @@
-"""The frame in which a vision-language policy says its points, and the way back to the screen.
+"""The coordinates that a vision-language policy writes, and their conversion to pixels of the screen. Pure.
 
 Qwen2-VL and its successors resize an image so that both sides are multiples of a patch pair and its area
-lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). UI-TARS-1.5 says coordinates in
-whole pixels of that resized image, Qwen3-VL, InternVL and GLM-V in thousandths of its sides; the environment
-wants pixels of the screen. Pure arithmetic.
+lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). UI-TARS-1.5 writes coordinates in
+whole pixels of the resized image; Qwen3-VL, InternVL and GLM-V write thousandths of its sides. Environments
+need pixels of the screen.
 """
 
 import math
@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Literal
 
 Points = Literal["image", "screen", "thousandths"]
-"""What the two numbers of a point count: pixels of the image in the size in which the model looks at it,
-pixels of the screenshot, or thousandths of its width and height."""
+"""Unit of a point's two numbers: pixels of the resized image, pixels of the screenshot, or thousandths of its
+width and height."""
 
 POINTS_OF: Mapping[str, Points] = MappingProxyType(
     {
@@ -24,29 +24,29 @@ POINTS_OF: Mapping[str, Points] = MappingProxyType(
         **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "internvl"), "thousandths"),
     }
 )
-"""What checkpoints of a model type were taught, as far as their makers say; of others: the screenshot."""
+"""Unit by model type, as documented by the makers of the checkpoints; other types use `screen`."""
 
 THOUSANDTHS = 1000
 
 MAX_RATIO = 200
-"""No image that is this many times longer than wide has a frame."""
+"""Largest ratio of an image's sides."""
 
 
 class FrameError(ValueError):
-    """An image of a shape no policy can look at."""
+    """An image has a shape that no policy accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeRule:
-    """How a model wants its images; of Qwen2.5-VL: 28 px, and the areas of its checkpoint."""
+    """How a model resizes its images. Qwen2.5-VL: multiples of 28 px, and the areas of its checkpoint."""
 
     factor_px: int
-    """Both sides become multiples of this: the side of one image token."""
+    """Both sides become multiples of this, the side of one image token."""
     min_area_px: int
     max_area_px: int
 
     def shown(self, width_px: int, height_px: int) -> "CoordinateFrame":
-        """The frame of a screenshot. Raises FrameError."""
+        """Return the frame of a screenshot after resizing. Raises FrameError."""
         if min(width_px, height_px) < 1 or max(width_px, height_px) > MAX_RATIO * min(width_px, height_px):
             raise FrameError(
                 f"expected a screenshot with sides in a ratio of at most {MAX_RATIO}, "
@@ -75,7 +75,7 @@ class ResizeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinateFrame:
-    """A screenshot's size, and the size in which the policy says its points."""
+    """A screenshot's size, and the size in whose units the policy writes points."""
 
     width_px: int
     height_px: int
@@ -83,14 +83,14 @@ class CoordinateFrame:
     shown_height_px: int
 
     def to_screen(self, x: float, y: float) -> tuple[int, int]:
-        """The pixel of the screen under a point that was said; outside of the screen counts as its edge."""
+        """Convert a point of the policy to a pixel of the screen; points outside move to the edge."""
         return (
             _scaled(x, self.shown_width_px, self.width_px),
             _scaled(y, self.shown_height_px, self.height_px),
         )
 
     def to_shown(self, x: float, y: float) -> tuple[int, int]:
-        """What is said of a point of the screen; off by half of the smallest difference at most."""
+        """Convert a pixel of the screen to the policy's units, rounded to the nearest."""
         return (
             _scaled(x, self.width_px, self.shown_width_px),
             _scaled(y, self.height_px, self.shown_height_px),
@@ -98,9 +98,11 @@ class CoordinateFrame:
 
 
 def frame_of(width_px: int, height_px: int, rule: ResizeRule | None, points: Points) -> CoordinateFrame:
-    """The frame of points on a screenshot of this size; without a rule it is looked at as it is.
+    """Return the coordinate frame for a screenshot of this size.
 
-    Raises FrameError where the rule has none.
+    rule   how the model resizes images; None: it does not
+
+    Raises FrameError for a shape that the rule does not accept.
     """
     if rule is not None:
         shown = rule.shown(width_px, height_px)

@@ -1,4 +1,4 @@
-"""The policy of a checkpoint, chosen by what its configuration says it is (a leaf: torch, transformers)."""
+"""Loading the policy of a checkpoint, chosen by the model type in its configuration. Imports torch."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText
 
 from dart.policy.base import Policy
 from dart.policy.checkpoint import CheckpointError, named_errors
-from dart.policy.checkpoint import load_codec as load_laptop_codec
+from dart.policy.checkpoint import load_codec as load_small_codec
 from dart.policy.lora import LoraPolicy, with_adapter
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
@@ -20,77 +20,77 @@ from dart.policy.small_policy import SmallPolicy
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 
-LAPTOP = "gui_policy"
+SMALL_POLICY = "gui_policy"
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 
 NOT_COPIED = ("config.json", "generation_config.json", "state.json")
-"""Of a checkpoint's files: these are written anew with its weights, the others as they were."""
+"""Files of a checkpoint that are written anew together with its weights; all others are copied."""
 
 MOST_BYTES = 64 * 2**20
-"""A file larger than this is no tokenizer's and no processor's."""
+"""Larger files are not copied: they belong to neither a tokenizer nor a processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlacement:
-    """How a vision-language policy is held in memory."""
+    """Where and in which precision a vision-language policy is loaded, and whether it is trained."""
 
     device: str = "auto"
-    """`auto`: the GPU where there is one."""
+    """Name of a torch device; `auto`: the GPU if there is one."""
     precision: str = "float32"
-    """`float32`, or `bfloat16`: computed in it. Weights that are trained stay float32, the others do not."""
+    """Precision of the computation: `float32` or `bfloat16`. Trained weights always stay float32."""
     is_trained: bool = False
     gradient_checkpointing: bool = False
-    """Activations are computed again in the backward pass instead of being kept."""
+    """Compute activations again in the backward pass instead of storing them."""
     lora_rank: int = 0
-    """0: every weight is trained."""
+    """Rank of the adapter; 0: every weight is trained."""
     lora_alpha: float = 32.0
-    """The adapter counts by alpha / rank."""
+    """The adapter is scaled by alpha / rank."""
     seed: int = 0
-    """Of the adapter's first weights."""
+    """Seed of the adapter's initial weights."""
 
 
 def load(
     folder: Path,
-    reading: PromptSpec | None = None,
-    holding: ModelPlacement | None = None,
+    prompt_spec: PromptSpec | None = None,
+    placement: ModelPlacement | None = None,
     *,
     resume: Path | None = None,
 ) -> Policy:
-    """The policy in `folder`, or what training made of it by the checkpoint in `resume`.
+    """Load the policy of `folder`, or its trained version in the checkpoint `resume`.
 
-    Raises CheckpointError with the folder and the remedy.
+    Raises CheckpointError, or UnsupportedCheckpoint for a model that cannot be a policy.
     """
-    reading, holding = reading or PromptSpec(), holding or ModelPlacement()
-    if model_type(folder) == LAPTOP:
+    prompt_spec, placement = prompt_spec or PromptSpec(), placement or ModelPlacement()
+    if model_type(folder) == SMALL_POLICY:
         return SmallPolicy(resume or folder)
-    has_adapter = holding.is_trained and holding.lora_rank > 0
+    has_adapter = placement.is_trained and placement.lora_rank > 0
     weights = folder if has_adapter or resume is None else resume
     with named_errors(weights):
-        codec = load_vlm_codec(folder, reading)
-        module = _module(weights, holding)
+        codec = load_vlm_codec(folder, prompt_spec)
+        module = _module(weights, placement)
         parts: dict[str, Any] = {
             "files": _files(folder),
-            "answer_tokens": reading.answer_tokens,
-            "is_autocast": holding.precision == "bfloat16",
+            "answer_tokens": prompt_spec.answer_tokens,
+            "is_autocast": placement.precision == "bfloat16",
         }
         if not has_adapter:
             return VisionLanguagePolicy(module, codec, **parts)
-        adapted = with_adapter(module, holding.lora_rank, holding.lora_alpha, holding.seed, resume)
+        adapted = with_adapter(module, placement.lora_rank, placement.lora_alpha, placement.seed, resume)
     return LoraPolicy(adapted, codec, **parts)
 
 
-def load_codec(folder: Path, reading: PromptSpec | None = None) -> Codec:
-    """The codec of the policy in `folder`, without its model. Raises CheckpointError."""
-    if model_type(folder) == LAPTOP:
-        return load_laptop_codec(folder)
-    reading = reading or PromptSpec()
+def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
+    """Load the codec of the policy in `folder`, without its model. Raises CheckpointError."""
+    if model_type(folder) == SMALL_POLICY:
+        return load_small_codec(folder)
+    prompt_spec = prompt_spec or PromptSpec()
     with named_errors(folder):
-        return load_vlm_codec(folder, reading)
+        return load_vlm_codec(folder, prompt_spec)
 
 
 def model_type(folder: Path) -> str:
-    """What the checkpoint's configuration says it is. Raises CheckpointError."""
+    """Return the model type of a checkpoint's configuration. Raises CheckpointError."""
     with named_errors(folder):
         found = json.loads((folder / "config.json").read_text()).get("model_type")
     if not isinstance(found, str):
@@ -98,9 +98,9 @@ def model_type(folder: Path) -> str:
     return found
 
 
-def _module(folder: Path, holding: ModelPlacement) -> nn.Module:
-    """The model alone, on its device. Only what is trained has float32 weights under bfloat16."""
-    is_light = holding.precision == "bfloat16" and (not holding.is_trained or holding.lora_rank > 0)
+def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
+    """Load the model onto its device. Under bfloat16 only trained weights are float32."""
+    is_light = placement.precision == "bfloat16" and (not placement.is_trained or placement.lora_rank > 0)
     module = AutoModelForImageTextToText.from_pretrained(
         folder,
         local_files_only=True,
@@ -108,16 +108,16 @@ def _module(folder: Path, holding: ModelPlacement) -> nn.Module:
         use_safetensors=True,
         dtype=torch.bfloat16 if is_light else torch.float32,
     )
-    module.to(device_of(holding.device))
-    if not holding.is_trained:
+    module.to(device_of(placement.device))
+    if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
-    if holding.gradient_checkpointing:
+    if placement.gradient_checkpointing:
         _recompute_activations(module)
     return module.train()  # type: ignore[no-any-return]
 
 
 def _recompute_activations(module: Any) -> None:
-    """By its newer name where transformers has it; the older one warns there."""
+    """Switch on gradient checkpointing; newer versions of transformers warn about the old method's name."""
     if hasattr(module, "activation_checkpointing_enable"):
         module.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     else:
@@ -125,14 +125,14 @@ def _recompute_activations(module: Any) -> None:
 
 
 def device_of(wanted: str) -> torch.device:
-    """The device by its name in torch; `auto` is the GPU where there is one."""
+    """Return the torch device with this name; `auto` is the GPU if there is one."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(wanted)
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
-    """Everything of a checkpoint that is neither weights nor written along with them."""
+    """Return the files of a checkpoint that are not written anew together with its weights."""
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())

@@ -1,9 +1,9 @@
-"""Training a few weights beside a frozen checkpoint (LoRA, Hu et al. 2021, arXiv 2106.09685), by peft.
+"""Training an adapter beside a frozen checkpoint (LoRA, Hu et al. 2021, arXiv 2106.09685), through peft.
 
-The adapter sits on the linear layers of the language model; the vision tower stays as it is. A checkpoint
-that is saved has the adapter added to the weights, so that engines load it like any other, and the adapter
-itself, for training to go on from. The base policy of the KL term is the same model without its adapter.
-Where several processes hold a part of the model each, one of them is given all weights to write.
+The adapter sits on the linear layers of the language model; the vision tower stays frozen. A saved checkpoint
+holds the weights with the adapter merged into them, so that engines load it like any other, and the adapter
+itself, so that training can resume. The base policy of the KL term is the same model without its adapter.
+When several processes hold parts of the model, one of them gets all weights to write.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,26 +25,27 @@ LAYERS = (
     r".*(?:language_model|text_model)\..*\."
     r"(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj)"
 )
-"""The linear layers of a language model, by the names that families give it and them."""
+"""Names of the linear layers of a language model, across model families."""
 
 ADAPTER = "default"
 ADAPTER_FILE = "adapter/weights.safetensors"
-"""In a folder of its own: engines read every file of weights beside the configuration."""
+"""The adapter has a folder of its own, because engines read every file of weights beside the
+configuration."""
 
 WRAPPED = "base_model.model."
-"""Begins the name of every weight of a model with an adapter."""
+"""Prefix that peft gives the name of every weight of a model with an adapter."""
 
 
 def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: Path | None) -> Any:
-    """The model with an adapter: a fresh one that changes nothing yet, or that of a checkpoint.
+    """Add an adapter to a model: the one of the checkpoint `resume`, or a new one without effect yet.
 
-    Raises UnavailableError where peft is not installed.
+    Raises UnavailableError when peft is not installed.
     """
     try:
         from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
     except ModuleNotFoundError as missing:
         raise UnavailableError(
-            "training.lora.rank is set and the package peft is not installed: pip install 'dartrl[lora]', "
+            "training.lora.rank needs the package peft, which is not installed: pip install 'dartrl[lora]', "
             "or set training.lora.rank = 0 to train every weight"
         ) from missing
     torch.manual_seed(seed)
@@ -55,14 +56,14 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
 
 
 class LoraPolicy(VisionLanguagePolicy):
-    """A vision-language policy of which only the adapter is trained."""
+    """A vision-language policy whose adapter alone is trained."""
 
-    def base(self) -> Scorer:
-        """The same weights without the adapter."""
+    def base_scorer(self) -> Scorer:
+        """Return the policy of the same weights without the adapter."""
         return _WithoutAdapter(self)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """The weights with the adapter added to them, and the adapter by itself."""
+        """Write the weights with the adapter merged into them, and the adapter separately."""
         from peft import get_peft_model_state_dict
 
         held = self.module.state_dict() if weights is None else weights
@@ -79,10 +80,10 @@ class LoraPolicy(VisionLanguagePolicy):
 
 @torch.no_grad()
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """The weights of the plain model, the adapter added where it sits; those in training stay apart.
+    """Return the weights of the plain model with the adapter merged into copies of them.
 
-    weights   of the model with its adapter, by the names peft gives them
-    scale     what the adapter counts by: alpha / rank
+    weights   weights of the model with its adapter, by the names that peft gives them
+    scale     factor of the adapter: alpha / rank
     """
     plain: dict[str, Tensor] = {}
     for name, weight in weights.items():

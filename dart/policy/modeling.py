@@ -23,15 +23,15 @@ from transformers.utils import ModelOutput
 from dart.policy.configuration import GuiPolicyConfig
 
 TAIL_POSITION = 512
-"""Position of the step counter; what follows it counts on from here, so that a history or an answer
-has the same positions after a short and after a long instruction."""
+"""Position of the step counter. Later tokens count from here, so that a history or an answer has the same
+positions after a short and a long instruction."""
 
 MAX_POSITION = 1024
 
 EMBEDDING_STD = 0.3
 
 PLACE_WAVES = 12
-"""Frequencies per axis of the sine-cosine features of a place on the screen."""
+"""Number of frequencies per axis in the sine-cosine features of a place on the screen."""
 
 
 class PromptError(ValueError):
@@ -39,7 +39,7 @@ class PromptError(ValueError):
 
 
 class PolicyCache:
-    """What later answer tokens need of the tokens before them: keys, values, mask and pointer map."""
+    """The cached keys, values, mask and pointer map of earlier tokens, for the answer tokens that follow."""
 
     def __init__(self, layers: int) -> None:
         self.keys: list[Tensor | None] = [None] * layers
@@ -52,7 +52,7 @@ class PolicyCache:
         """[B, pointer_size, R * C]."""
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds [B, heads, t, head_dim] of new tokens; returns those of all tokens so far."""
+        """Add keys and values [B, heads, t, head_dim] of new tokens; returns those of all tokens so far."""
         past_key, past_value = self.keys[layer], self.values[layer]
         if past_key is not None and past_value is not None:
             key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
@@ -156,23 +156,24 @@ class Pointer(nn.Module):
 
 
 def _prefix_mask(prefix: Tensor, valid: Tensor) -> Tensor:
-    """bool [B, 1, T, T]: prefix tokens see the whole prefix, answer tokens what is before them."""
+    """Return bool [B, 1, T, T]: prefix tokens see the whole prefix, answer tokens all earlier tokens."""
     length = prefix.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=prefix.device).tril()
     seen = causal | (prefix[:, :, None] & prefix[:, None, :])
     padding = ~valid[:, :, None]
-    return ((seen & valid[:, None, :]) | padding)[:, None]  # a padded row sees all: its softmax stays finite
+    return ((seen & valid[:, None, :]) | padding)[:, None]  # padded rows see all, so softmax stays finite
 
 
 def _spread(x: Tensor, down: int, across: int) -> Tensor:
-    """Each cell repeated `down` times in height and `across` times in width."""
+    """Repeat each cell `down` times in height and `across` times in width."""
     return x.repeat_interleave(down, 2).repeat_interleave(across, 3)
 
 
 @cache
 @torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
 def plane_waves(rows: int, columns: int, waves: int) -> Tensor:
-    """Sine-cosine features [rows * columns, 4 * waves] of cell centres, from half a wave to 32 per side."""
+    """Return sine-cosine features [rows * columns, 4 * waves] of cell centres; frequencies are half a wave to
+    32 waves per side."""
     frequency = torch.exp(torch.linspace(math.log(0.5), math.log(32), waves)) * 2 * math.pi
     x = (torch.arange(columns) + 0.5)[None, :, None] / columns * frequency
     y = (torch.arange(rows) + 0.5)[:, None, None] / rows * frequency
@@ -183,14 +184,15 @@ def plane_waves(rows: int, columns: int, waves: int) -> Tensor:
 @cache
 @torch.inference_mode(False)  # kept between calls: a tensor made in inference mode could not be trained with
 def text_waves(length: int, size: int) -> Tensor:
-    """Sine-cosine positions [length, size] (Vaswani et al. 2017, section 3.5), as large as an embedding."""
+    """Return sine-cosine positions [length, size] (Vaswani et al. 2017, section 3.5), scaled like
+    embeddings."""
     frequency = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
     angle = torch.arange(length)[:, None] * frequency
     return EMBEDDING_STD * torch.cat([angle.sin(), angle.cos()], -1)
 
 
 class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # transformers is not followed
-    """See the module. The interface is that of a Qwen2.5-VL checkpoint."""
+    """The model that the module describes, with the interface of a Qwen2.5-VL checkpoint."""
 
     config_class = GuiPolicyConfig
     main_input_name = "input_ids"
@@ -224,12 +226,12 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         use_cache: bool = False,
         logits_to_keep: int = 0,
     ) -> GuiPolicyOutput:
-        """Logits of the last `logits_to_keep` tokens (0: of all).
+        """Compute the logits of the last `logits_to_keep` tokens (0: of all).
 
         Args:
             input_ids: int64 [B, T]; with a cache only the new answer tokens.
             attention_mask: [B, T], 0 at padding on either side.
-            pixel_values: uint8 [B, 3, H, W]; not wanted with a cache.
+            pixel_values: uint8 [B, 3, H, W]; ignored with a cache.
         """
         if past_key_values is None:
             return self._first_pass(input_ids, attention_mask, pixel_values, use_cache, logits_to_keep)
@@ -293,7 +295,8 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
             )
 
     def _positions(self, ids: Tensor, is_image: Tensor, valid: Tensor) -> Tensor:
-        """int64 [B, T]: the instruction counts from 0, from the step counter on it is TAIL_POSITION on."""
+        """Return int64 [B, T]: the instruction counts from 0, the step counter and later tokens from
+        TAIL_POSITION."""
         first = self.config.first_step_token_id
         tail = ((ids >= first) & (ids < first + self.config.step_tokens) & valid).cumsum(1) > 0
         text = (valid & ~is_image & ~tail).cumsum(1) - 1
@@ -305,8 +308,7 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         return torch.where(tail, after, text.clamp(min=0))
 
     def _prefix(self, ids: Tensor) -> Tensor:
-        """bool [B, T], true up to the first `<answer>`; an answer may hold any token, `<answer>` and
-        `<image>` too."""
+        """Return bool [B, T], true up to the first `<answer>`; the answer itself may hold any token."""
         opened = ids == self.config.answer_token_id
         before: Tensor = opened.cumsum(1) - opened.long()
         return before == 0
@@ -344,8 +346,11 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
 
 
 def new_policy(config: GuiPolicyConfig, seed: int) -> GuiPolicyForImageTextToText:
-    """An untrained policy. Matrices are truncated normal, scaled by their fan-in; coordinate tokens
-    start as waves of their place, so that near bins are alike."""
+    """Return an untrained policy.
+
+    Matrices are truncated normal, scaled by their fan-in. The embeddings of coordinate tokens start as waves
+    of their position, so that neighbouring bins are similar.
+    """
     torch.manual_seed(seed)
     model = GuiPolicyForImageTextToText(config)
     for module in model.modules():

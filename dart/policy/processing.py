@@ -1,4 +1,4 @@
-"""The processor: prompt texts and screenshots to the tensors the model takes."""
+"""The small policy's processor: prompt texts and screenshots to the tensors of the model."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from dart.policy.vocabulary import FRAME_HEIGHT_PX, FRAME_WIDTH_PX, IMAGE
 
 
 class GuiPolicyImageProcessor(PilBackend):  # type: ignore[misc]  # transformers is not followed
-    """Screenshots as they are: uint8, channels first. The model scales them itself."""
+    """Passes screenshots on as uint8, channels first; the model scales them itself."""
 
     model_input_names: ClassVar = ["pixel_values"]
     do_resize = False
@@ -19,7 +19,7 @@ class GuiPolicyImageProcessor(PilBackend):  # type: ignore[misc]  # transformers
 
 
 class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers is not followed
-    """Screenshots and prompts with one `<image>` each; the placeholder grows to the model's image tokens."""
+    """Takes prompts with one `<image>` and one screenshot each; expands it to the model's image tokens."""
 
     def __init__(
         self, image_processor: Any = None, tokenizer: Any = None, image_tokens: int = 70, **kwargs: Any
@@ -35,7 +35,8 @@ class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers 
         return_tensors: str = "pt",
         **kwargs: Any,
     ) -> BatchFeature:
-        """`input_ids` and `attention_mask` [B, T] (padded on the left), `pixel_values` uint8 [B, 3, H, W]."""
+        """Return `input_ids` and `attention_mask` [B, T], padded on the left, and `pixel_values` uint8
+        [B, 3, H, W]."""
         if len(text) != len(images):
             raise ValueError(f"expected one screenshot per prompt, got {len(images)} for {len(text)} prompts")
         pixels = self.image_processor(images, return_tensors=return_tensors)

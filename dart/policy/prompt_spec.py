@@ -1,4 +1,4 @@
-"""How a vision-language policy is shown an episode and answers: engines and importers agree on it. Light."""
+"""The settings of a vision-language policy's prompts, shared by engines and importers. Imports no torch."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,27 +12,30 @@ from dart.policy.uitars import PROMPT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSpec:
-    """The small policy of the laptop job has its own ways and takes no notice of it."""
+    """How a vision-language policy sees an episode and answers. The small policy ignores it."""
 
     limits: ContextLimits = field(default_factory=ContextLimits)
     answer_tokens: int = 500
-    """An answer is cut after so many tokens."""
+    """Longest answer in tokens."""
     prompt: str = PROMPT
-    """What it is told before the instruction."""
+    """Text before the instruction."""
     points: Points | None = None
-    """What points count; None: what its model type was taught."""
+    """Unit of points; None: the unit of its model type (`dart.policy.coordinates.POINTS_OF`)."""
 
 
 def prompt_spec_of(context: ContextSettings) -> PromptSpec:
-    """As `[context]` says. Raises ConfigurationError where the file with the prompt cannot be read."""
+    """Return the prompt settings of the section `[context]`.
+
+    Raises ConfigurationError when the file with the prompt cannot be read.
+    """
     limits = ContextLimits(screenshots=context.screenshots, turns=context.turns)
-    reading = PromptSpec(
+    prompt_spec = PromptSpec(
         limits=limits,
         answer_tokens=context.answer_tokens,
         points=None if context.points == "auto" else context.points,
     )
     if not context.prompt:
-        return reading
+        return prompt_spec
     try:
         prompt = Path(context.prompt).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -40,4 +43,4 @@ def prompt_spec_of(context: ContextSettings) -> PromptSpec:
             f"context.prompt names {context.prompt!r}, which cannot be read: {error}; "
             "name a text file, or leave it empty for the prompt of dart.policy.uitars"
         ) from error
-    return replace(reading, prompt=prompt)
+    return replace(prompt_spec, prompt=prompt)

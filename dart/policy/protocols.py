@@ -1,6 +1,6 @@
-"""What engines and trainers need of a policy, whichever it is. No torch here.
+"""The codec interface that engines and trainers need of every policy. Imports no torch.
 
-Two kinds stand behind it: the small policy of the laptop job (`dart.policy.codec`) and vision-language
+Two codecs implement it: one for the small policy (`dart.policy.codec`) and one for vision-language
 checkpoints (`dart.policy.vlm_codec`). `dart.policy.load` chooses by the checkpoint's configuration.
 """
 
@@ -20,88 +20,102 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class UnsupportedCheckpoint(UnavailableError):
-    """A checkpoint that cannot be the policy here; the text says what it lacks."""
+    """A checkpoint cannot be used as a policy; the message says what it lacks."""
 
 
 class PixelFrameError(ValueError):
-    """A screenshot is no image, or none this policy can look at."""
+    """A screenshot is not an image, or not one that this policy accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A screenshot as a policy sees it."""
+    """A decoded screenshot."""
 
     sha256: str
-    """Of the screenshot's file."""
+    """Hash of the screenshot's file."""
     pixels: Pixels
-    """uint8 [H, W, 3], as they are given to the model's image processor."""
+    """uint8 [H, W, 3], the input of the model's image processor."""
     frame: CoordinateFrame
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is recorded of a prompt: enough to make it again to the token."""
+    """The record of a prompt, from which the same tokens can be made again."""
 
     token_ids: tuple[int, ...]
     images: tuple[PromptImage, ...] = ()
-    """In the order of their placeholders, of which there is one each in `token_ids`; empty for a policy
-    that sees the newest screenshot only and has all its placeholders there."""
+    """In the order of their placeholders; each has one placeholder in `token_ids`. Empty for the small
+    policy, which sees the newest screenshot only and has all of its placeholders in `token_ids`."""
 
 
 class Codec(Protocol):
-    """Between what is seen and said, and token ids."""
+    """Translates between screenshots, texts and actions on one side and token ids on the other."""
 
     never_sampled: tuple[int, ...]
-    """Tokens that stand for pictures: an engine gives them no probability, a trainer neither."""
-    ends: tuple[int, ...]
+    """Tokens that stand for images; engine and trainer exclude them from the distribution."""
+    end_ids: tuple[int, ...]
     """An answer ends with the first of these tokens."""
 
     @property
     def vocabulary_size(self) -> int:
-        """Every token id is less."""
+        """Number of token ids."""
         ...
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        """The screenshots the prompt of this request shows, oldest first; the last is that of now."""
+        """Return the screenshots in the prompt of a request, oldest first; the last is the current one."""
         ...
 
     def screen(self, sha256: str, png: bytes) -> Screen:
-        """A screenshot as the policy sees it. Raises PixelFrameError."""
+        """Decode a screenshot for the policy. Raises PixelFrameError."""
         ...
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        """The prompt with these screens, those of `shown`, and with the hint, where the policy can read one.
-        Raises ActionParseError where the hint holds something else than actions."""
+        """Build the prompt of a request, with its hint if the policy can read hints.
+
+        screens   the screenshots of `shown`, decoded
+
+        Raises ActionParseError when the hint holds anything but actions.
+        """
         ...
 
-    def say(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        """The tokens of an answer with this action, end token included. Raises ActionParseError."""
+    def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
+        """Return the tokens of an answer with this action, end token included. Raises ActionParseError.
+
+        action_text   in the action grammar, with coordinates in pixels of the screen
+        """
         ...
 
-    def answer_ids(self, text: str, instruction: str) -> list[int]:
-        """The tokens of a whole answer as the policy writes it, end token included. Raises ActionParseError
-        where it holds a token that no answer may hold."""
+    def encode_answer(self, text: str, instruction: str) -> list[int]:
+        """Return the tokens of a whole answer in the policy's own words, end token included.
+
+        Raises ActionParseError when the text contains a token that an answer must not contain.
+        """
         ...
 
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
-        """Whether an answer has no thought though this policy writes one before its action."""
+        """Whether an answer has no thought although this policy writes one before each action."""
         ...
 
-    def understand(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
-        """The action of an answer in the grammar of the screen; what has none comes out as a text that the
-        strict parser refuses. Never raises."""
+    def decode_action(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
+        """Return the action of an answer in the action grammar, with coordinates in pixels of the screen.
+
+        Never raises: for an answer without an action it returns a text that the strict parser refuses.
+        """
         ...
 
 
 def recorded_prompt(
     codec: Codec, request: GenerateRequest, screens: Sequence[Screen], shown: Prompt
 ) -> Prompt:
-    """What is recorded of a prompt that was shown: the one without the hint. Training scores under it."""
+    """Return the prompt to record for training: the prompt without the hint.
+
+    shown   the prompt that the policy was given
+    """
     return codec.prompt(without_hint(request), screens) if request.hint else shown
 
 
 class ForeignPrompt(ValueError):
-    """A recorded prompt that this policy cannot have been given."""
+    """A recorded prompt does not belong to this policy."""
 
     def __init__(self, step: Step, problem: str) -> None:
         super().__init__(
@@ -111,5 +125,5 @@ class ForeignPrompt(ValueError):
 
 
 def screenshots_of(step: Step) -> tuple[str, ...]:
-    """sha256 of every screenshot in the prompt of a recorded step, oldest first."""
+    """Return the sha256 of every screenshot in the prompt of a recorded step, oldest first."""
     return tuple(image.sha256 for image in step.images) or (step.screenshot_sha256,)

@@ -1,4 +1,4 @@
-"""Importing this module lets transformers' Auto classes load a GUI policy from its folder."""
+"""Registers the small policy with transformers' Auto classes; importing this module is enough."""
 
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 

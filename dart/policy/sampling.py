@@ -1,7 +1,7 @@
-"""Sampling answers, and the log-probs of given answers under the same distribution.
+"""Sampling of answers, and log-probs of given answers under the same distribution.
 
 Both take prompts as lists of token ids of any lengths and the screenshots as one uint8 tensor
-[B, H, W, 3]. Prompts are padded on the left and masked, so who shares a batch changes nothing.
+[B, H, W, 3]. Prompts are padded on the left and masked, so the other prompts of a batch have no effect.
 The sampling distribution is softmax(logits / temperature) over the whole vocabulary.
 """
 
@@ -19,13 +19,13 @@ MAX_ANSWER_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """One answer as it was sampled; the three have the same length, end token included."""
+    """One sampled answer; all three fields have one entry per token, end token included."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     """Natural log of the probability in the sampling distribution; 0 for greedy answers."""
     entropies: tuple[float, ...]
-    """Of the sampling distribution, in nats; 0 for greedy answers."""
+    """Entropy of the sampling distribution in nats; 0 for greedy answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class AnswerScores:
     entropies: Tensor
     """[B, K], 0 at padding."""
     mask: Tensor
-    """bool [B, K], true at tokens of the answer."""
+    """bool [B, K], true at answer tokens."""
 
 
 @torch.inference_mode()
@@ -49,8 +49,8 @@ def sample(
     generator: torch.Generator,
     max_new_tokens: int = MAX_ANSWER_TOKENS,
 ) -> list[SampledAnswer]:
-    """One answer per prompt, each with its temperature (0: greedy). An answer ends with the end token or,
-    without it, after `max_new_tokens`."""
+    """Sample one answer per prompt, each at its temperature (0: greedy). An answer ends with the end token,
+    or after `max_new_tokens`."""
     config = model.config
     ids, mask = pad_left(prompts, config.pad_token_id)
     temperature = _temperatures(temperatures, len(prompts))
@@ -74,7 +74,8 @@ def answer_logprobs(
     pixels: Tensor,
     temperature: float = 1.0,
 ) -> AnswerScores:
-    """Log-probs and entropies of given answers, with gradient; those `sample` reports for the same tokens."""
+    """Score given answers with gradients; the values equal those that `sample` reports for the same
+    tokens."""
     logits, targets, mask = answer_logits(model, prompts, answers, pixels)
     logp = F.log_softmax(logits / temperature, -1)
     chosen = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
@@ -88,7 +89,7 @@ def answer_logits(
     answers: Sequence[Sequence[int]],
     pixels: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits [B, K, V] before each answer token, the tokens [B, K] and their mask [B, K]."""
+    """Return logits [B, K, V] before each answer token, the tokens [B, K] and their mask [B, K]."""
     pad = model.config.pad_token_id
     prompt_ids, prompt_mask = pad_left(prompts, pad)
     targets, mask = pad_right(answers, pad)
@@ -100,7 +101,7 @@ def answer_logits(
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Ids [B, T] and mask bool [B, T], padding first."""
+    """Return ids [B, T] and mask bool [B, T], padding first."""
     width = max(map(len, rows))
     ids = torch.tensor([[pad_id] * (width - len(row)) + list(row) for row in rows])
     mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -108,7 +109,7 @@ def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor
 
 
 def pad_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Ids [B, T] and mask bool [B, T], padding last."""
+    """Return ids [B, T] and mask bool [B, T], padding last."""
     width = max(map(len, rows))
     ids = torch.tensor([list(row) + [pad_id] * (width - len(row)) for row in rows])
     mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
@@ -125,7 +126,10 @@ def _temperatures(temperatures: float | Sequence[float], batch: int) -> Tensor:
 def draw_tokens(
     logits: Tensor, temperature: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Token, log-prob and entropy [B] each, of logits [B, V]; the mode and zeros where temperature is 0."""
+    """Draw tokens from logits [B, V]; returns token, log-prob and entropy [B] each.
+
+    Where the temperature is 0: the most likely token, and zeros.
+    """
     greedy = temperature == 0
     logp = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     token = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
@@ -138,8 +142,10 @@ def draw_tokens(
 def drawn_answers(
     drawn: Sequence[tuple[Tensor, Tensor, Tensor]], ends: Collection[int]
 ) -> list[SampledAnswer]:
-    """The answers of a batch from what was drawn for all of it at each position, each up to the first of its
-    tokens that is an end."""
+    """Split the draws of a batch into answers; each ends with its first token of `ends`.
+
+    drawn   token, log-prob and entropy [B] for each position
+    """
     tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
     lengths = [_length(row, ends) for row in tokens]
     return [

@@ -1,8 +1,8 @@
-"""Log-probs of recorded answers under a policy, each distinct prefix computed once.
+"""Log-probs of recorded answers under the small policy, with each distinct prefix computed once.
 
 The rollouts of a group start from the same screen with the same prompt, so many step samples of
-a batch share (prompt, screenshot). The policy is a prefix-LM: a prefix does not see the answer,
-so it runs once, its cache is handed to every answer that follows it, and gradients add up.
+a batch share (prompt, screenshot). The policy is a prefix-LM, whose prefix does not see the answer. Each
+prefix therefore runs once, every answer after it uses its cache, and gradients add up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Prefix = tuple[tuple[int, ...], str]
 
 
 def prefix_of(step: Step) -> Prefix:
-    """What the policy saw: prompt tokens and the screenshot's hash."""
+    """Return the policy's input for a step: prompt tokens and the screenshot's hash."""
     return step.prompt_ids, step.screenshot_sha256
 
 
@@ -29,10 +29,11 @@ def score_steps(
     pixels: Mapping[str, Tensor],
     temperature: float,
 ) -> AnswerScores:
-    """Log-probs and entropies of the recorded answers in softmax(logits / temperature), with gradient.
+    """Score the recorded answers under softmax(logits / temperature), with gradients.
 
-    `pixels` holds the screenshot uint8 [H, W, 3] by sha256. Equal to
-    `dart.policy.sampling.answer_logprobs` on the same steps, cheaper when prefixes repeat.
+    pixels   screenshots uint8 [H, W, 3] by sha256
+
+    Equal to `dart.policy.sampling.answer_logprobs` on the same steps, and cheaper when prefixes repeat.
     """
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])
@@ -51,7 +52,7 @@ def _answer_logits(
     index: Tensor,
     targets: Tensor,
 ) -> Tensor:
-    """[B, K, V] before each answer token of `targets`, answer b following prefix `index[b]`."""
+    """Return logits [B, K, V] before each answer token of `targets`; answer b follows prefix `index[b]`."""
     ids, valid = pad_left([prompt for prompt, _ in prefixes], model.config.pad_token_id)
     screens = torch.stack([pixels[sha256] for _, sha256 in prefixes]).permute(0, 3, 1, 2)
     first = model(ids, valid, screens, use_cache=True, logits_to_keep=1)
@@ -65,7 +66,7 @@ def _answer_logits(
 
 
 def _repeated(cache: PolicyCache, index: Tensor) -> PolicyCache:
-    """Row b of the result is row `index[b]` of `cache`."""
+    """Return a cache whose row b is row `index[b]` of `cache`."""
     repeated = PolicyCache(len(cache.keys))
     repeated.keys = [_rows(key, index) for key in cache.keys]
     repeated.values = [_rows(value, index) for value in cache.values]

@@ -1,4 +1,4 @@
-"""The small policy of the laptop job behind the interface of all policies (`dart.policy.base.Policy`)."""
+"""The small policy of the laptop job, as a `dart.policy.base.Policy`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ class SmallPolicy:
     """The model of `dart.policy.modeling` with its codec and its processor."""
 
     def __init__(self, folder: Path, answer_tokens: int = MAX_ANSWER_TOKENS) -> None:
-        """Raises CheckpointError."""
+        """Load the policy. Raises CheckpointError."""
         self.module: GuiPolicyForImageTextToText
         self.module, self._processor = load_parts(folder)
         self._codec = codec_of(self._processor)
@@ -28,15 +28,15 @@ class SmallPolicy:
 
     @property
     def codec(self) -> PromptCodec:
-        """Between texts and tokens."""
+        """The translation between texts and tokens."""
         return self._codec
 
-    def trained(self) -> list[nn.Parameter]:
-        """Every weight."""
+    def trainable(self) -> list[nn.Parameter]:
+        """Return every weight."""
         return list(self.module.parameters())
 
-    def base(self) -> None:
-        """Not known any more once every weight has changed."""
+    def base_scorer(self) -> None:
+        """Return None: training changes every weight, so the base policy is not in them."""
 
     def sample(
         self,
@@ -45,28 +45,28 @@ class SmallPolicy:
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        """One answer per prompt, each with its temperature (0: greedy)."""
+        """Sample one answer per prompt, each at its temperature (0: greedy)."""
         pixels = torch.stack([torch.from_numpy(row[-1].pixels) for row in screens])
         token_ids = [prompt.token_ids for prompt in prompts]
         return sample(self.module, token_ids, pixels, temperatures, generator, self._answer_tokens)
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Log-probs and entropies of recorded answers, each distinct prefix computed once."""
+        """Score recorded answers; each distinct prefix is computed once."""
         pixels = {sha256: torch.from_numpy(screen.pixels) for sha256, screen in screens.items()}
         return score_steps(self.module, steps, pixels, temperature)
 
-    def order(self, step: Step) -> Any:
-        """Equal prefixes side by side: they are computed once."""
+    def sort_key(self, step: Step) -> Any:
+        """Return the prefix, so that equal prefixes become neighbours and are computed once."""
         return prefix_of(step)
 
-    def tokens(self, step: Step) -> int:
-        """Prompt and answer."""
+    def token_count(self, step: Step) -> int:
+        """Return the number of tokens of prompt and answer."""
         return len(step.prompt_ids) + len(step.token_ids)
 
-    def check(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """The model counts the placeholders itself."""
+    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
+        """Do nothing: the model itself checks the number of placeholders."""
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Model, configuration, tokenizer and processor."""
+        """Write model, configuration, tokenizer and processor."""
         self.module.save_pretrained(folder, state_dict=weights)
         self._processor.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""The policy's tokenizer: byte-level BPE over instructions, with the special tokens in front."""
+"""The small policy's tokenizer: byte-level BPE over instructions, after the special tokens."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,15 @@ from transformers import PreTrainedTokenizerFast
 from dart.policy.vocabulary import EOS, PAD, special_tokens
 
 TEXT_TOKENS = 640
-"""256 bytes, so that any text can be written, and the most frequent pairs of the instructions."""
+"""Number of text tokens: 256 bytes, so that any text can be written, and frequent pairs of the
+instructions."""
 
 
 def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer for these instructions; the same texts give the same tokenizer.
+    """Train a tokenizer on these instructions; the same texts give the same tokenizer.
 
-    Special tokens take the first ids, in the order of `special_tokens`. Digits stay single, so
-    that numbers of any length are written with ten tokens.
+    Special tokens take the first ids, in the order of `special_tokens`. Each digit is a token of its own, so
+    that ten tokens write any number.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

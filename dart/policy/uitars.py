@@ -1,13 +1,14 @@
-"""The language of UI-TARS (Qin et al. 2025, arXiv 2501.12326): its prompt, and answers to and from actions.
+"""The answer format of UI-TARS (Qin et al. 2025, arXiv 2501.12326): its prompt, and answers to and from
+actions.
 
 An answer is a thought and one action::
 
     Thought: The dialog asks for a name; I type it into the only field.
     Action: click(start_box='(84,120)')
 
-Coordinates are those of the policy's frame (`dart.policy.coordinates`). Reading is as wide as what the
-published checkpoints write (box tokens, either quote, spaces, `finished` with a text) and no wider: an answer
-with no action, with two, or with anything around it is none. Pure.
+Coordinates are those of the policy's frame (`dart.policy.coordinates`). The reader accepts what the published
+checkpoints write (box tokens, either quote, spaces, `finished` with a text) and nothing else: an answer with
+no action, with two actions, or with other text around the action is refused. Pure.
 """
 
 import re
@@ -59,8 +60,8 @@ infeasible() # the task cannot be done
 
 ## Task
 """
-"""What a policy is told before the instruction, unless the configuration names a file with other words; both
-with `{points}` where it says what points are."""
+"""Text before the instruction, unless the configuration names a file with another one. `{points}` is replaced
+by the unit of points."""
 
 HINT = """
 
@@ -70,7 +71,7 @@ These actions did this task before, from the same start:
 Do the task with them. Look at the screenshot before each action: things may be in other places. Write every \
 thought as if you had found the way yourself; do not mention this plan.
 """
-"""What is told after the instruction where the actions of a demonstration are shown."""
+"""Text after the instruction when the policy sees the actions of a demonstration."""
 
 POINTS_IN_WORDS: Mapping[Points, str] = MappingProxyType(
     {
@@ -81,16 +82,19 @@ POINTS_IN_WORDS: Mapping[Points, str] = MappingProxyType(
 )
 
 NOT_AN_ACTION = "not an action: "
-"""Begins what stands for an answer without an action: the strict grammar of the screen refuses it."""
+"""Prefix of the text that replaces an answer without an action; the strict action grammar refuses it."""
 
 
-def told_before(prompt: str, points: Points) -> str:
-    """The prompt with what points are in it."""
+def system_prompt(prompt: str, points: Points) -> str:
+    """Return the prompt with the unit of points filled in."""
     return prompt.replace("{points}", POINTS_IN_WORDS[points])
 
 
 def hint_of(actions: Sequence[Action]) -> str:
-    """What a policy is told of a demonstration, its points in the policy's frame; empty without actions."""
+    """Return the text that shows a demonstration's actions to the policy; empty without actions.
+
+    actions   with points in the policy's frame
+    """
     listed = "\n".join(f"{number}. {format_action(action)}" for number, action in enumerate(actions, 1))
     return HINT.replace("{actions}", listed) if actions else ""
 
@@ -108,7 +112,7 @@ KEY_NAMES = {
     "pgdn": "pagedown",
     **{f"arrow{way}": way for way in DIRECTIONS},
 }
-"""Names of keys that policies write, and what the screen calls them."""
+"""Names of keys that policies write, and their names in the action grammar."""
 
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*", re.MULTILINE)
 _BOX_TOKENS = re.compile(r"<\|box_(?:start|end)\|>")
@@ -117,16 +121,16 @@ _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ARGUMENT = re.compile(rf"\s*([a-z_]+)\s*=\s*({_QUOTED})\s*(?:,|$)", re.DOTALL)
 _CONTENT = re.compile(r"""\s*content\s*=\s*(['"])(.*)\1\s*""", re.DOTALL)
 _SECOND = re.compile(r"""['"]\s*\)\s+[a-z_]+\(""")
-"""In a text: its end and another action behind it."""
+"""Matches the end of a text that is followed by another action."""
 _NUMBER = r"(\d{1,5}(?:\.\d+)?)"
 _POINT = re.compile(rf"\(?\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)?")
 
 Point = tuple[int, int]
-Move = Callable[[float, float], Point]
+MapPoint = Callable[[float, float], Point]
 
 
 def read_answer(text: str) -> Action:
-    """The action of an answer, in pixels of the shown image. Raises ActionParseError."""
+    """Return the action of an answer, with points in the policy's frame. Raises ActionParseError."""
     parts = _ACTION.split(text)
     if len(parts) != 2:
         raise ActionParseError(f"expected one line that begins with 'Action:', found {len(parts) - 1}", text)
@@ -146,25 +150,25 @@ def read_answer(text: str) -> Action:
 
 
 def write_answer(action: Action, thought: str = "") -> str:
-    """The answer that says this action, in pixels of the shown image; without a thought only its action."""
+    """Return the answer with this action, whose points are in the policy's frame, and an optional thought."""
     line = f"Action: {format_action(action)}"
     return f"Thought: {thought}\n{line}" if thought else line
 
 
 def thought_of(answer: str) -> str:
-    """What an answer says before its action; empty where that is nothing."""
+    """Return the thought before an answer's action; empty without one."""
     return _ACTION.split(answer)[0].strip().removeprefix("Thought:").strip()
 
 
-def moved(action: Action, move: Move) -> Action:
-    """The same action at other points."""
+def map_points(action: Action, map_point: MapPoint) -> Action:
+    """Return the action with `map_point` applied to its points."""
     match action:
         case Click(x, y) | LeftDouble(x, y) | RightSingle(x, y):
-            return type(action)(*move(x, y))
+            return type(action)(*map_point(x, y))
         case Scroll(x, y, direction):
-            return Scroll(*move(x, y), direction)
+            return Scroll(*map_point(x, y), direction)
         case Drag(x, y, end_x, end_y):
-            return Drag(*move(x, y), *move(end_x, end_y))
+            return Drag(*map_point(x, y), *map_point(end_x, end_y))
         case _:
             return action
 
@@ -176,7 +180,7 @@ def _arguments(listed: str, text: str) -> Arguments:
     content = _CONTENT.fullmatch(listed)
     is_quoted = _ARGUMENT.fullmatch(listed) is not None
     if content is not None and (is_quoted or not _SECOND.search(content[2])):
-        return {"content": _unescape(content[2])}  # alone, so that a quote that was not escaped is text
+        return {"content": _unescape(content[2])}  # the only argument: an unescaped quote is part of the text
     found: Arguments = {}
     position = 0
     while position < len(listed.rstrip()):
@@ -189,7 +193,7 @@ def _arguments(listed: str, text: str) -> Arguments:
 
 
 def _unescape(escaped: str) -> str:
-    """A backslash before anything else is one that the policy means: C:\\Users."""
+    """Resolve escapes; a backslash before any other character stays, as in C:\\Users."""
     return re.sub(r"\\([n'\"\\])", lambda m: "\n" if m[1] == "n" else m[1], escaped)
 
 
@@ -220,5 +224,5 @@ _READERS: dict[str, tuple[tuple[str, ...], Callable[[Arguments], Action]]] = {
     "call_user": ((), lambda a: CallUser()),
     "infeasible": ((), lambda a: CallUser()),
 }
-"""Arguments and meaning of every action. Both ways to give up are one to the screen: it pays only where the
-task cannot be done."""
+"""Arguments and constructor of every action. `call_user` and `infeasible` both declare that the task cannot
+be done."""

@@ -1,7 +1,7 @@
-"""A vision-language checkpoint as the policy: sampling, and log-probs of recorded answers.
+"""A vision-language checkpoint as a policy: sampling, and log-probs of recorded answers.
 
 The sampling distribution is softmax(logits / temperature) over the vocabulary without the tokens that stand
-for pictures: an answer with one of them could not be told in the next prompt. Sampling and scoring take the
+for images: an answer with one of them could not be part of the next prompt. Sampling and scoring feed the
 same prompt tokens and the same pixels through the same model, so they differ by rounding only.
 
 Shapes: B rows, T tokens, K answer positions, V vocabulary.
@@ -41,9 +41,9 @@ class VisionLanguagePolicy:
         answer_tokens: int,
         is_autocast: bool = False,
     ) -> None:
-        """files         of the checkpoint besides configuration and weights: written along when it is saved
-        answer_tokens    an answer is cut after so many
-        is_autocast      compute in bfloat16; the weights stay what they are
+        """files         files of the checkpoint besides configuration and weights; `save` writes them again
+        answer_tokens    longest answer in tokens
+        is_autocast      compute in bfloat16; the weights keep their precision
         """
         self.module: Any = module
         self.codec = codec
@@ -54,16 +54,16 @@ class VisionLanguagePolicy:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         device: torch.device = next(self.module.parameters()).device
         return device
 
-    def trained(self) -> list[nn.Parameter]:
-        """The weights that an optimizer changes."""
+    def trainable(self) -> list[nn.Parameter]:
+        """Return the weights that an optimizer changes."""
         return [weight for weight in self.module.parameters() if weight.requires_grad]
 
-    def base(self) -> Scorer | None:
-        """Not known any more once every weight has changed."""
+    def base_scorer(self) -> Scorer | None:
+        """Return None: training changes every weight, so the base policy is not in them."""
         return None
 
     # ---- sampling ----
@@ -76,12 +76,12 @@ class VisionLanguagePolicy:
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        """One answer per prompt; it ends with the end token, or is cut after `answer_tokens`."""
-        laid = [
-            self.codec.laid(prompt.token_ids, prompt.images, row)
+        """Sample one answer per prompt; it ends with an end token or after `answer_tokens`."""
+        rows = [
+            self.codec.expand_images(prompt.token_ids, prompt.images, row)
             for prompt, row in zip(prompts, screens, strict=True)
         ]
-        ids, mask, kinds = self._padded(laid)
+        ids, mask, kinds = self._padded(rows)
         draw = _Draw(temperatures, generator, self.codec.never_sampled)
         with self._computing():
             self.module.generate(
@@ -89,14 +89,15 @@ class VisionLanguagePolicy:
                 generation_config=self._generation(),
                 logits_processor=LogitsProcessorList([draw]),
             )
-        return drawn_answers(draw.drawn, self.codec.ends)
+        return drawn_answers(draw.drawn, self.codec.end_ids)
 
     def _generation(self) -> GenerationConfig:
-        """Without the checkpoint's own sampling settings: what is recorded has to be what was drawn from."""
+        """Return settings that ignore the checkpoint's own: the recorded distribution must be the sampled
+        one."""
         return GenerationConfig(
             max_new_tokens=self._answer_tokens,
             do_sample=False,
-            eos_token_id=list(self.codec.ends),
+            eos_token_id=list(self.codec.end_ids),
             pad_token_id=self.codec.pad_id,
             use_cache=True,
         )
@@ -104,12 +105,13 @@ class VisionLanguagePolicy:
     # ---- scoring ----
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Log-probs and entropies of the recorded answers, on the CPU; the log-probs have gradients."""
+        """Score the recorded answers; results are on the CPU, and the log-probs have gradients."""
         seen = [[screens[image.sha256] for image in step.images] for step in steps]
-        laid = [
-            self.codec.laid(step.prompt_ids, step.images, row) for step, row in zip(steps, seen, strict=True)
+        rows = [
+            self.codec.expand_images(step.prompt_ids, step.images, row)
+            for step, row in zip(steps, seen, strict=True)
         ]
-        prompt_ids, prompt_mask, prompt_kinds = self._padded(laid)
+        prompt_ids, prompt_mask, prompt_kinds = self._padded(rows)
         targets, answered = pad_right([step.token_ids for step in steps], self.codec.pad_id)
         ids = torch.cat([prompt_ids, targets[:, :-1]], 1)
         mask = torch.cat([prompt_mask, answered[:, :-1]], 1)
@@ -121,56 +123,59 @@ class VisionLanguagePolicy:
         return AnswerScores(chosen * answered, entropy * answered, answered)
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
-        """Before each answer token [B, K, V]; of a model that can leave the others out, those alone."""
+        """Return logits [B, K, V] before each answer token; other logits are not computed if the model can
+        skip them."""
         answer_tokens = targets.shape[1]
         kept = {"logits_to_keep": answer_tokens} if "logits_to_keep" in self._takes else {}
         with self._computing():
             logits: Tensor = self.module(**inputs, **kept).logits
         return logits[:, -answer_tokens:]
 
-    def order(self, step: Step) -> Any:
-        """Steps of the same length pad each other least."""
-        return self.tokens(step), screenshots_of(step)
+    def sort_key(self, step: Step) -> Any:
+        """Return the length first: steps of similar length need little padding together."""
+        return self.token_count(step), screenshots_of(step)
 
-    def tokens(self, step: Step) -> int:
-        """Prompt, its images, and answer."""
+    def token_count(self, step: Step) -> int:
+        """Return the number of tokens of the prompt, its images and the answer."""
         pictures = sum(image.tokens - 1 for image in step.images)
         return len(step.prompt_ids) + pictures + len(step.token_ids)
 
-    def check(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """As many placeholders as images, each image the screenshot it was, with the tokens it had."""
-        if step.prompt_ids.count(self.codec.pictures.placeholder_id) != len(step.images):
-            raise ForeignPrompt(step, f"its prompt was not made for {len(step.images)} images")
+    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
+        """Check that placeholders, images and the images' token counts agree. Raises ForeignPrompt."""
+        if step.prompt_ids.count(self.codec.image_encoder.placeholder_id) != len(step.images):
+            raise ForeignPrompt(
+                step, f"the placeholders of its prompt do not match its {len(step.images)} images"
+            )
         for image in step.images:
             tokens = self.codec.image_tokens(screens[image.sha256])
             if tokens != image.tokens:
                 raise ForeignPrompt(
                     step,
-                    f"screenshot {image.sha256} took {image.tokens} image tokens when it was sampled, "
-                    f"for the trainer it takes {tokens}",
+                    f"screenshot {image.sha256} had {image.tokens} image tokens when it was sampled, "
+                    f"but the trainer's processor makes {tokens}",
                 )
         if step.images[-1].sha256 != step.screenshot_sha256:
-            raise ForeignPrompt(step, "the last image of its prompt is not its own screenshot")
+            raise ForeignPrompt(step, "the last image of its prompt is not the step's screenshot")
 
-    # ---- both ----
+    # ---- inputs ----
 
     def _padded(self, rows: Sequence[ImageTokens]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, mask and kinds [B, T] of prompts, padding first."""
+        """Return ids, mask and kinds [B, T] of prompts, padding first."""
         ids, mask = pad_left([row.token_ids for row in rows], self.codec.pad_id)
         kinds, _ = pad_left([row.kinds for row in rows], 0)
         return ids, mask, kinds
 
     def _inputs(self, ids: Tensor, mask: Tensor, kinds: Tensor, screens: Sequence[Screen]) -> dict[str, Any]:
-        """What the model takes: tokens [B, T], and what its processor makes of all images in the order of the
+        """Return the inputs of the model: tokens [B, T], and the processed images in the order of the
         rows."""
-        inputs = self.codec.pictures.inputs([screen.pixels for screen in screens])
+        inputs = self.codec.image_encoder.inputs([screen.pixels for screen in screens])
         inputs |= {"input_ids": ids, "attention_mask": mask.long()}
-        if self.codec.pictures.kinds_name in self._takes:
-            inputs[str(self.codec.pictures.kinds_name)] = kinds
+        if self.codec.image_encoder.kinds_name in self._takes:
+            inputs[str(self.codec.image_encoder.kinds_name)] = kinds
         return {name: self._held(value) for name, value in inputs.items()}
 
     def _held(self, value: Any) -> Any:
-        """Where the weights are and, of pictures, in the precision they have."""
+        """Move a tensor to the device of the weights, and floating-point values to their precision."""
         if not isinstance(value, Tensor):
             return value
         weight = next(self.module.parameters())
@@ -180,28 +185,28 @@ class VisionLanguagePolicy:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._is_autocast)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Weights, configuration, and the files that came with the checkpoint, as they were."""
+        """Write weights, configuration, and the other files of the original checkpoint."""
         self.module.save_pretrained(folder, state_dict=weights)
         write_files(self._files, folder)
 
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:
-    """The files that came with a checkpoint, as they were."""
+    """Write the other files of a checkpoint unchanged."""
     for name, content in files.items():
         (folder / name).write_bytes(content)
 
 
 def _taken_by(module: Any) -> frozenset[str]:
-    """The names of what a model takes, below whatever is wrapped around it."""
+    """Return the names of a model's parameters, without the wrapper of an adapter."""
     model = module.get_base_model() if hasattr(module, "get_base_model") else module
     return frozenset(inspect.signature(model.forward).parameters)
 
 
 class _Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not followed
-    """Draws each next token itself and leaves `generate` no other choice.
+    """Draws each next token and excludes all others, so that `generate` has to take it.
 
-    So every row has its own temperature, the draws come from the engine's own generator, and what is recorded
-    is exactly what was drawn from; positions and caches stay the model's business.
+    Each row has its own temperature, the draws come from the engine's own generator, and the recorded
+    log-probs are those of the distribution that was sampled. `generate` handles positions and caches.
     """
 
     def __init__(
@@ -221,7 +226,7 @@ class _Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not follo
 
 
 def _allowed(logits: Tensor, forbidden: Sequence[int]) -> Tensor:
-    """float32, without the tokens that are never sampled."""
+    """Return float32 logits in which the forbidden tokens have no probability."""
     index = torch.tensor(list(forbidden), device=logits.device)
     return logits.float().index_fill(-1, index, NEVER)
 

@@ -1,8 +1,9 @@
-"""A checkpoint's chat template: the conversation of an episode as text, with marks where others speak.
+"""A checkpoint's chat template: renders the conversation of an episode as text.
 
-Where the instruction and the past answers go there is a mark, for they are put in as tokens. Templates differ
-in what they take: some want an answer as a plain text, some refuse two answers in a row, which an episode has
-where old screenshots are left out. What a template takes is found out by trying. No torch here.
+The text has numbered marks in place of the instruction and the past answers, which are inserted later as
+tokens. Templates differ in what they accept: some need an answer as plain text, some refuse two answers in a
+row, which an episode has where old screenshots are left out. A trial rendering finds out what a template
+accepts. Imports no torch.
 """
 
 import re
@@ -16,34 +17,34 @@ from dart.policy.context import AnswerTurn, Screenshot, Turn, UserTurn
 from dart.policy.protocols import UnsupportedCheckpoint
 
 MARK = re.compile("\ue000([0-9]+)\ue001")
-"""Of a conversation: 0 is the instruction, the others are the answers in their order."""
+"""A mark in the rendered text: 0 is the instruction, the others are the answers in order."""
 
-LEFT_OUT = "(screenshot left out)"
-"""What the user says between two answers where a template wants the user to say something."""
+PLACEHOLDER_TURN = "(screenshot left out)"
+"""The user's message between two answers, for templates that need one."""
 
 _SHOT = Screenshot("", "")
 
-TRIED: tuple[Turn, ...] = (
+TRIAL_TURNS: tuple[Turn, ...] = (
     UserTurn(has_instruction=True, screenshots=[_SHOT]),
     AnswerTurn(()),
     AnswerTurn(()),
     UserTurn(screenshots=[_SHOT]),
 )
-"""An episode with everything that a conversation can have."""
+"""An episode with everything that a conversation can contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How a template wants to be told."""
+class TemplateStyle:
+    """The form of messages that a template accepts."""
 
     answers_are_texts: bool
-    """And not lists of parts."""
+    """Answers are plain texts instead of lists of parts."""
     alternates: bool
-    """The user says something between any two answers."""
+    """A message of the user is required between any two answers."""
 
 
-MANNERS = tuple(
-    Manner(answers_are_texts=texts, alternates=alternates)
+STYLES = tuple(
+    TemplateStyle(answers_are_texts=texts, alternates=alternates)
     for alternates in (False, True)
     for texts in (False, True)
 )
@@ -53,44 +54,47 @@ class ChatTemplate:
     """The chat template of one checkpoint."""
 
     def __init__(self, tokenizer: Any, template: str | None, placeholder: str) -> None:
-        """placeholder   what stands for a picture. Raises UnsupportedCheckpoint where it cannot be used."""
+        """placeholder   the text that stands for an image
+
+        Raises UnsupportedCheckpoint when there is no template or it cannot render an episode.
+        """
         if template is None:
             raise UnsupportedCheckpoint(
-                "the checkpoint has no chat template: neither its processor nor its tokenizer brings one "
-                "(chat_template.jinja)"
+                "the checkpoint has no chat template, neither in its processor nor in its tokenizer; "
+                "add a chat_template.jinja or use another checkpoint"
             )
         self._tokenizer = tokenizer
         self._template = template
-        self._manner = self._found_out(placeholder)
+        self._style = self._detect_style(placeholder)
 
     def rendered(self, turns: Sequence[Turn]) -> str:
-        """The conversation up to where the next answer begins."""
-        return self._rendered(turns, self._manner)
+        """Render the conversation up to the beginning of the next answer."""
+        return self._rendered(turns, self._style)
 
     @property
     def after_answer(self) -> str:
-        """What is written after an answer that is not the last word."""
-        return MARK.split(self.rendered(TRIED))[-1]
+        """The text that the template writes after an answer."""
+        return MARK.split(self.rendered(TRIAL_TURNS))[-1]
 
-    def _found_out(self, placeholder: str) -> Manner:
+    def _detect_style(self, placeholder: str) -> TemplateStyle:
         problems: dict[str, None] = {}
-        for manner in MANNERS:
+        for style in STYLES:
             try:
-                text = self._rendered(TRIED, manner)
+                text = self._rendered(TRIAL_TURNS, style)
             except (TemplateError, TypeError, ValueError) as error:
                 problems[str(error)] = None
                 continue
             if MARK.findall(text) == ["0", "1", "2"] and text.count(placeholder) == 2:
-                return manner
+                return style
             problems[
-                f"of a task, two answers and two screenshots it wrote {len(MARK.findall(text))} texts and "
+                f"for a task, two answers and two screenshots it wrote {len(MARK.findall(text))} texts and "
                 f"{text.count(placeholder)} placeholders {placeholder!r}"
             ] = None
         raise UnsupportedCheckpoint(
-            f"the checkpoint's chat template cannot tell an episode: {'; '.join(problems)}"
+            f"the checkpoint's chat template cannot render an episode: {'; '.join(problems)}"
         )
 
-    def _rendered(self, turns: Sequence[Turn], manner: Manner) -> str:
+    def _rendered(self, turns: Sequence[Turn], style: TemplateStyle) -> str:
         messages: list[dict[str, Any]] = []
         answers = 0
         for turn in turns:
@@ -98,11 +102,11 @@ class ChatTemplate:
                 parts = [_mark(0)] if turn.has_instruction else []
                 messages.append(_user([*parts, *({"type": "image"} for _ in turn.screenshots)]))
                 continue
-            if manner.alternates and messages[-1]["role"] == "assistant":
-                messages.append(_user([{"type": "text", "text": LEFT_OUT}]))
+            if style.alternates and messages[-1]["role"] == "assistant":
+                messages.append(_user([{"type": "text", "text": PLACEHOLDER_TURN}]))
             answers += 1
             said = _mark(answers)
-            content = said["text"] if manner.answers_are_texts else [said]
+            content = said["text"] if style.answers_are_texts else [said]
             messages.append({"role": "assistant", "content": content})
         return str(
             self._tokenizer.apply_chat_template(

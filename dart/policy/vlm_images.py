@@ -1,8 +1,8 @@
-"""What a screenshot is for a vision-language model: tokens in the prompt, and inputs beside them.
+"""Images of a vision-language model: their tokens in the prompt, and the tensors beside them.
 
-The checkpoint's own processor decides, and is asked about each screenshot by itself: how its one placeholder
-is spelled out (rows, columns, tiles, line ends) follows from its size alone, so that an engine and the
-trainer, who see it among others, find the same. No torch but through the processor.
+The checkpoint's own processor makes both. It is called with one image at a time: the tokens that replace an
+image's placeholder (rows, columns, tiles, line ends) then follow from the image's size alone, so engine and
+trainer get the same ones. Uses torch only through the processor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,85 +17,85 @@ from dart.policy.protocols import Pixels, UnsupportedCheckpoint
 from dart.policy.vlm_processor import CANNOT
 
 KINDS = ("mm_token_type_ids", "token_type_ids")
-"""Names under which models are told which tokens stand for pictures."""
+"""Names of model inputs that mark which tokens stand for images."""
 
 MADE_HERE = ("input_ids", "attention_mask", *KINDS)
-"""Inputs that follow from the tokens; all others follow from the screenshots alone."""
+"""Inputs that follow from the tokens; all others follow from the images alone."""
 
 PROBE_PX = 448
-"""Side of the blank picture by which a processor is tried out: large enough to be cut into tiles."""
+"""Side of the blank image that tests a processor; large enough to be cut into tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTokens:
-    """Tokens as the model takes them."""
+    """Tokens for the model, with all placeholders replaced."""
 
     token_ids: tuple[int, ...]
     kinds: tuple[int, ...]
-    """Of each token what the processor says it stands for; 0: text."""
+    """Kind of each token according to the processor; 0: text."""
 
 
 class ImageEncoder:
-    """Screenshots for one checkpoint."""
+    """Turns images into tokens and tensors with the processor of one checkpoint."""
 
     def __init__(self, processor: Any, rule: ResizeRule | None) -> None:
-        """rule   by which screenshots were resized before they get here; None: they are as they were taken
+        """rule   how images were resized before; None: the processor resizes them
 
-        Raises UnsupportedCheckpoint where the processor cannot be driven with tokens.
+        Raises UnsupportedCheckpoint when the processor cannot be used with prompts made of tokens.
         """
         self._processor = processor
-        self._how = {} if rule is None else {"do_resize": False}
-        self._of_size = lru_cache(maxsize=256)(self._laid)
+        self._options = {} if rule is None else {"do_resize": False}
+        self._cached_tokens = lru_cache(maxsize=256)(self._tokens_of_blank)
         self.placeholder_id = self._one_token()
         self.kinds_name: str | None = None
-        """Under which the model is told the kinds of its tokens, if it is."""
+        """Name of the model input with the kinds of tokens; None if the model has none."""
         side_px = PROBE_PX if rule is None else rule.shown(PROBE_PX, PROBE_PX).shown_width_px
-        self.probe = self._tried_out(side_px)
-        """What a square picture is."""
+        self.probe = self._probe_tokens(side_px)
+        """Tokens of a blank square image."""
 
     @property
     def placeholder(self) -> str:
-        """What a chat template writes for a picture."""
+        """The text that a chat template writes for an image."""
         return str(self._processor.image_token)
 
-    def laid(self, width_px: int, height_px: int) -> ImageTokens:
-        """What a picture of this size is in place of its placeholder.
+    def tokens_for(self, width_px: int, height_px: int) -> ImageTokens:
+        """Return the tokens that replace the placeholder of an image of this size.
 
-        Raises what the processor raises for a size that it cannot prepare.
+        Raises the processor's exception for a size that it does not accept.
         """
-        return self._of_size(width_px, height_px)
+        return self._cached_tokens(width_px, height_px)
 
     def inputs(self, pictures: Sequence[Pixels]) -> dict[str, Any]:
-        """What the model takes of pictures [H, W, 3] beside their tokens, in their order: torch tensors.
+        """Return the torch tensors of images [H, W, 3] that the model needs beside the tokens, in order.
 
-        Raises ValueError where one was spelled out otherwise than pictures of its size are.
+        Raises ValueError when an image has another number of tokens than a blank one of its size.
         """
-        made = self._made(pictures, "pt")
+        made = self._process(pictures, "pt")
         for picture, mask in zip(pictures, made["attention_mask"], strict=True):
             height_px, width_px, _ = picture.shape
-            expected, found = len(self.laid(width_px, height_px).token_ids), int(mask.sum())
+            expected, found = len(self.tokens_for(width_px, height_px).token_ids), int(mask.sum())
             if found != expected:
                 raise ValueError(
-                    f"{self._name()} made {found} tokens of a picture of {width_px}x{height_px} px; "
-                    f"of a blank one of that size it makes {expected}"
+                    f"{self._name()} made {found} tokens of an image of {width_px}x{height_px} px, "
+                    f"but {expected} of a blank image of that size"
                 )
         return {name: value for name, value in made.items() if name not in MADE_HERE}
 
-    def _laid(self, width_px: int, height_px: int) -> ImageTokens:
-        made = self._made([blank(width_px, height_px)], "np")
+    def _tokens_of_blank(self, width_px: int, height_px: int) -> ImageTokens:
+        made = self._process([blank(width_px, height_px)], "np")
         ids = tuple(map(int, made["input_ids"][0]))
         kinds = (0,) * len(ids) if self.kinds_name is None else tuple(map(int, made[self.kinds_name][0]))
         return ImageTokens(ids, kinds)
 
-    def _made(self, pictures: Sequence[Pixels], tensors: str, before: str = "") -> Mapping[str, Any]:
-        """What the processor makes of pictures that are alone in their prompts."""
+    def _process(self, pictures: Sequence[Pixels], tensors: str, before: str = "") -> Mapping[str, Any]:
+        """Run the processor on images that are each alone in a prompt."""
         made: Mapping[str, Any] = self._processor(
             images=[[picture] for picture in pictures],
             text=[before + self.placeholder] * len(pictures),
             add_special_tokens=False,
             padding=True,
             return_tensors=tensors,
-            **self._how,
+            **self._options,
         )
         return made
 
@@ -103,45 +103,46 @@ class ImageEncoder:
         written = getattr(self._processor, "image_token", None)
         if not written:
             raise UnsupportedCheckpoint(
-                f"{self._name()} names no placeholder for a picture in a text (image_token)"
+                f"{self._name()} has no image_token, the placeholder of an image in a text"
             )
         ids = self._processor.tokenizer.encode(str(written), add_special_tokens=False)
         if len(ids) != 1:
             raise UnsupportedCheckpoint(
-                f"the placeholder of a picture, {str(written)!r}, is {len(ids)} tokens for its tokenizer; "
-                "expected one"
+                f"expected the image placeholder {str(written)!r} to be one token, "
+                f"got {len(ids)} from the checkpoint's tokenizer"
             )
         return int(ids[0])
 
-    def _tried_out(self, side_px: int) -> ImageTokens:
-        """What a blank picture is. Raises UnsupportedCheckpoint unless inputs are made of it and it alone."""
+    def _probe_tokens(self, side_px: int) -> ImageTokens:
+        """Return the tokens of a blank image. Raises UnsupportedCheckpoint unless its tensors depend on the
+        image alone."""
         picture = blank(side_px, side_px)
         try:
-            made = self._made([picture], "np")
-            other = self._made([picture], "np", before=str(self._processor.tokenizer.eos_token))
+            made = self._process([picture], "np")
+            other = self._process([picture], "np", before=str(self._processor.tokenizer.eos_token))
             self.kinds_name = next((name for name in KINDS if name in made), None)
-            laid = self._laid(side_px, side_px)
+            tokens = self._tokens_of_blank(side_px, side_px)
         except CANNOT as error:
             raise UnsupportedCheckpoint(
-                f"{self._name()} cannot prepare a blank picture of {side_px} px: {error}"
+                f"{self._name()} cannot prepare a blank image of {side_px} px: {error}"
             ) from error
         names = [name for name in made if name not in MADE_HERE]
         if not names:
-            raise UnsupportedCheckpoint(f"{self._name()} makes no inputs of a picture for its model")
+            raise UnsupportedCheckpoint(f"{self._name()} makes no tensors of an image for its model")
         of_text = [name for name in names if not _same(made[name], other[name])]
         if of_text:
             raise UnsupportedCheckpoint(
-                f"{self._name()} makes {', '.join(of_text)} of where a picture stands in its text; prompts "
-                "are laid out by tokens here, and such inputs cannot be made of those"
+                f"{self._name()} makes {', '.join(of_text)} from the position of an image in the text; "
+                "prompts are made of tokens here, from which these inputs cannot be computed"
             )
-        return laid
+        return tokens
 
     def _name(self) -> str:
         return f"the checkpoint's processor, a {type(self._processor).__name__},"
 
 
 def blank(width_px: int, height_px: int) -> Pixels:
-    """A grey picture. Black and white are padding to some."""
+    """Return a grey image; some processors take black or white for padding."""
     return np.full((height_px, width_px, 3), 120, dtype=np.uint8)
 
 

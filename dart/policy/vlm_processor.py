@@ -1,8 +1,8 @@
-"""The processor that came with a vision-language checkpoint: its tokenizer, its image processor and the class
-that knows how a placeholder becomes the tokens of an image (a leaf: transformers).
+"""The processor of a vision-language checkpoint: its tokenizer, its image processor, and the class that
+replaces placeholders by image tokens. Imports transformers.
 
-`AutoProcessor` loads what prepares videos and sounds as well, which needs packages of its own. Nothing here
-looks at either, so the same class is built without them.
+`AutoProcessor` also loads the processors of videos and sounds, which need further packages. Policies use
+neither, so the same class is built without them.
 """
 
 import json
@@ -20,11 +20,12 @@ NAMED_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_conf
 """Files of a checkpoint that may name the class of its processor."""
 
 CANNOT = (ImportError, OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
-"""What a processor raises whose files are not there, or that needs what is not there."""
+"""Exceptions of a processor whose files or required packages are missing."""
 
 
 def load_config(folder: Path) -> Any:
-    """The configuration of a checkpoint that can be a policy. Raises UnsupportedCheckpoint, OSError."""
+    """Load the configuration of a checkpoint. Raises UnsupportedCheckpoint if it cannot be a policy,
+    OSError."""
     named = json_of(folder / "config.json").get("model_type")
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -34,8 +35,8 @@ def load_config(folder: Path) -> Any:
         raise _not_loaded(folder, named)
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedCheckpoint(
-            f"{folder} holds a model of type {named!r}, an encoder with a decoder; a policy goes on with "
-            "its prompt"
+            f"{folder} holds a model of type {named!r}, an encoder-decoder; a policy must be a decoder that "
+            "continues its prompt"
         )
     return config
 
@@ -49,13 +50,13 @@ def _not_loaded(folder: Path, named: object) -> UnsupportedCheckpoint:
 
 
 def load_processor(folder: Path, config: Any) -> Any:
-    """The processor, for texts and pictures. Raises UnsupportedCheckpoint, which says what is missing."""
+    """Load the processor for texts and images. Raises UnsupportedCheckpoint, which says what is missing."""
     kind = _processor_class(folder, config)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise UnsupportedCheckpoint(f"{folder} has no tokenizer that the tokenizers library can run")
+        raise UnsupportedCheckpoint(f"{folder} has no tokenizer.json, which the tokenizers library needs")
     if tokenizer.eos_token is None:
-        raise UnsupportedCheckpoint(f"the tokenizer of {folder} names no token that ends a text (eos_token)")
+        raise UnsupportedCheckpoint(f"the tokenizer of {folder} has no eos_token, the token that ends a text")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     parts = {"tokenizer": tokenizer, "image_processor": _image_processor(folder)}
@@ -66,15 +67,15 @@ def load_processor(folder: Path, config: Any) -> Any:
         )
     except CANNOT as error:
         raise UnsupportedCheckpoint(
-            f"the processor of {folder}, a {kind.__name__}, cannot be used for pictures and texts: {error}"
+            f"the processor of {folder}, a {kind.__name__}, cannot be used for images and texts: {error}"
         ) from error
     if processor.tokenizer is not tokenizer or getattr(processor, "image_processor", None) is None:
-        raise UnsupportedCheckpoint(f"the processor of {folder}, a {kind.__name__}, takes no pictures")
+        raise UnsupportedCheckpoint(f"the processor of {folder}, a {kind.__name__}, takes no images")
     return processor
 
 
 def template_of(processor: Any) -> str | None:
-    """The chat template, kept with the processor or with its tokenizer; None: it has none."""
+    """Return the chat template of the processor or of its tokenizer; None without one."""
     for found in (processor.chat_template, processor.tokenizer.chat_template):
         if isinstance(found, dict):
             found = found.get("default")
@@ -84,8 +85,8 @@ def template_of(processor: Any) -> str | None:
 
 
 def end_ids(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens that end an answer, as the checkpoint's settings for generation have them; the tokenizer's
-    own is the first."""
+    """Return the tokens that end an answer: the tokenizer's own first, then those of the generation
+    settings."""
     settings = json_of(folder / "generation_config.json")
     text = config.get_text_config()
     named = settings.get("eos_token_id", getattr(text, "eos_token_id", None))
@@ -94,7 +95,8 @@ def end_ids(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """A file of settings; empty where there is none. Raises ValueError where it is no JSON object."""
+    """Read a JSON file of settings; empty when it does not exist. Raises ValueError unless it is an
+    object."""
     if not path.is_file():
         return {}
     settings = json.loads(path.read_text(encoding="utf-8"))
@@ -111,13 +113,14 @@ def _processor_class(folder: Path, config: Any) -> Any:
     if type(config) in PROCESSOR_MAPPING:
         return PROCESSOR_MAPPING[type(config)]
     raise UnsupportedCheckpoint(
-        f"{folder} names no processor that transformers {transformers.__version__} has, and it knows none "
-        f"for a model of type {config.model_type!r}"
+        f"{folder} names no processor of transformers {transformers.__version__}, which knows none for a "
+        f"model of type {config.model_type!r} either"
     )
 
 
 def _image_processor(folder: Path) -> Any:
-    """By Pillow: what prepares a screenshot has to be the same wherever the policy runs."""
+    """Load the image processor with its Pillow backend, so that images are the same wherever the policy
+    runs."""
     try:
         return AutoImageProcessor.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, backend="pil"
@@ -127,7 +130,7 @@ def _image_processor(folder: Path) -> Any:
 
 
 def _without_videos(kind: Any) -> Any:
-    """The same class, content with what it is given."""
+    """Return a subclass that accepts missing processors of videos and sounds."""
 
     class PicturesAndTexts(kind):  # type: ignore[misc]  # chosen by the checkpoint
         def check_argument_for_proper_class(self, name: str, argument: Any) -> Any:

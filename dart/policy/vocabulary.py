@@ -1,9 +1,9 @@
-"""The policy's special tokens: actions, coordinates, copies, step counters. Pure data, no torch.
+"""The small policy's special tokens: actions, coordinates, copies, step counters. Pure data, no torch.
 
 An answer is a few tokens: `<click> <x_21> <y_30> <eos>`. Coordinates are bins of
-`BIN_PX` pixels, the cells of the feature map the model points into
-(`dart.policy.modeling`); a bin stands for the pixel in its middle. A string that is
-typed is offered as a copy: `<q1>` is the first double-quoted span of the instruction.
+`BIN_PX` pixels, the cells of the feature map that the model points into
+(`dart.policy.modeling`); a bin stands for the pixel in its middle. A text to type can be
+copied from the instruction: `<q1>` is its first double-quoted span.
 """
 
 import re
@@ -16,10 +16,10 @@ X_BINS = FRAME_WIDTH_PX // BIN_PX
 Y_BINS = -(-FRAME_HEIGHT_PX // BIN_PX)
 
 MAX_COPIES = 4
-"""How many quoted spans of an instruction can be copied."""
+"""Number of quoted spans of an instruction that can be copied."""
 
 STEP_COUNTERS = 16
-"""Steps are counted up to this; the last counter also stands for all later steps."""
+"""Number of step counters; the last one also stands for all later steps."""
 
 PAD, EOS, IMAGE, ANSWER = "<pad>", "<eos>", "<image>", "<answer>"
 ACTIONS = ("click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished")
@@ -29,28 +29,28 @@ _QUOTED = re.compile(r'"([^"]+)"')
 
 
 def copy_token(index: int) -> str:
-    """The token for the `index`-th quoted span, counted from 0: `<q1>` is the first."""
+    """Return the token of the `index`-th quoted span, counted from 0: `<q1>` is the first."""
     return f"<q{index + 1}>"
 
 
 def step_token(steps_done: int) -> str:
-    """The token that says how many answers were given so far in this episode."""
+    """Return the token for the number of answers so far in this episode."""
     return f"<step_{min(steps_done, STEP_COUNTERS - 1)}>"
 
 
 def x_token(x_px: int) -> str:
-    """The token of the column bin that holds `x_px`; outside the frame counts as its edge."""
+    """Return the token of the column bin of `x_px`; pixels outside the frame count as its edge."""
     return f"<x_{min(max(x_px, 0) // BIN_PX, X_BINS - 1)}>"
 
 
 def y_token(y_px: int) -> str:
-    """The token of the row bin that holds `y_px`; outside the frame counts as its edge."""
+    """Return the token of the row bin of `y_px`; pixels outside the frame count as its edge."""
     return f"<y_{min(max(y_px, 0) // BIN_PX, Y_BINS - 1)}>"
 
 
 @cache
 def special_tokens() -> tuple[str, ...]:
-    """All special tokens; the position in this tuple is the token's id."""
+    """Return all special tokens; the position in this tuple is the token's id."""
     return (
         *(PAD, EOS, IMAGE, ANSWER),
         *(f"<{name}>" for name in ACTIONS),

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from transformers.utils import logging as transformers_logging
 
 from dart.core.actions import GRAMMAR
-from dart.policy.uitars import PROMPT, told_before
+from dart.policy.uitars import PROMPT, system_prompt
 
 transformers_logging.disable_progress_bar()  # a bar per file would break whatever is printed beside it
 
@@ -79,7 +79,7 @@ def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     answers = [f"Action: {form.sample}" for form in GRAMMAR.values()]
-    said = [told_before(PROMPT, "image"), *answers * 4, string.printable]
+    said = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
     tokenizer.train_from_iterator(said, trainer)
     usual = {family.pad, family.end, family.begin, *family.named.values()}
     made = PreTrainedTokenizerFast(

@@ -1,14 +1,14 @@
-"""The trainer actor: batches in, policy versions out.
+"""The trainer actor: trains on one batch after another and publishes policy versions.
 
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
 Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
-Dies when  an update overruns its deadline, several batches in a row are not finite in every group, or the
-           record refuses its commit: another trainer holds the batch by now
-On restart it goes on from the newest committed version; a checkpoint without a commit is renamed aside,
-           its batch is still leased and is trained again from where it was: no trajectory trains twice
-On stop    an update that is being made is committed first, if it ends in time
+Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
+           or the record refuses its commit because another trainer holds the batch
+On restart resumes from the newest committed version. A checkpoint without a commit is renamed; its batch is
+           still leased and is trained again from the version before, so no trajectory trains twice
+On stop    commits the current update first, if it ends in time
 """
 
 import itertools
@@ -32,31 +32,31 @@ from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD, LoadMeter
 from dart.training.batch_errors import (
+    MAX_REFUSED_IN_A_ROW,
     REFUSED,
-    REFUSED_IN_A_ROW,
     Blame,
-    accuses_the_policy,
     blame,
-    is_worth_another_try,
+    can_retry,
+    is_policy_at_fault,
 )
-from dart.training.malloc_trim import give_back
+from dart.training.malloc_trim import trim_heap
 from dart.training.staleness import staleness_figures, staleness_of
 
 PAUSE_S = 0.2
 
 
 class BatchTaken(RuntimeError):
-    """An update came too late: its batch was leased to another trainer. Nothing of it is in the record."""
+    """An update came too late: its batch was leased to another trainer. The record holds nothing of it."""
 
     def __init__(self, batch_id: int, fence: int, version: int) -> None:
         super().__init__(
-            f"the update that made version {version} from batch {batch_id} (lease {fence}) is dropped: "
-            "another trainer holds a newer lease of the batch; this one starts again from the record"
+            f"the update to version {version} on batch {batch_id} (lease {fence}) is dropped: another "
+            "trainer holds a newer lease of the batch; this trainer restarts from the record"
         )
 
 
 class TrainerActor(Actor):
-    """One update after the other; ends normally when the curator says that the run is over."""
+    """Makes one update after another; ends normally when the curator says that the run is over."""
 
     def on_start(self) -> None:
         from dart.training.learner_factory import learner_at
@@ -70,16 +70,16 @@ class TrainerActor(Actor):
         self._learner = learner_at(self._config, newest, self._checkpoints)
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
-        """Of the update that is being made."""
+        """Succeeds when the current update has ended; None between updates."""
         self._publish()
         self._load = LoadMeter(self.clock.monotonic_s)
-        self.every(self._config.telemetry.load_every_s, self._tell_load)
+        self.every(self._config.telemetry.load_every_s, self._record_load)
         self.after(0.0, self._train_until_over)
 
     async def on_stop(self) -> None:
         if self._update_ended is not None:
             await self._update_ended
-        self._tell_load()
+        self._record_load()
 
     async def _train_until_over(self) -> None:
         while not self.is_stopping:
@@ -90,7 +90,7 @@ class TrainerActor(Actor):
                 return
             self._update_ended = Future()
             await self._update(batch)
-            give_back()
+            trim_heap()
             ended, self._update_ended = self._update_ended, None
             ended.succeed(None)
 
@@ -115,7 +115,7 @@ class TrainerActor(Actor):
         groups = self._reader.groups_to_trajectories(batch.group_ids)
         staleness = staleness_of(groups, self._learner.version)
         self._assert_fresh(staleness, batch.batch_id)
-        report = await self._trained_on(batch, groups)
+        report = await self._train(batch, groups)
         if report is None:
             return
         bound = {STALENESS_BOUND: float(self._config.curation.staleness)}
@@ -129,8 +129,8 @@ class TrainerActor(Actor):
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
 
-    async def _trained_on(self, batch: m.BatchLease, groups: tuple[Group, ...]) -> Any | None:
-        """What the update did; None when the batch cannot be trained and was given back."""
+    async def _train(self, batch: m.BatchLease, groups: tuple[Group, ...]) -> Any | None:
+        """Make the update and return its report; None when the batch cannot be trained and was refused."""
         for tries in itertools.count(1):
             try:
                 with self._load.during("update_s"):
@@ -140,12 +140,12 @@ class TrainerActor(Actor):
                         deadline_s=self._config.training.update_deadline_s,
                     )
             except REFUSED as error:
-                if is_worth_another_try(error, tries):
+                if can_retry(error, tries):
                     self.log.warning("update_failed", batch=batch.batch_id, tries=tries, reason=str(error))
                     continue
                 found = blame(error, groups)
-                if accuses_the_policy(error, found, groups):
-                    if self._refused_in_a_row >= REFUSED_IN_A_ROW:
+                if is_policy_at_fault(error, found, groups):
+                    if self._refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
                         raise
                     self._refused_in_a_row += 1
                 await self._refuse(batch, found, str(error))
@@ -155,7 +155,7 @@ class TrainerActor(Actor):
         raise AssertionError("unreachable: the count has no end")
 
     async def _refuse(self, batch: m.BatchLease, found: Blame, detail: str) -> None:
-        """Durable when this returns. The curator notices when it is asked next: the record refuses it."""
+        """Record that the batch is refused. The curator learns of it from the record at its next request."""
         self.log.error(
             BATCH_REFUSED,
             batch=batch.batch_id,
@@ -182,7 +182,7 @@ class TrainerActor(Actor):
         )
 
     async def _commit(self, batch: m.BatchLease, folder: Path, metrics: dict[str, float]) -> None:
-        """Durable when this returns. Raises BatchTaken."""
+        """Commit the new version to the record, durably. Raises BatchTaken."""
         version = self._learner.version
         call = m.CommitUpdate(
             batch_id=batch.batch_id,
@@ -195,15 +195,16 @@ class TrainerActor(Actor):
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:
-        """Invariant fresh, asserted at consumption."""
+        """Check the staleness bound where the batch is consumed; the curator should never exceed it."""
         bound = self._config.curation.staleness
         if max(staleness) > bound:
             raise AssertionError(
-                f"batch {batch_id} holds a step {max(staleness)} versions old, the bound is {bound}"
+                f"batch {batch_id} holds a step that is {max(staleness)} versions old; "
+                f"curation.staleness allows {bound}"
             )
 
     def _prune(self) -> None:
-        """Keep the newest checkpoints, and whatever a rollout actor may still be loading."""
+        """Delete old checkpoints, except those that a rollout actor serves or loads."""
         from dart.store.checkpoints import prune, remove_uncommitted
 
         remove_uncommitted(self._checkpoints, self._learner.version)
@@ -214,12 +215,12 @@ class TrainerActor(Actor):
     def _publish(self) -> None:
         self.set_gauges({Gauge.TRAINED_VERSION: self._learner.version})
 
-    def _tell_load(self) -> None:
+    def _record_load(self) -> None:
         emit(self, LOAD, self.identity.name, self._load.totals())
 
 
 def _metrics(report: Any, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
-    """The figures of an update as they are kept with its version; what it could not know is left out."""
+    """Return the metrics to record with the new version; unknown ones are left out."""
     figures = {name: float(value) for name, value in asdict(report).items() if value is not None}
     trajectories = float(sum(len(group.trajectories) for group in groups))
     return {**figures, **staleness_figures(staleness), "trajectories": trajectories}

@@ -5,8 +5,7 @@ trajectory's reward, so long trajectories weigh more in the mean and the deviati
 
     A_ij = (R_i - mean_D R) / (std_D R + eps)        D = all step samples of the group
 
-Demonstrations of the experience pool that were added to a group are members of it like its own trajectories.
-Pure arithmetic: no torch, no I/O.
+Demonstrations of the experience pool that were added to a group count like its own trajectories. Pure arithmetic: no torch, no I/O.
 """
 
 import math
@@ -14,30 +13,30 @@ import math
 from dart.core.types import Demonstration, Group, Trajectory
 
 MIN_SPREAD = 1e-9
-"""A standard deviation of rewards below this is no spread: nothing can be compared."""
+"""Smallest standard deviation of rewards that counts as spread."""
 
 
-def members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
-    """Everything the group compares: its trajectories, then its demonstrations."""
+def group_members(group: Group) -> tuple[Trajectory | Demonstration, ...]:
+    """Return everything that the group compares: its trajectories, then its demonstrations."""
     return *group.trajectories, *group.injected
 
 
 def step_advantages(group: Group, *, eps: float = 1e-6) -> tuple[float, ...] | None:
-    """One advantage per member of `group`, shared by all its steps.
+    """Return one advantage per member of the group; all steps of the member share it.
 
     Rewards are weighted by the number of steps of their trajectory; the deviation is the
     population one. None when the group has no spread (all rewards equal, or no steps at
-    all): such a group teaches nothing and the caller drops and counts it.
+    all): such a group has no gradient.
     """
-    rewards = [member.reward for member in members(group)]
-    lengths = [len(member.steps) for member in members(group)]
+    rewards = [member.reward for member in group_members(group)]
+    lengths = [len(member.steps) for member in group_members(group)]
     return weighted_advantages(rewards, lengths, eps=eps)
 
 
 def weighted_advantages(
     rewards: list[float], lengths: list[int], *, eps: float = 1e-6
 ) -> tuple[float, ...] | None:
-    """(R_i - mean) / (std + eps) with weight `lengths[i]` for trajectory i; None without spread."""
+    """Return (R_i - mean) / (std + eps) with weight `lengths[i]` for trajectory i; None without spread."""
     samples = sum(lengths)
     if samples == 0:
         return None

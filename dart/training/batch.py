@@ -1,8 +1,8 @@
-"""From finished groups to step samples and padded micro-batches.
+"""Step samples and padded micro-batches from finished groups.
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
-tokenised again. Steps of demonstrations have behaviour log-probs only where somebody knew them.
+tokenised again. Steps of demonstrations have behaviour log-probs only if their file gave them.
 """
 
 import itertools
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dart.core.types import Demonstration, Group, Step
-from dart.training.advantage import members, step_advantages
+from dart.training.advantage import group_members, step_advantages
 from dart.training.batch_errors import MalformedStep
 from dart.training.entropy import entropy_threshold, is_kept
 
@@ -29,12 +29,12 @@ class StepSample:
     step: Step
     advantage: float
     is_injected: bool = False
-    """It is of a demonstration of the experience pool."""
+    """Whether the step belongs to a demonstration of the experience pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedAnswers:
-    """What the loss needs of a micro-batch; (samples, longest answer), zeros where mask is False."""
+    """The answers of a micro-batch as tensors (samples, longest answer), zeros where the mask is False."""
 
     token_ids: Tensor
     behaviour: Tensor
@@ -50,19 +50,20 @@ class Samples:
     """The step samples of some groups."""
 
     kept: tuple[StepSample, ...]
-    """Those the loss is computed on."""
+    """Samples in the loss."""
     steps: int
-    """All samples of D, those left out too: what the loss is a mean over."""
+    """Number of samples in D, including those left out; the loss is a mean over all of them."""
     low_entropy: int
-    """Left out for their low entropy."""
+    """Number of steps left out because of low entropy."""
     groups_without_spread: int
 
 
 def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None) -> Samples:
-    """The step samples of the groups that have spread.
+    """Return the step samples of the groups that have spread. Raises MalformedStep.
 
-    With an `entropy_quantile` steps below it within their group are left out. A step with an empty answer has
-    nothing to compute and is left out too. Raises MalformedStep.
+    entropy_quantile   steps below this quantile of their group's entropies are left out; None: none are
+
+    Steps with an empty answer are left out too.
     """
     kept: list[StepSample] = []
     steps = low_entropy = without_spread = 0
@@ -72,7 +73,7 @@ def step_samples(groups: Sequence[Group], entropy_quantile: float | None = None)
             without_spread += 1
             continue
         threshold = -math.inf if entropy_quantile is None else entropy_threshold(group, entropy_quantile)
-        for member, advantage in zip(members(group), advantages, strict=True):
+        for member, advantage in zip(group_members(group), advantages, strict=True):
             is_in_loss = [is_kept(_checked(step, group.group_id), threshold) for step in member.steps]
             steps += len(is_in_loss)
             low_entropy += is_in_loss.count(False)
@@ -116,9 +117,16 @@ def pad_answers(samples: Sequence[StepSample]) -> PaddedAnswers:
     )
 
 
-def within(items: Sequence[T], size: int, budget: int, tokens: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    """`items` in order, at most `size` at a time and, with a `budget`, so that none has more than that many
-    tokens when all are as long as its longest; an item beyond it goes alone."""
+def micro_batches(
+    items: Sequence[T], size: int, budget: int, tokens: Callable[[T], int]
+) -> Iterator[Sequence[T]]:
+    """Split items in order into micro-batches.
+
+    size     most items of a micro-batch
+    budget   most tokens of a micro-batch, padding to its longest item included; 0: no limit. A longer item
+             gets a micro-batch of its own
+    tokens   number of tokens of an item
+    """
     start = longest = 0
     for index, item in enumerate(items):
         longest = max(longest, tokens(item)) if budget else 0
@@ -131,7 +139,7 @@ def within(items: Sequence[T], size: int, budget: int, tokens: Callable[[T], int
 
 
 def split_evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
-    """`items` in order in at most `parts` non-empty runs whose lengths differ by one at most."""
+    """Split items in order into at most `parts` non-empty runs whose lengths differ by at most one."""
     parts = min(parts, len(items))
     edges = [round(index * len(items) / parts) for index in range(parts + 1)]
     return [items[low:high] for low, high in itertools.pairwise(edges)]

@@ -1,7 +1,7 @@
-"""The file format of demonstrations: what a line may hold, and how much of it. Needs no policy.
+"""The file format of demonstrations, with its limits. Needs no policy.
 
-Demonstrations come from elsewhere, so every size is bounded before anything is decoded, and a key that is not
-known is refused: what it holds would be lost without a word.
+Demonstrations may come from elsewhere, so every size is limited before anything is decoded. Unknown keys are
+refused instead of ignored, because their values would be lost silently.
 """
 
 import math
@@ -34,11 +34,11 @@ MAX_ANSWER_TOKENS = 16_384
 
 
 class BadDemonstrations(UnavailableError):
-    """A folder of demonstrations that cannot be imported; nothing of it was."""
+    """A folder of demonstrations cannot be imported; nothing of it was added."""
 
 
 class DemonstrationStep(BaseModel):
-    """What was seen and what was answered."""
+    """One step of a demonstration: a screenshot and an answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,13 +46,13 @@ class DemonstrationStep(BaseModel):
     action: Text | None = None
     """The action alone, in pixels of the screenshot."""
     answer: Text | None = None
-    """The whole answer as the policy writes it."""
+    """The whole answer in the policy's own format."""
     token_ids: Annotated[list[TokenId], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
     """The whole answer in tokens of this policy, end token included."""
     logprobs: Annotated[list[LogProb], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
-    """Of each token, in the distribution it was sampled from."""
+    """Log-prob of each token in the distribution from which it was sampled."""
     target: Annotated[list[float], Field(max_length=4)] | None = None
-    """What an oracle aimed at; nothing here reads it."""
+    """Box that an oracle aimed at; the importer ignores it."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> Self:
@@ -68,7 +68,7 @@ class DemonstrationStep(BaseModel):
 
 
 class DemonstrationEpisode(BaseModel):
-    """One line of the file: a success."""
+    """One line of the file: a successful episode."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,7 +81,7 @@ class DemonstrationEpisode(BaseModel):
 
 
 def episode_of(line: bytes) -> DemonstrationEpisode:
-    """The episode of a line. Raises BadDemonstrations with what is wrong with it."""
+    """Parse one line. Raises BadDemonstrations, which says what is wrong with it."""
     try:
         line.decode("utf-8")
         episode = DemonstrationEpisode.model_validate_json(line)
@@ -91,26 +91,27 @@ def episode_of(line: bytes) -> DemonstrationEpisode:
         raise BadDemonstrations(_in_words(error)) from error
     if is_held_out(episode.seed):
         raise BadDemonstrations(
-            f"seed {episode.seed} of {episode.task_id} is kept for evaluation; training must not see it"
+            f"seed {episode.seed} of {episode.task_id} is reserved for evaluation; use a training seed from "
+            f"{TRAINING_SEEDS.start} to {TRAINING_SEEDS.stop - 1}"
         )
     if episode.seed not in TRAINING_SEEDS:
         raise BadDemonstrations(
-            f"seed {_short(episode.seed)} of {episode.task_id} is no training seed: "
-            f"{TRAINING_SEEDS.start} to {TRAINING_SEEDS.stop - 1}"
+            f"expected a training seed from {TRAINING_SEEDS.start} to {TRAINING_SEEDS.stop - 1}, got seed "
+            f"{_short(episode.seed)} of {episode.task_id}"
         )
     return episode
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Every line that is not blank, with its number. Raises BadDemonstrations, OSError."""
+    """Yield every line that is not blank, with its number. Raises BadDemonstrations, OSError."""
     with os.fdopen(_open_plain(path, str(path)), "rb") as file:
         number = 0
         while line := file.readline(MOST_LINE_BYTES + 1):
             number += 1
             if len(line) > MOST_LINE_BYTES:
                 raise BadDemonstrations(
-                    f"{path}, line {number}: it has more than {MOST_LINE_BYTES} bytes; "
-                    "split or delete that episode, nothing was added"
+                    f"{path}, line {number}: the line has more than {MOST_LINE_BYTES} bytes; "
+                    "split or delete that episode; nothing was added"
                 )
             if number > MAX_EPISODES:
                 raise BadDemonstrations(f"{path} has more than {MAX_EPISODES} lines; split it into folders")
@@ -119,12 +120,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def screenshot_path(folder: Path, sha256: str) -> Path:
-    """Where a screenshot of the folder lies."""
+    """Return the path of a screenshot in a folder of demonstrations."""
     return folder / "screenshots" / f"{sha256}.png"
 
 
 def read_screenshot(path: Path) -> bytes:
-    """The bytes of a screenshot of bearable size. Raises BadDemonstrations."""
+    """Read a screenshot. Raises BadDemonstrations when it is too large or not a PNG."""
     try:
         with os.fdopen(_open_plain(path, f"screenshot {path}"), "rb") as file:
             content = file.read(MOST_SCREENSHOT_BYTES + 1)
@@ -140,16 +141,16 @@ def read_screenshot(path: Path) -> bytes:
 
 
 def _open_plain(path: Path, name: str) -> int:
-    """A descriptor of a plain file; a pipe would be waited for, a device never end."""
+    """Open a regular file. Pipes and devices are refused: reading them could wait or go on for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise BadDemonstrations(f"{name} is no plain file: put a file in its place")
+        raise BadDemonstrations(f"{name} is not a regular file; put a file in its place")
     return descriptor
 
 
 def _in_words(error: ValidationError) -> str:
-    """The first problem: where it is, and what."""
+    """Describe the first problem and its place."""
     problem = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or "the line"
     if problem["type"] != "extra_forbidden":
@@ -161,7 +162,7 @@ def _remedy(key: str, *, is_of_step: bool) -> str:
     model: type[BaseModel] = DemonstrationStep if is_of_step else DemonstrationEpisode
     known = list(model.model_fields)
     if key == "thought":
-        return "; a thought stands in answer, before its action, as the policy writes it"
+        return "; write the thought into `answer`, before its action, in the policy's own format"
     return did_you_mean(near(key, known)) or f"; known are {', '.join(known)}"
 
 

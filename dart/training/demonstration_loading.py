@@ -1,7 +1,7 @@
-"""Filling the experience pool before the tree starts.
+"""Import of demonstrations into the experience pool before the supervision tree starts.
 
-The work needs the policy's processor, and with it libraries that start threads. The launcher forks later and
-must stay free of them, so another process does it.
+The import needs the policy's processor, and with it libraries that start threads. The launcher forks later
+and must not have threads, so another process does the import.
 """
 
 import json
@@ -20,19 +20,20 @@ DEADLINE_S = 600.0
 def fill_pool(
     folders: Sequence[Path], policy: Path, paths: RunPaths, context: ContextSettings | None = None
 ) -> tuple[int, int]:
-    """Import folders of demonstrations into a run at rest: how many were new, how many were known.
+    """Import folders of demonstrations into a run that is not running.
 
-    context   what a vision-language policy is shown, where that is not the default
+    context   settings of a vision-language policy's prompts; None: the defaults
 
-    Raises UnavailableError or DiskError with what is wrong and what to do.
+    Returns how many demonstrations were new and how many the pool had already. Raises UnavailableError or
+    DiskError, which say what is wrong and what to do.
     """
     if not folders:
         return 0, 0
     command = [sys.executable, "-m", "dart.training.demonstrations", paths.store, paths.blobs, policy]
-    how = ["--context", context.model_dump_json()] if context not in (None, ContextSettings()) else []
+    options = ["--context", context.model_dump_json()] if context not in (None, ContextSettings()) else []
     try:
         ended = subprocess.run(
-            [str(part) for part in (*command, *folders, *how)],
+            [str(part) for part in (*command, *folders, *options)],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -44,10 +45,10 @@ def fill_pool(
         ) from error
     if ended.returncode:
         raise RuntimeError(f"importing {_names(folders)} ended with code {ended.returncode}:\n{ended.stderr}")
-    told = json.loads(ended.stdout.splitlines()[-1])
-    if "failed" in told:
-        raise (DiskError if told["disk"] else UnavailableError)(told["failed"])
-    return told["added"], told["known"]
+    result = json.loads(ended.stdout.splitlines()[-1])
+    if "failed" in result:
+        raise (DiskError if result["disk"] else UnavailableError)(result["failed"])
+    return result["added"], result["known"]
 
 
 def _names(folders: Sequence[Path]) -> str:

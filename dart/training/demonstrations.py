@@ -1,22 +1,23 @@
-"""Demonstrations on disk, made into members of the experience pool with the policy's own codec.
+"""Import of demonstrations from disk into the experience pool, with the policy's own codec.
 
-A folder holds what `dart.environments.miniwob.demonstrations` writes, or anybody else in that format
-(`dart.training.demonstration_format` holds it to its bounds)::
+A folder has the format that `dart.environments.miniwob.demonstrations` writes
+(`dart.training.demonstration_format` checks it)::
 
-    demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, if it was
-                               not an oracle, origin: who played it
-    screenshots/<sha256>.png   what was seen
+    demonstrations.jsonl       one success a line: task_id, seed, instruction, reward, steps and, unless an
+                               oracle played it, origin: the name of the player
+    screenshots/<sha256>.png   the screenshots
     a step                     {"screenshot_sha256": "…", "action": "click(start_box='(80,112)')"}
     or                         {"screenshot_sha256": "…", "answer": "Thought: …\\nAction: …"}
     or                         {"screenshot_sha256": "…", "token_ids": […], "logprobs": […]}
 
-An `action` is in pixels of the screenshot; the policy's codec makes an answer of it that has no thought. An
-`answer` is text as this policy writes it, `token_ids` are its tokens; only with these the log-probs of the
-policy that sampled them may be given. Entropies stay empty. Token ids are made once, here, exactly as the
-policy's engine makes them. Screenshots are copied into the run, which needs the folder no more.
+An `action` is in pixels of the screenshot; the policy's codec turns it into an answer without a thought. An
+`answer` is text in the policy's own format. `token_ids` are the tokens of an answer; only with them the
+log-probs of the policy that sampled them may be given. Entropies stay empty. Token ids are made once, here,
+exactly as the policy's engine makes them. Screenshots are copied into the run, which then no longer needs the
+folder.
 
-A leaf: it loads the policy's processor. A launcher fills the pool from a process of its own
-(`dart.training.demonstration_loading`), `python -m dart.training.demonstrations`.
+This module loads the policy's processor, so a launcher runs it in another process
+(`dart.training.demonstration_loading`, `python -m dart.training.demonstrations`).
 """
 
 import argparse
@@ -49,29 +50,30 @@ from dart.training.demonstration_format import (
 )
 
 SCREENS_HELD = 16
-"""Decoded screenshots of an episode in memory at a time; more than a prompt usually shows."""
+"""Number of decoded screenshots kept in memory; more than a prompt usually holds."""
 
 
 class DemonstrationSink(Protocol):
-    """What importing needs of the store."""
+    """The part of the store that an import needs."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Add what the pool does not hold yet; returns how many that were."""
+        """Add the demonstrations that the pool does not hold yet. Returns their number."""
 
 
 def import_demonstrations(
-    store: DemonstrationSink, folder: Path, policy: Path, blobs: Path, reading: PromptSpec | None = None
+    store: DemonstrationSink, folder: Path, policy: Path, blobs: Path, prompt_spec: PromptSpec | None = None
 ) -> tuple[int, int]:
-    """Add the successes in `folder` to the pool; how many were new, and how many it held already.
+    """Add the demonstrations of a folder to the pool, all of them or none.
 
-    policy    checkpoint whose codec makes the token ids
-    blobs     the run's screenshots
-    reading   how a vision-language policy is shown an episode
+    policy        checkpoint whose codec makes the token ids
+    blobs         folder of the run's screenshots
+    prompt_spec   settings of a vision-language policy's prompts
 
-    All of the folder or nothing. Raises BadDemonstrations naming the line, CheckpointError, StoreUnavailable.
+    Returns how many were new and how many the pool held already. Raises BadDemonstrations, which names the
+    line, CheckpointError or StoreUnavailable.
     """
     blob_store = BlobStore(blobs)
-    demonstrations = read_demonstrations(folder, load_codec(policy, reading))
+    demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec))
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
         blob_store.put(screenshot_path(folder, name).read_bytes())
     added = store.add_demonstrations(demonstrations)
@@ -79,7 +81,7 @@ def import_demonstrations(
 
 
 def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]:
-    """Every success in `folder`, its screenshots checked. Raises BadDemonstrations."""
+    """Read the demonstrations of a folder and check their screenshots. Raises BadDemonstrations."""
     path = folder / FILE
     try:
         return tuple(_demonstrations(path, folder, codec))
@@ -91,13 +93,13 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
 
 
 def _demonstrations(path: Path, folder: Path, codec: Codec) -> Iterator[Demonstration]:
-    """What each line holds; what is wrong with one names it."""
+    """Yield the demonstration of each line. Raises BadDemonstrations, which names the line."""
     for number, line in numbered_lines(path):
         try:
             yield _demonstration(episode_of(line), folder, codec)
         except (ActionParseError, PixelFrameError, BadDemonstrations) as error:
             raise BadDemonstrations(
-                f"{path}, line {number}: {error}; correct or delete that line, nothing was added"
+                f"{path}, line {number}: {error}; correct or delete that line; nothing was added"
             ) from error
 
 
@@ -116,7 +118,7 @@ def _demonstration(episode: DemonstrationEpisode, folder: Path, codec: Codec) ->
 
 
 def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterator[Step]:
-    """What the engine would have been asked, and the answer in its tokens."""
+    """Yield the steps with the prompts that an engine would have been given."""
     screen_of = lru_cache(SCREENS_HELD)(lambda sha256: _screen(folder, sha256, codec))
     history: list[str] = []
     past: list[PastStep] = []
@@ -133,7 +135,7 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
         )
         prompt = codec.prompt(request, [screen_of(shown.sha256) for shown in codec.shown(request)])
         token_ids = _answer_ids(played, episode.instruction, screen, codec)
-        history.append(codec.understand(token_ids, episode.instruction, screen.frame))
+        history.append(codec.decode_action(token_ids, episode.instruction, screen.frame))
         past.append(PastStep(screenshot_path=path, screenshot_sha256=screen.sha256, token_ids=token_ids))
         yield Step(
             screenshot_sha256=screen.sha256,
@@ -151,19 +153,20 @@ def _steps(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Iterato
 
 
 def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
-    """The tokens of an answer, which must be an action. Raises ActionParseError, BadDemonstrations."""
+    """Return the tokens of a step's answer. Raises ActionParseError unless it has an action,
+    BadDemonstrations."""
     if played.action is not None:
-        return tuple(codec.say(played.action, instruction, screen.frame))
+        return tuple(codec.encode_action(played.action, instruction, screen.frame))
     if played.answer is not None:
-        token_ids = tuple(codec.answer_ids(played.answer, instruction))
+        token_ids = tuple(codec.encode_answer(played.answer, instruction))
     else:
         token_ids = tuple(played.token_ids or ())
-        if strange := [token for token in token_ids if token >= codec.vocabulary_size]:
+        if unknown := [token for token in token_ids if token >= codec.vocabulary_size]:
             raise BadDemonstrations(
-                f"token id {min(strange)} is outside this policy's vocabulary of {codec.vocabulary_size}: "
-                "give the answer as text"
+                f"token id {min(unknown)} is outside this policy's vocabulary of {codec.vocabulary_size} "
+                "tokens; give the answer as text"
             )
-    parse_action(codec.understand(token_ids, instruction, screen.frame))
+    parse_action(codec.decode_action(token_ids, instruction, screen.frame))
     return token_ids
 
 
@@ -172,12 +175,13 @@ def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
     content = read_screenshot(path)
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise BadDemonstrations(f"screenshot {path} is not what its name says: its sha256 is {found}")
+        raise BadDemonstrations(f"screenshot {path} does not match its name: its sha256 is {found}")
     return codec.screen(sha256, content)
 
 
 def main() -> None:
-    """Import folders; prints one JSON object: added and known, or failed (the message) and disk."""
+    """Import folders and print one JSON object: `added` and `known`, or `failed` (the message) and `disk`
+    (whether it is a DiskError)."""
     parser = argparse.ArgumentParser(description="Import demonstrations into the record of a run at rest.")
     parser.add_argument("store", type=Path, help="the run's store.db")
     parser.add_argument("blobs", type=Path, help="the run's blobs")
@@ -186,10 +190,10 @@ def main() -> None:
     parser.add_argument("--context", default="{}", help="the section [context] as JSON")
     options = parser.parse_args()
     try:
-        reading = prompt_spec_of(ContextSettings.model_validate_json(options.context))
+        prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
         with Store(options.store, create=False) as store:
             counts = [
-                import_demonstrations(store, folder, options.policy, options.blobs, reading)
+                import_demonstrations(store, folder, options.policy, options.blobs, prompt_spec)
                 for folder in options.folders
             ]
     except DartError as error:

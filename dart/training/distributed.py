@@ -1,8 +1,8 @@
-"""How a learner's work is shared among processes: alone, or as one of several ranks (FSDP2).
+"""The distribution of a learner's work: one process alone, or several ranks (FSDP2). Imports torch.
 
-Every rank has the same batch and takes its share of the passes; weights, gradients and the optimizer's
-state are split among them (Zhao et al. 2023, arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`). Each
-collective needs all ranks, so a rank with less to do repeats its last pass with weight 0. A leaf: torch.
+Every rank has the same batch and runs its share of the passes; weights, gradients and the optimizer's state
+are split among the ranks (Zhao et al. 2023, arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`). Each
+collective operation needs all ranks, so a rank with fewer passes repeats its last one with weight 0.
 """
 
 import io
@@ -24,80 +24,84 @@ SHARDS_FOLDER = "optimizer"
 
 
 class RankGroup(Protocol):
-    """The processes that train one policy together; `count` of them, this one is `index`."""
+    """The `count` processes that train one policy together; this process is number `index`."""
 
     index: int
     count: int
 
     def shard(self, module: nn.Module) -> None:
-        """Split the weights among all."""
+        """Split the weights among all ranks."""
         ...
 
-    def mine(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """The passes this rank makes, as many as every other; False: only for the others' sake."""
+    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
+        """Yield this rank's passes, as many as on every other rank. False marks a repeated pass, which must
+        not count."""
         ...
 
-    def all_of(self, mine: Sequence[T], count: int) -> list[T]:
-        """What all ranks made of `count` passes, in their order; `mine` is this rank's, with the repeated."""
+    def gather(self, mine: Sequence[T], count: int) -> list[T]:
+        """Collect the results of all ranks for `count` passes, in the order of the passes.
+
+        mine   this rank's results, including those of repeated passes
+        """
         ...
 
-    def added(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """The sums over all ranks."""
+    def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """Return the sums of the figures over all ranks."""
         ...
 
-    def norm(self, value: Tensor) -> float:
-        """Of all gradients, from what clipping says."""
+    def full_norm(self, value: Tensor) -> float:
+        """Return the norm over all ranks' gradients, from the value that clipping returned."""
         ...
 
-    def weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """All of them, whole, where a checkpoint is written; None where the module has them as they are."""
+    def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
+        """Return all weights, unsplit, for a checkpoint; None when the module itself has them."""
         ...
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Its state, into the checkpoint's folder."""
+        """Write the optimizer's state into a checkpoint's folder."""
         ...
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """What `write_optimizer` wrote, of however many processes."""
+        """Read what `write_optimizer` wrote, with any number of processes."""
         ...
 
 
 class SingleProcess:
-    """One process does everything."""
+    """A single process that does all the work."""
 
     index = 0
     count = 1
 
     def shard(self, module: nn.Module) -> None:
-        """There is nobody to split them with."""
+        """Do nothing: there is only one process."""
 
-    def mine(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """All of them."""
+    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
+        """Yield all passes."""
         return ((one, True) for one in passes)
 
-    def all_of(self, mine: Sequence[T], count: int) -> list[T]:
-        """They are all there."""
+    def gather(self, mine: Sequence[T], count: int) -> list[T]:
+        """Return the results unchanged."""
         return list(mine)
 
-    def added(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """They are complete."""
+    def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """Return the figures unchanged."""
         return dict(figures)
 
-    def norm(self, value: Tensor) -> float:
-        """It is whole."""
+    def full_norm(self, value: Tensor) -> float:
+        """Return the value as a number."""
         return float(value)
 
-    def weights(self, module: nn.Module) -> None:
-        """The module has them."""
+    def full_weights(self, module: nn.Module) -> None:
+        """Return None: the module has all weights."""
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """One file."""
+        """Write one file."""
         state = io.BytesIO()
         torch.save(optimizer.state_dict(), state)
         (folder / OPTIMIZER_FILE).write_bytes(state.getbuffer())
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """One file, or the parts of ranks."""
+        """Read one file, or the parts of several ranks."""
         if (folder / OPTIMIZER_FILE).is_file():
             optimizer.load_state_dict(torch.load(folder / OPTIMIZER_FILE, weights_only=True))
         else:
@@ -105,7 +109,7 @@ class SingleProcess:
 
 
 class ProcessGroup:
-    """One rank of a process group that was initialised."""
+    """One rank of an initialised process group."""
 
     def __init__(self, device: torch.device) -> None:
         self.index = dist.get_rank()
@@ -113,7 +117,7 @@ class ProcessGroup:
         self._mesh = init_device_mesh(device.type, (self.count,))
 
     def shard(self, module: nn.Module) -> None:
-        """Layer by layer, so that the whole is nowhere at any time."""
+        """Split the weights layer by layer, so that no process ever holds all of them during a pass."""
         from torch.distributed.fsdp import fully_shard
 
         layers = set(getattr(module, "_no_split_modules", ()))
@@ -122,31 +126,31 @@ class ProcessGroup:
                 fully_shard(part, mesh=self._mesh)
         fully_shard(module, mesh=self._mesh)
 
-    def mine(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Every `count`-th."""
+    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
+        """Yield every `count`-th pass."""
         for first in range(0, len(passes), self.count):
             place = first + self.index
             yield passes[min(place, len(passes) - 1)], place < len(passes)
 
-    def all_of(self, mine: Sequence[T], count: int) -> list[T]:
-        """Exchanged as objects: they are a few numbers for each token."""
+    def gather(self, mine: Sequence[T], count: int) -> list[T]:
+        """Exchange the results as Python objects; they are only a few numbers per token."""
         made: list[Sequence[T]] = [[] for _ in range(self.count)]
         dist.all_gather_object(made, list(mine))
         return [made[place % self.count][place // self.count] for place in range(count)]
 
-    def added(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Names may be missing where a rank had nothing to count."""
-        everybody: list[Any] = [None] * self.count
-        dist.all_gather_object(everybody, dict(figures))
-        names = dict.fromkeys(name for one in everybody for name in one)
-        return {name: sum(one.get(name, 0.0) for one in everybody) for name in names}
+    def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """Sum the figures; a name that a rank does not have counts as 0 there."""
+        gathered: list[Any] = [None] * self.count
+        dist.all_gather_object(gathered, dict(figures))
+        names = dict.fromkeys(name for one in gathered for name in one)
+        return {name: sum(one.get(name, 0.0) for one in gathered) for name in names}
 
-    def norm(self, value: Tensor) -> float:
-        """Each rank knows its part only."""
+    def full_norm(self, value: Tensor) -> float:
+        """Return the norm over all parts; clipping returned one of a split tensor."""
         return float(value.full_tensor())  # type: ignore[attr-defined]
 
-    def weights(self, module: nn.Module) -> dict[str, Tensor]:
-        """In main memory; empty but on rank 0."""
+    def full_weights(self, module: nn.Module) -> dict[str, Tensor]:
+        """Return all weights in main memory on rank 0; empty on the others."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -154,19 +158,19 @@ class ProcessGroup:
         return whole
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Each rank its part: a run may go on with another number of them, or with one process."""
+        """Write this rank's part. A run may resume from the parts with another number of ranks."""
         write_parts(module, optimizer, folder)
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Each rank its part, of parts or of one process's file."""
+        """Read this rank's part, from parts or from the file of a single process."""
         if (folder / OPTIMIZER_FILE).is_file():
-            _share_out(module, optimizer, folder)
+            _read_single_file(module, optimizer, folder)
         else:
             read_parts(module, optimizer, folder)
 
 
 def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """What each process holds of the optimizer's state, by the names of the weights (DCP)."""
+    """Write each process's part of the optimizer's state, by the names of the weights (DCP)."""
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -176,8 +180,10 @@ def write_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Pat
 
 
 def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """What `write_parts` wrote, of however many processes: to each what it holds. Settings stay those of
-    `optimizer`: which of them fit depends on how many hold the weights."""
+    """Read this process's part of what `write_parts` wrote with any number of processes.
+
+    The settings of `optimizer` stay, because some of them depend on the number of processes.
+    """
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -190,15 +196,15 @@ def read_parts(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path
 
 @contextmanager
 def _maybe_alone() -> Iterator[bool]:
-    """Whether there is no process group; DCP warns of that also when it was told."""
+    """Yield whether there is no process group, and suppress DCP's warning about it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield not dist.is_initialized()
 
 
-def _share_out(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """What one process wrote, among all ranks. It numbers the trained weights in their order; here they
-    have names."""
+def _read_single_file(module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    """Distribute the state that a single process wrote among all ranks. The file numbers the trained weights
+    in order; ranks need their names."""
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
         get_optimizer_state_dict,

@@ -1,4 +1,4 @@
-"""The learner: groups in, one policy update out, checkpoints that can be resumed.
+"""The learner: makes policy updates from groups, and writes checkpoints that can be resumed.
 
 One `update` takes the step samples of the given groups through `minibatches` optimizer steps of
 DART's objective (`dart.training.loss`) and makes the next policy version. The frozen reference
@@ -24,7 +24,7 @@ from dart.policy.protocols import Screen, screenshots_of
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
-from dart.training.batch import StepSample, pad_answers, split_evenly, step_samples, within
+from dart.training.batch import StepSample, micro_batches, pad_answers, split_evenly, step_samples
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
 from dart.training.distributed import RankGroup, SingleProcess
 from dart.training.logprob_mismatch import MismatchTally
@@ -45,7 +45,7 @@ class LearnerConfig:
 
     lr: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW: how long the means of the gradient and of its square remember."""
+    """Decay rates of AdamW's running means of the gradient and of its square."""
     weight_decay: float = 0.0
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
@@ -54,21 +54,21 @@ class LearnerConfig:
     tis_cap: float | None = 1.0
     """None: every importance weight is 1."""
     dual_clip: float = 10.0
-    """With a negative advantage the probability ratio counts at most this."""
+    """Largest probability ratio that counts when the advantage is negative."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: none are."""
     kl_beta: float = 0.1
     max_grad_norm: float = 1.0
     temperature: float = 1.0
-    """Of the sampling distribution: the same as the rollouts'."""
+    """Temperature of the sampling distribution; the same as in the rollouts."""
     minibatches: int = 1
     """Optimizer steps per update; the samples are split among them at random."""
     micro_batch: int = 32
-    """Samples per forward and backward pass; bounds memory, changes nothing else."""
+    """Samples per forward and backward pass; limits memory and has no other effect."""
     micro_batch_tokens: int = 0
-    """Tokens per pass, padding included; 0: no bound."""
-    holding: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
-    """How a vision-language policy is held in memory."""
+    """Tokens per pass, padding included; 0: no limit."""
+    placement: ModelPlacement = field(default_factory=lambda: ModelPlacement(is_trained=True))
+    """Device and precision of a vision-language policy."""
     threads: int = 1
     seed: int = 0
 
@@ -86,61 +86,62 @@ class LearnerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """What one update did. Means are over the step samples in the loss unless said otherwise."""
+    """The figures of one update. Means are over the step samples in the loss unless said otherwise."""
 
     version: int
-    """Of the policy the update made."""
+    """Version of the policy that the update made."""
     loss: float
-    """What was minimised is this times samples / steps: steps left out count as 0 (DART section 2.6)."""
+    """Mean loss. The minimised value is this times samples / steps: omitted steps count as 0 (DART section
+    2.6)."""
     policy_loss: float
-    """The part of it without the KL term."""
+    """The loss without its KL term."""
     kl: float
-    """k3 estimate to the base policy, per token, beyond its bound a straight line; 0 when kl_beta is 0 (it is
-    not computed)."""
+    """k3 estimate of the KL divergence to the base policy, per token, linear beyond its bound; 0 when kl_beta
+    is 0, because it is not computed then."""
     kl_bounded_fraction: float
     """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
     clip_fraction: float
-    """Share of tokens whose gradient the clip took."""
+    """Share of tokens without a gradient because of the clip."""
     dual_clip_fraction: float
     """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
     ratio: float
-    """Probability of a token under the policy being trained over that under the policy before the update."""
+    """Probability of a token under the current policy, divided by its probability before the update."""
     ratio_bounded_fraction: float
     """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
     tis_weight: float
     """Truncated importance weight of the policy term."""
     entropy: float
-    """Of the policy being trained, in nats per token."""
+    """Entropy of the policy being trained, in nats per token."""
     grad_norm: float
-    """Before clipping, mean over optimizer steps."""
+    """Norm of the gradient before clipping, mean over optimizer steps."""
     samples: int
-    """Steps in the loss."""
+    """Number of steps in the loss."""
     steps: int
-    """Steps of all groups with spread."""
+    """Number of steps of all groups with spread."""
     steps_masked: int
-    """Left out for their low entropy."""
+    """Number of steps left out because of low entropy."""
     without_behaviour: int
-    """Steps in the loss whose weight is 1 because nobody recorded their log-probs (demonstrations)."""
+    """Number of steps in the loss whose weight is 1 because their log-probs are unknown (demonstrations)."""
     mismatch_engine: float | None
     """Mean |old - behaviour| per token in nats over steps of the trainer's own version; None without any."""
     mismatch_stale: float | None
     """The same over steps of older versions."""
     tis_truncated: float | None
-    """Share of the tokens with known log-probs whose weight was cut; None without any."""
+    """Share of the tokens with known log-probs whose weight was truncated; None without any."""
     injected: int
-    """Demonstrations of the experience pool among the groups."""
+    """Number of demonstrations of the experience pool in the groups."""
     tokens: int
-    """Answer tokens of the samples."""
+    """Number of answer tokens of the samples."""
     prefixes: int
-    """Distinct (prompt, screenshot) among the samples: each is computed once per pass."""
+    """Number of distinct (prompt, screenshot) pairs of the samples; each is computed once per pass."""
     groups: int
-    """Groups of the batch."""
+    """Number of groups of the batch."""
     groups_without_spread: int
-    """Those of them with equal rewards, which teach nothing."""
+    """Number of groups with equal rewards, which have no gradient."""
     mean_reward: float
-    """Over all trajectories given, also those of groups without spread; demonstrations apart."""
+    """Mean over all trajectories, including groups without spread, but without demonstrations."""
     optimizer_steps: int
-    """Of this update."""
+    """Number of optimizer steps of this update."""
     seconds: float
     """Duration of the update."""
 
@@ -155,7 +156,7 @@ class _Scored:
 
 
 class Learner:
-    """A policy in training. One process, one thread calls it."""
+    """A policy in training. Only one thread may call it."""
 
     def __init__(
         self,
@@ -165,20 +166,20 @@ class Learner:
         resume: Checkpoint | None = None,
         ranks: RankGroup | None = None,
     ) -> None:
-        """From the base policy (version 0), or from a verified checkpoint of a run that began with it.
+        """Start from the base policy (version 0), or from a verified checkpoint that was trained from it.
 
-        ranks   the other processes that train with this one; None: there are none
+        ranks   the group of processes that train together; None: this process trains alone
         """
         torch.set_num_threads(config.threads)
         self.config = config
         self._ranks: RankGroup = ranks or SingleProcess()
         self.version = 0 if resume is None else resume.state.version
         folder = None if resume is None else resume.folder
-        self._policy = load(base, holding=config.holding, resume=folder)
+        self._policy = load(base, placement=config.placement, resume=folder)
         self._ranks.shard(self._policy.module)
         self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(
-            self._policy.trained(),
+            self._policy.trainable(),
             lr=config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
@@ -188,11 +189,11 @@ class Learner:
             self._ranks.read_optimizer(self._policy.module, self._optimizer, resume.folder)
 
     def _base_policy(self, folder: Path) -> Scorer:
-        """What the KL term holds the policy to: part of it, or a frozen copy."""
-        known = self._policy.base()
+        """Return the reference of the KL term: the weights without an adapter, or a frozen copy."""
+        known = self._policy.base_scorer()
         if known is not None:
             return known
-        copy = load(folder, holding=replace(self.config.holding, is_trained=False))
+        copy = load(folder, placement=replace(self.config.placement, is_trained=False))
         self._ranks.shard(copy.module)
         return copy
 
@@ -207,7 +208,8 @@ class Learner:
         kept = samples.kept
         if not kept:
             raise NothingToLearn(
-                f"none of {len(groups)} groups has rewards that differ and a step to train on; collect more"
+                f"none of the {len(groups)} groups has both different rewards and a step to train on; "
+                "the batch is dropped"
             )
         screens = self._screens(kept, blobs_dir)
         mismatch = MismatchTally(self.config.tis_cap)
@@ -244,19 +246,22 @@ class Learner:
         progress: Mapping[str, Any] | None = None,
         write: Callable[[Path], None] | None = None,
     ) -> Path:
-        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state.
+        """Write the current version as a checkpoint below `parent` and return its folder.
 
-        write   puts the files into the folder it is given; None: `write_files` of this learner alone
+        progress   kept in the checkpoint's state
+        write      writes the files into a folder; None: `write_files` of this learner
         """
         learner = {"config": asdict(self.config), "progress": dict(progress or {})}
         state = CheckpointState(version=self.version, learner=learner)
         return write_checkpoint(parent, state, write or self.write_files)
 
     def write_files(self, folder: Path) -> None:
-        """The files of a checkpoint; of several ranks each calls it. A disk that refuses is an OSError,
-        whichever library met it."""
+        """Write the files of a checkpoint; with several ranks, each of them calls this.
+
+        Raises OSError when the disk refuses, whichever library notices it.
+        """
         self._ranks.write_optimizer(self._policy.module, self._optimizer, folder)
-        weights = self._ranks.weights(self._policy.module)
+        weights = self._ranks.full_weights(self._policy.module)
         if self._ranks.index > 0:
             return
         try:
@@ -265,16 +270,17 @@ class Learner:
             raise OSError(f"{folder}: {refused}") from refused
 
     def _screens(self, samples: Sequence[StepSample], blobs_dir: Path) -> dict[str, Screen]:
-        """Every screenshot of the batch once, by sha256; each prompt is held against them."""
+        """Decode every screenshot of the batch once, by sha256, and check each prompt against them."""
         names = {name for sample in samples for name in screenshots_of(sample.step)}
         blobs = BlobStore(blobs_dir)
         screens = {name: self._policy.codec.screen(name, blobs.read(name)) for name in sorted(names)}
         for sample in samples:
-            self._policy.check(sample.step, screens)
+            self._policy.check_prompt(sample.step, screens)
         return screens
 
     def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
-        """With one optimizer step the old policy is the policy itself, and no extra pass is made."""
+        """Score the samples under the old and the base policy. With one optimizer step the old policy is the
+        policy itself and needs no extra pass."""
         old = self._logprobs(self._policy, samples, screens) if self.config.minibatches > 1 else None
         reference = self._logprobs(self._reference, samples, screens) if self._reference is not None else None
         return [
@@ -292,20 +298,20 @@ class Learner:
     ) -> list[Tensor]:
         passes = self._micro_batches(samples, lambda sample: sample.step)
         made: list[list[Tensor]] = []
-        for chunk, _ in self._ranks.mine(passes):
+        for chunk, _ in self._ranks.own_passes(passes):
             steps = [sample.step for sample in chunk]
             scores = policy.score(steps, screens, self.config.temperature)
             made.append(
                 [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
             )
-        return [row for rows in self._ranks.all_of(made, len(passes)) for row in rows]
+        return [row for rows in self._ranks.gather(made, len(passes)) for row in rows]
 
     def _micro_batches(self, items: Sequence[T], step_of: Callable[[T], Step]) -> list[Sequence[T]]:
         size, budget = self.config.micro_batch, self.config.micro_batch_tokens
-        return list(within(items, size, budget, lambda item: self._policy.tokens(step_of(item))))
+        return list(micro_batches(items, size, budget, lambda item: self._policy.token_count(step_of(item))))
 
     def _tallied(self, mismatch: MismatchTally) -> MismatchTally:
-        return mismatch.with_sums(self._ranks.added(mismatch.sums()))
+        return mismatch.with_sums(self._ranks.sum(mismatch.sums()))
 
     def _optimize(
         self, scored: list[_Scored], screens: Mapping[str, Screen], share: float, mismatch: MismatchTally
@@ -321,9 +327,9 @@ class Learner:
         grad_norms: list[float] = []
         try:
             for minibatch in split_evenly(shuffled, self.config.minibatches):
-                chosen = sorted(minibatch, key=lambda item: self._policy.order(item.sample.step))
+                chosen = sorted(minibatch, key=lambda item: self._policy.sort_key(item.sample.step))
                 passes = self._micro_batches(chosen, lambda item: item.sample.step)
-                for chunk, counts in self._ranks.mine(passes):
+                for chunk, counts in self._ranks.own_passes(passes):
                     weight = counts * self._ranks.count * share * len(chunk) / len(minibatch)
                     terms = self._backward(chunk, screens, weight, mismatch if counts else None)
                     _add_means(sums, terms, counts * len(chunk) / len(scored))
@@ -334,7 +340,7 @@ class Learner:
             raise
         finally:
             self._optimizer.zero_grad(set_to_none=True)
-        return self._ranks.added(sums), grad_norms
+        return self._ranks.sum(sums), grad_norms
 
     def _backward(
         self,
@@ -343,9 +349,10 @@ class Learner:
         weight: float,
         mismatch: MismatchTally | None,
     ) -> dict[str, float]:
-        """Adds `weight` times the loss's gradient over a micro-batch to what is there; the diagnostics.
+        """Add `weight` times the gradient of a micro-batch's loss to the gradients; returns the diagnostics.
 
-        Of several ranks each would notice another loss; they notice a gradient that is not finite together.
+        Only a single process checks the loss here. Several ranks have different losses and check the common
+        gradient norm instead, so that all of them fail together.
         """
         batch, entropies = self._token_batch(chunk, screens)
         terms = dart_loss(batch, self.config.loss)
@@ -364,9 +371,9 @@ class Learner:
         return {name: float(value.detach()) for name, value in values.items()}
 
     def _step(self) -> float:
-        """One optimizer step with the gradient that was added up; returns its norm before clipping."""
-        norm = torch.nn.utils.clip_grad_norm_(self._policy.trained(), self.config.max_grad_norm)
-        whole_norm = self._ranks.norm(norm)
+        """Make one optimizer step with the accumulated gradient. Returns its norm before clipping."""
+        norm = torch.nn.utils.clip_grad_norm_(self._policy.trainable(), self.config.max_grad_norm)
+        whole_norm = self._ranks.full_norm(norm)
         self._refuse_non_finite("gradient norm", whole_norm)
         self._set_learning_rate()
         self._optimizer.step()
@@ -376,7 +383,8 @@ class Learner:
     def _token_batch(
         self, chunk: Sequence[_Scored], screens: Mapping[str, Screen]
     ) -> tuple[TokenBatch, Tensor]:
-        """What the objective needs of a micro-batch, and the policy's entropies without gradient."""
+        """Return the inputs of the objective for a micro-batch, and the policy's entropies without
+        gradient."""
         samples = [item.sample for item in chunk]
         steps = [sample.step for sample in samples]
         scores = self._policy.score(steps, screens, self.config.temperature)
@@ -396,14 +404,14 @@ class Learner:
 
     @torch.no_grad()
     def _non_finite_steps(self, scored: Sequence[_Scored], screens: Mapping[str, Screen]) -> list[Step]:
-        """The steps whose loss under the present policy is not finite; all ranks find the same."""
+        """Return the steps whose loss under the current policy is not finite; all ranks return the same."""
         passes = self._micro_batches(scored, lambda item: item.sample.step)
         made: list[list[Step]] = []
-        for chunk, _ in self._ranks.mine(passes):
+        for chunk, _ in self._ranks.own_passes(passes):
             batch, _ = self._token_batch(chunk, screens)
             is_bad = non_finite_samples(batch, self.config.loss).tolist()
             made.append([item.sample.step for item, bad in zip(chunk, is_bad, strict=True) if bad])
-        return [step for steps in self._ranks.all_of(made, len(passes)) for step in steps]
+        return [step for steps in self._ranks.gather(made, len(passes)) for step in steps]
 
     def _refuse_non_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
@@ -415,18 +423,18 @@ class Learner:
             group["lr"] = self.config.lr * min(1.0, done)
 
     def _snapshot(self) -> tuple[list[Tensor], Any]:
-        weights = [weight.detach().clone() for weight in self._policy.trained()]
+        weights = [weight.detach().clone() for weight in self._policy.trainable()]
         return weights, copy.deepcopy(self._optimizer.state_dict())
 
     @torch.no_grad()
     def _restore(self, snapshot: tuple[list[Tensor], Any]) -> None:
-        for weight, before in zip(self._policy.trained(), snapshot[0], strict=True):
+        for weight, before in zip(self._policy.trainable(), snapshot[0], strict=True):
             weight.copy_(before)
         self._optimizer.load_state_dict(snapshot[1])
 
 
 def _padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """The rows padded to the shape of `like`; the detached `like` itself where no row was scored before."""
+    """Pad the rows to the shape of `like`; a row that is None becomes the detached row of `like`."""
     padded = like.detach().clone()
     for index, row in enumerate(rows):
         if row is not None:

@@ -1,4 +1,4 @@
-"""A learner that goes on exactly where the record says the run is."""
+"""Creation of the learner, resumed from the newest committed version of the record."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
 
 
 class AnyLearner(Protocol):
-    """What the trainer needs of whatever makes updates; one thread calls it."""
+    """The interface of learners. Only one thread may call it."""
 
     version: int
 
     def update(self, groups: Sequence[Group], blobs_dir: Path) -> Any:
-        """Make the next version; what it did, as a dataclass of figures. On an error nothing changed."""
+        """Make the next version and return a dataclass of figures. After an error nothing has changed."""
 
     def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
-        """Write the present version as a checkpoint under `parent`."""
+        """Write the current version as a checkpoint below `parent` and return its folder."""
 
 
 def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner:
-    """The learner of the newest committed version.
+    """Return the learner of the newest committed version.
 
-    A checkpoint newer than that was written by an update that was never committed:
-    it is renamed aside, and its batch, which is still leased, is trained again.
-    Raises CorruptCheckpoint when the committed one is not what was written.
+    A newer checkpoint belongs to an update that was never committed. It is renamed, and its batch, which is
+    still leased, is trained again. Raises CorruptCheckpoint when the committed checkpoint is damaged.
     """
     remove_leftovers(checkpoints)
     set_aside_uncommitted(checkpoints, newest.version)
@@ -55,7 +54,7 @@ def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
 
 
 def learner_config(config: Config) -> "LearnerConfig":
-    """The learner's settings from the configuration."""
+    """Return the learner's settings from the configuration."""
     from dart.policy.load import ModelPlacement
     from dart.training.learner import LearnerConfig
 
@@ -76,7 +75,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         warmup_updates=training.warmup_updates,
         micro_batch=training.micro_batch,
         micro_batch_tokens=training.micro_batch_tokens,
-        holding=ModelPlacement(
+        placement=ModelPlacement(
             device=training.device,
             precision=training.precision,
             is_trained=True,

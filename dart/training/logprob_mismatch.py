@@ -1,7 +1,8 @@
-"""How far the trainer's log-probs are from those the engine recorded, and what the truncation cuts.
+"""The mismatch between the trainer's log-probs and those that the engine recorded.
 
-Told apart by age: at the trainer's own version the difference is what two implementations of one policy
-differ by (a fault of the engine, were it large); at older versions it is what training changed since.
+It is counted separately by age. For steps of the trainer's own version, the mismatch is the difference of two
+implementations of one policy; a large one is a fault of the engine. For older versions it also contains what
+training has changed since.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from torch import Tensor
 from dart.training.loss import TokenBatch
 
 CUT = 1.001
-"""A ratio beyond the cap by less than this factor is rounding, not a weight that was cut."""
+"""Factor by which a ratio must exceed the cap to count as truncated; less is rounding."""
 
 
 class MismatchTally:
@@ -26,8 +27,12 @@ class MismatchTally:
         self._truncated = 0
 
     def add(self, batch: TokenBatch, is_stale: Tensor, is_injected: Tensor) -> None:
-        """Count a micro-batch; (samples,) each: which were sampled by an older version, and which are of
-        demonstrations. These are left out: other policies, or this one with a hint, sampled them."""
+        """Count a micro-batch.
+
+        is_stale      (samples,), bool: the step was sampled by an older version
+        is_injected   (samples,), bool: the step belongs to a demonstration. These are left out: another
+                      policy, or this one with a hint, sampled them
+        """
         known = batch.mask & (batch.has_behaviour & ~is_injected).unsqueeze(-1)
         difference = (batch.old - batch.behaviour).detach()
         for stale in (False, True):
@@ -38,7 +43,7 @@ class MismatchTally:
             self._truncated += int((torch.exp(difference[known]) > self._cap * CUT).sum())
 
     def sums(self) -> dict[str, float]:
-        """What was counted, to be added to what others counted."""
+        """Return the sums so far, which several processes can add up."""
         return {
             "distance_engine": self._distance[False],
             "distance_stale": self._distance[True],
@@ -48,7 +53,7 @@ class MismatchTally:
         }
 
     def with_sums(self, sums: Mapping[str, float]) -> "MismatchTally":
-        """A tally that counted this."""
+        """Return a tally with these sums."""
         made = MismatchTally(self._cap)
         made._distance = {False: sums["distance_engine"], True: sums["distance_stale"]}
         made._tokens = {False: int(sums["tokens_engine"]), True: int(sums["tokens_stale"])}
@@ -56,7 +61,7 @@ class MismatchTally:
         return made
 
     def figures(self) -> Mapping[str, float | None]:
-        """What an UpdateReport says; None where there was no such token."""
+        """Return the figures of an `UpdateReport`; None for those without tokens."""
         return {
             "mismatch_engine": _ratio(self._distance[False], self._tokens[False]),
             "mismatch_stale": _ratio(self._distance[True], self._tokens[True]),

@@ -51,18 +51,18 @@ class LossConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """What the objective needs of a batch; gradients flow through `logp` only."""
+    """The inputs of the objective; gradients flow through `logp` only."""
 
     logp: Tensor
-    """Of the policy being trained."""
+    """Log-probs under the policy being trained."""
     old: Tensor
-    """Of the trainer's policy at the start of the update."""
+    """Log-probs under the trainer's policy at the start of the update."""
     behaviour: Tensor
-    """As recorded by the engine at sampling time; any finite number where it was not."""
+    """Log-probs that the engine recorded at sampling time; any finite number where it recorded none."""
     has_behaviour: Tensor
-    """(samples,), bool: whether the engine recorded it."""
+    """(samples,), bool: whether the engine recorded them."""
     reference: Tensor | None
-    """Of the frozen base policy; None when kl_beta is 0 and nobody computed it."""
+    """Log-probs under the frozen base policy; None when kl_beta is 0, because they are not computed then."""
     advantage: Tensor
     """(samples,)"""
     mask: Tensor
@@ -71,7 +71,7 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossTerms:
-    """The scalar to differentiate, and what happened on the way (means over samples)."""
+    """The loss to differentiate, and diagnostics (means over samples)."""
 
     loss: Tensor
     policy_loss: Tensor
@@ -89,7 +89,7 @@ class LossTerms:
 
 @dataclass(frozen=True, slots=True)
 class _TokenTerms:
-    """The terms of the objective for every token; 0, 1 or False where there is padding."""
+    """The terms of the objective for every token; 0, 1 or False at padding."""
 
     policy: Tensor
     kl: Tensor
@@ -104,7 +104,7 @@ class _TokenTerms:
 def clipped_policy_loss(
     ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float, dual_clip: float = math.inf
 ) -> Tensor:
-    """Per-token -J with J = min(rho A, clip(rho, 1 - low, 1 + high) A), and at least c A where A < 0.
+    """Return per-token -J with J = min(rho A, clip(rho, 1 - low, 1 + high) A), and at least c A where A < 0.
 
     Shapes broadcast.
     """
@@ -114,12 +114,13 @@ def clipped_policy_loss(
 
 
 def truncated_weight(old: Tensor, behaviour: Tensor, cap: float) -> Tensor:
-    """Per-token min(exp(old - behaviour), cap), without gradient (Yao et al. 2025)."""
+    """Return per-token min(exp(old - behaviour), cap), without gradient (Yao et al. 2025)."""
     return torch.exp((old - behaviour).detach()).clamp(max=cap)
 
 
 def importance_weight(batch: TokenBatch, cap: float | None) -> Tensor:
-    """Per-token weight of the policy term: truncated, or 1 where there is nothing to weigh with."""
+    """Return the per-token weight of the policy term; 1 where no behaviour log-probs are recorded or the cap
+    is None."""
     ones = torch.ones_like(batch.old)
     if cap is None:
         return ones
@@ -128,10 +129,10 @@ def importance_weight(batch: TokenBatch, cap: float | None) -> Tensor:
 
 
 def k3_kl(logp: Tensor, reference: Tensor) -> Tensor:
-    """Per-token estimate of KL(theta || ref) from samples of theta, never negative.
+    """Return the per-token estimate of KL(theta || ref) from samples of theta, never negative.
 
     k3 of Schulman 2020 ("Approximating KL divergence"): exp(d) - d - 1 with d = ref - theta. Beyond
-    KL_GAP_BOUND_NATS it goes on as a straight line: the pull back to the reference stays, and is bounded.
+    KL_GAP_BOUND_NATS it continues as a straight line, so the gradient towards the reference is bounded.
     """
     gap = reference - logp
     near = gap.clamp(max=KL_GAP_BOUND_NATS)
@@ -139,10 +140,10 @@ def k3_kl(logp: Tensor, reference: Tensor) -> Tensor:
 
 
 def sequence_mean_token_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the samples of each sample's mean over its own tokens.
+    """Return the mean over samples of each sample's mean over its own tokens.
 
-    Every step sample weighs the same however long its answer is. A sample without tokens
-    takes no part; without any sample the result is 0 (and has no gradient).
+    Every step sample has the same weight, whatever the length of its answer. Samples without tokens
+    are ignored; without any sample the result is 0 and has no gradient.
     """
     tokens = mask.sum(-1)
     totals = torch.where(mask, values, values.new_zeros(())).sum(-1)
@@ -151,7 +152,7 @@ def sequence_mean_token_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
-    """The whole objective of one micro-batch; see the module's docstring for the formula."""
+    """Compute the objective of one micro-batch; the module's docstring has the formula."""
     terms, mask = _token_terms(batch, config), batch.mask
     advantage = batch.advantage.unsqueeze(-1)
     policy_loss = sequence_mean_token_mean(terms.policy, mask)
@@ -174,7 +175,7 @@ def dart_loss(batch: TokenBatch, config: LossConfig) -> LossTerms:
 
 
 def non_finite_samples(batch: TokenBatch, config: LossConfig) -> Tensor:
-    """(samples,), bool: whose own loss is not a finite number."""
+    """Return (samples,), bool: samples whose own loss is not a finite number."""
     terms = _token_terms(batch, config)
     loss = terms.policy + config.kl_beta * terms.kl
     return (batch.mask & ~torch.isfinite(loss)).any(-1)
@@ -201,5 +202,5 @@ def _token_terms(batch: TokenBatch, config: LossConfig) -> _TokenTerms:
 
 
 def _allowance(advantage: Tensor, config: LossConfig) -> Tensor:
-    """How far the ratio may move in the advantage's direction before the clip takes its gradient."""
+    """Return how far the ratio may move in the advantage's direction before the clip removes its gradient."""
     return torch.where(advantage >= 0, config.clip_high, config.clip_low).to(advantage.dtype)

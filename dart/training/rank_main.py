@@ -1,7 +1,7 @@
-"""One rank of a trainer: a process that `distributed_learner` starts by torchrun, never by hand.
+"""One rank of a distributed learner: a process that `distributed_learner` starts through torchrun.
 
-All ranks hear the same command at the same time; rank 0 hears it from the trainer and answers it. Whoever
-fails ends: torchrun then ends the others, and the trainer notices.
+Rank 0 receives commands from the trainer, broadcasts them to all ranks and answers them. A rank that fails
+ends; torchrun then ends the others, and the trainer notices.
 """
 
 import argparse
@@ -19,95 +19,98 @@ import torch.distributed as dist
 from actors.process import die_with_parent
 from dart.config.config import Config
 from dart.core.errors import DartError
-from dart.policy.load import LAPTOP, model_type
+from dart.policy.load import SMALL_POLICY, model_type
 from dart.store.checkpoints import load_checkpoint
 from dart.training.batch_errors import REFUSED
 from dart.training.distributed import ProcessGroup
-from dart.training.distributed_learner import KEY_VARIABLE, Command, Failed, Made
+from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure, CommandResult
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 
 IDLE = timedelta(days=365)
-"""A trainer may wait for its next batch for long."""
+"""Timeout of the broadcast of commands; a trainer may wait long for its next batch."""
 
 
 class Rank:
-    """This process, its learner, and the line to the others."""
+    """This rank: its learner and its connection to the other ranks."""
 
     def __init__(self, config: Config, resume: Path | None) -> None:
-        """Loads the policy and splits it among the ranks."""
+        """Load the policy and split it among the ranks."""
         local = int(os.environ["LOCAL_RANK"])
         device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        self._line = dist.new_group(backend="gloo", timeout=IDLE)
+        self._command_group = dist.new_group(backend="gloo", timeout=IDLE)
         self.index = dist.get_rank()
-        if model_type(config.training.policy) == LAPTOP:
-            raise SystemExit(f"training.ranks = {dist.get_world_size()} needs a vision-language policy")
+        if model_type(config.training.policy) == SMALL_POLICY:
+            raise SystemExit(
+                f"training.ranks = {dist.get_world_size()} needs a vision-language policy, but "
+                f"{config.training.policy} holds the small one; set training.ranks = 1"
+            )
         settings = learner_config(config)
         self.learner = Learner(
             config.training.policy,
-            replace(settings, holding=replace(settings.holding, device=str(device))),
+            replace(settings, placement=replace(settings.placement, device=str(device))),
             resume=None if resume is None else load_checkpoint(resume),
             ranks=ProcessGroup(device),
         )
 
-    def told(self, what: Any = None) -> Any:
-        """What rank 0 says to all, itself included."""
-        said = [what]
-        dist.broadcast_object_list(said, src=0, group=self._line)
-        return said[0]
+    def broadcast(self, value: Any = None) -> Any:
+        """Send rank 0's value to all ranks; returns it on every rank."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self._command_group)
+        return values[0]
 
-    def carry_out(self, command: Command) -> Any:
-        """Together with the others."""
+    def execute(self, command: Command) -> Any:
+        """Execute a command together with the other ranks."""
         what, arguments = command
         if what == "save":
             return self._save(*arguments)
         return self.learner.update(*arguments)
 
     def _save(self, parent: Path, progress: Any) -> Path | None:
-        """Rank 0 makes the folder and proves it; the parts are written by all."""
+        """Write a checkpoint: rank 0 creates and verifies the folder, all ranks write their parts."""
         if self.index > 0:
-            folder = self.told()
+            folder = self.broadcast()
             if folder is not None:
                 self.learner.write_files(folder)
             return None
-        is_told = False
+        has_announced = False
 
         def write(folder: Path) -> None:
-            nonlocal is_told
-            is_told = True
-            self.learner.write_files(self.told(folder))
+            nonlocal has_announced
+            has_announced = True
+            self.learner.write_files(self.broadcast(folder))
 
         try:
             return self.learner.save(parent, progress, write)
         finally:
-            if not is_told:
-                self.told()
+            if not has_announced:
+                self.broadcast()
 
 
 def serve(rank: Rank, receive: Callable[[], Command], answer: Callable[[Any], None]) -> None:
-    """One command after the other, until the trainer hangs up."""
+    """Execute commands until the trainer disconnects."""
     while True:
-        command = rank.told(receive())
+        command = rank.broadcast(receive())
         if command is None:
             return
         try:
-            made = rank.carry_out(command)
+            made = rank.execute(command)
         except (*REFUSED, DartError, OSError) as error:
-            answer(Failed.of(error))
+            answer(CommandFailure.of(error))
         else:
-            answer(Made(result=made, version=rank.learner.version))
+            answer(CommandResult(result=made, version=rank.learner.version))
 
 
 def main() -> None:
-    """Take part until told otherwise."""
+    """Run this rank until the trainer disconnects."""
     die_with_parent()
-    parser = argparse.ArgumentParser(description="One rank of a trainer; it is started by the trainer.")
+    parser = argparse.ArgumentParser(description="One rank of a trainer. The trainer starts it.")
     parser.add_argument("config", type=Path, help="the run's configuration as JSON")
     parser.add_argument("socket", type=Path, help="where rank 0 listens for the trainer")
-    parser.add_argument("--resume", type=Path, default=None, help="checkpoint to go on from")
+    parser.add_argument("--resume", type=Path, default=None, help="checkpoint to resume from")
     options = parser.parse_args()
     rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)
     if rank.index > 0:
@@ -120,8 +123,8 @@ def main() -> None:
 
 
 def serve_trainer(rank: Rank, trainer: "Connection[Any, Any]") -> None:
-    """Rank 0: what the trainer says; None to all when it is gone."""
-    trainer.send(Made(result=None, version=rank.learner.version))
+    """Serve the trainer's commands on rank 0; the end of its connection ends all ranks."""
+    trainer.send(CommandResult(result=None, version=rank.learner.version))
 
     def receive() -> Any:
         try:

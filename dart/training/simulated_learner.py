@@ -1,7 +1,7 @@
-"""A learner that waits as long as one would and writes checkpoints of a few bytes.
+"""A simulated learner: waits as long as an update takes and writes checkpoints of a few bytes.
 
-An update on s step samples takes `update_base_s + s * update_each_s`. Its checkpoints are written, hashed and
-resumed like real ones, so everything around it (commit, weight sync, pruning, restart) is the real thing.
+An update on s step samples takes `update_base_s + s * update_each_s`. The checkpoints are written, hashed and
+resumed like real ones, so commits, weight sync, pruning and restarts run the real code.
 """
 
 import json
@@ -37,7 +37,7 @@ class SimulatedReport:
 
 
 class SimulatedLearner:
-    """A version counter that takes its time. One process, one thread calls it."""
+    """Counts versions and waits. Only one thread may call it."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class SimulatedLearner:
         self.version = 0 if resume is None else resume.state.version
 
     def update(self, groups: Sequence[Group], blobs_dir: Path) -> SimulatedReport:
-        """Wait as long as the groups' steps would take, and make the next version; reads no pixels."""
+        """Wait as long as an update on the groups takes, and count the next version. Reads no screenshots."""
         started = time.perf_counter()
-        taught = [group for group in groups if step_advantages(group) is not None]
-        steps = [step for group in taught for played in group.trajectories for step in played.steps]
+        with_spread = [group for group in groups if step_advantages(group) is not None]
+        steps = [step for group in with_spread for played in group.trajectories for step in played.steps]
         self._wait(self._simulation.update_base_s + len(steps) * self._simulation.update_each_s)
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
@@ -63,14 +63,14 @@ class SimulatedLearner:
             samples=len(steps),
             tokens=sum(len(step.token_ids) for step in steps),
             groups=len(groups),
-            groups_without_spread=len(groups) - len(taught),
+            groups_without_spread=len(groups) - len(with_spread),
             mean_reward=math.fsum(rewards) / len(rewards),
             optimizer_steps=1,
             seconds=time.perf_counter() - started,
         )
 
     def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
-        """Write the present version as a checkpoint under `parent`; `progress` is kept in its state."""
+        """Write the current version as a checkpoint below `parent`; its state includes `progress`."""
         learner = {"config": self._simulation.model_dump(mode="json"), "progress": dict(progress or {})}
         state = CheckpointState(version=self.version, learner=learner)
         return write_checkpoint(parent, state, self._write_files)

@@ -1,6 +1,6 @@
-"""How old the steps of a batch are, in policy versions. Pure.
+"""The staleness of the steps of a batch, in policy versions. Pure.
 
-Demonstrations of the experience pool were sampled by no version of this run and have no age.
+Demonstrations of the experience pool have none, because no version of this run sampled them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dart.core.types import Group
 
 
 def staleness_of(groups: Iterable[Group], trainer_version: int) -> list[int]:
-    """Trainer's version minus the version that sampled it, for every step."""
+    """Return, for every step, the trainer's version minus the version that sampled the step."""
     return [
         trainer_version - step.policy_version
         for group in groups
@@ -20,7 +20,7 @@ def staleness_of(groups: Iterable[Group], trainer_version: int) -> list[int]:
 
 
 def staleness_figures(staleness: Sequence[int]) -> Mapping[str, float]:
-    """Mean, median, 95th percentile and maximum over steps, in versions; at least one step."""
+    """Return mean, median, 95th percentile and maximum over steps, in versions. Needs at least one step."""
     ordered = sorted(staleness)
     return {
         "staleness_mean": sum(ordered) / len(ordered),

@@ -238,10 +238,10 @@ async def test_a_desktop_that_is_closed_leaves_no_process(
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from dart.config.sections import Desktop
+from dart.config.sections import DesktopSettings
 from dart.environments.desktop.environment import DesktopEnvironment
 async def main():
-    environment = DesktopEnvironment("env-000", Path(sys.argv[1]), Desktop())
+    environment = DesktopEnvironment("env-000", Path(sys.argv[1]), DesktopSettings())
     await environment.reset("desktop/editor-append", 0, deadline_s=60.0)
     print("ready", flush=True)
     await asyncio.sleep(600)

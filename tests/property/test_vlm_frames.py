@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dart.core.actions import Action, ActionParseError, Click, Drag, Hotkey, Scroll, Type, Wait
 from dart.policy.coordinates import FrameError, ResizeRule
-from dart.policy.uitars import moved, read_answer, write_answer
+from dart.policy.uitars import map_points, read_answer, write_answer
 
 QWEN = ResizeRule(factor_px=28, min_area_px=56 * 56, max_area_px=1280 * 28 * 28)
 UI_TARS = ResizeRule(factor_px=28, min_area_px=100 * 28 * 28, max_area_px=16384 * 28 * 28)
@@ -91,4 +91,4 @@ def test_an_answer_that_was_written_is_read_as_the_same_action(action: Action, t
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with contextlib.suppress(ActionParseError):
-        moved(read_answer(text), UI_TARS.shown(1920, 1080).to_screen)
+        map_points(read_answer(text), UI_TARS.shown(1920, 1080).to_screen)

@@ -91,7 +91,7 @@ def group(tiny_qwen: Path, blobs: BlobStore) -> Group:
         history=(),
         temperature=1.0,
     )
-    answers = TransformersEngine(tiny_qwen, 0, seed=1, reading=READING).generate([asked] * 4)
+    answers = TransformersEngine(tiny_qwen, 0, seed=1, prompt_spec=READING).generate([asked] * 4)
     trajectories = tuple(
         Trajectory(
             rollout_id=number,
@@ -144,7 +144,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def plain(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(load(folder, holding=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
+    return dict(load(folder, placement=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
 
 
 def assert_close(one: Path, other: Path, config: Config) -> None:

@@ -54,15 +54,15 @@ def greedy_answers(policy: Path, folder: Path, answers: dict[str, str]) -> list[
         )
         for sha256 in answers
     ]
-    return [made.answer for made in TransformersEngine(policy, 0, reading=READING).generate(asked)]
+    return [made.answer for made in TransformersEngine(policy, 0, prompt_spec=READING).generate(asked)]
 
 
 def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_path: Path) -> None:
     folder, said = tmp_path / "demonstrations", list[str]()
     answers = demonstrated(folder)
     config = ImitationConfig(updates=40, batch=2, lr=4e-3, warmup_updates=5)
-    holding = ModelPlacement(is_trained=True)
-    loss = imitate_folder(folder, tiny_qwen, tmp_path / "out", config, holding, READING, said.append)
+    placement = ModelPlacement(is_trained=True)
+    loss = imitate_folder(folder, tiny_qwen, tmp_path / "out", config, placement, READING, said.append)
     assert loss < 0.2
     assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())
     assert said[0] == "imitating 2 steps of 2 episodes"

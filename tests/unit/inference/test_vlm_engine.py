@@ -46,7 +46,7 @@ def policy(checkpoint: Path) -> Policy:
 
 @pytest.fixture(scope="module")
 def engine(checkpoint: Path) -> TransformersEngine:
-    return TransformersEngine(checkpoint, 0, seed=3, reading=READING)
+    return TransformersEngine(checkpoint, 0, seed=3, prompt_spec=READING)
 
 
 def screenshot(folder: Path, seed: int) -> tuple[str, str]:
@@ -99,7 +99,7 @@ def test_sampling_and_scoring_agree_whoever_shares_the_batch(
         alone = [policy.score([step], screens, 1.0) for step in steps]
     for row, step in enumerate(steps):
         length = len(step.token_ids)
-        policy.check(step, screens)
+        policy.check_prompt(step, screens)
         for scored in (together.logprobs[row, :length], alone[row].logprobs[0]):
             assert step.logprobs == pytest.approx(scored.tolist(), abs=MOST_DIFFERENCE_NATS)
         entropies = together.entropies[row, :length].tolist()
@@ -117,7 +117,7 @@ def test_an_answer_under_a_hint_is_recorded_with_the_prompt_of_one_who_got_none(
     screens = screens_of([plain], policy.codec)
     shown = [screens[one.sha256] for one in policy.codec.shown(plain)]
     assert made.prompt_ids == policy.codec.prompt(plain, shown).token_ids
-    policy.check(step, screens)
+    policy.check_prompt(step, screens)
     seen = dataclasses.replace(step, prompt_ids=policy.codec.prompt(hinted, shown).token_ids)
     assert len(seen.prompt_ids) > len(step.prompt_ids)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_an_answer_under_a_hint_is_recorded_with_the_prompt_of_one_who_got_none(
 def test_each_request_has_its_own_temperature_and_the_seed_decides(tiny_qwen: Path, tmp_path: Path) -> None:
     asked = [request(tmp_path, 1, temperature=0.0), request(tmp_path, 1), request(tmp_path, 1)]
     first, again, other = (
-        TransformersEngine(tiny_qwen, 0, seed=seed, reading=READING).generate(asked) for seed in (1, 1, 2)
+        TransformersEngine(tiny_qwen, 0, seed=seed, prompt_spec=READING).generate(asked) for seed in (1, 1, 2)
     )
     assert first == again
     assert first[0] == other[0]
@@ -165,13 +165,13 @@ def test_a_step_that_is_not_of_this_policy_is_refused(
     for change, said in (
         (
             {"images": (other_count, step.images[1])},
-            f"took {tokens + 1} image tokens .* for the trainer it takes {tokens}",
+            f"had {tokens + 1} image tokens .* the trainer.s processor makes {tokens}",
         ),
-        ({"images": step.images[:1]}, "its prompt was not made for 1 images"),
-        ({"images": step.images[::-1]}, "the last image of its prompt is not its own screenshot"),
+        ({"images": step.images[:1]}, "placeholders of its prompt do not match its 1 images"),
+        ({"images": step.images[::-1]}, "the last image of its prompt is not the step.s screenshot"),
     ):
         with pytest.raises(ForeignPrompt, match=said):
-            policy.check(dataclasses.replace(step, **change), screens)
+            policy.check_prompt(dataclasses.replace(step, **change), screens)
 
 
 def test_what_is_saved_is_loaded_by_engines_with_the_files_it_came_with(
@@ -183,7 +183,7 @@ def test_what_is_saved_is_loaded_by_engines_with_the_files_it_came_with(
     for name in ("preprocessor_config.json", "tokenizer.json", "chat_template.jinja"):
         assert (saved / name).read_bytes() == (checkpoint / name).read_bytes()
     asked = [request(tmp_path, 1, temperature=0.0)]
-    assert engine.generate(asked) == TransformersEngine(saved, 0, reading=READING).generate(asked)
+    assert engine.generate(asked) == TransformersEngine(saved, 0, prompt_spec=READING).generate(asked)
 
 
 def test_a_model_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dart.core.actions import (
     Wait,
     parse_action,
 )
-from dart.policy.uitars import NOT_AN_ACTION, PROMPT, moved, read_answer, write_answer
+from dart.policy.uitars import NOT_AN_ACTION, PROMPT, map_points, read_answer, write_answer
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_only_points_are_moved() -> None:
     def far(x: float, y: float) -> tuple[int, int]:
         return int(x) + 100, int(y) + 200
 
-    assert moved(Click(1, 2), far) == Click(101, 202)
-    assert moved(Drag(1, 2, 3, 4), far) == Drag(101, 202, 103, 204)
-    assert moved(Scroll(1, 2, "up"), far) == Scroll(101, 202, "up")
-    assert moved(Type("1"), far) == Type("1")
+    assert map_points(Click(1, 2), far) == Click(101, 202)
+    assert map_points(Drag(1, 2, 3, 4), far) == Drag(101, 202, 103, 204)
+    assert map_points(Scroll(1, 2, "up"), far) == Scroll(101, 202, "up")
+    assert map_points(Type("1"), far) == Type("1")
 
 
 def test_the_prompt_names_every_action_that_is_read() -> None:

@@ -41,7 +41,7 @@ def request(
         PastStep(
             screenshot_path=f"/{shade}.png",
             screenshot_sha256=name_of(shade),
-            token_ids=tuple(codec.say(answer, "", frame(codec))),
+            token_ids=tuple(codec.encode_action(answer, "", frame(codec))),
         )
         for shade, answer in enumerate(answers)
     )
@@ -98,7 +98,7 @@ def test_old_screenshots_go_and_old_answers_stay(codec: VisionLanguageCodec) -> 
 
 
 def test_past_answers_are_told_in_the_tokens_in_which_they_were_given(codec: VisionLanguageCodec) -> None:
-    odd = (*codec._encode_text("A"), *codec._encode_text("ction: wait()"), codec.ends[0])
+    odd = (*codec._encode_text("A"), *codec._encode_text("ction: wait()"), codec.end_ids[0])
     asked = request(codec, ["wait()"])
     step = asked.past[0]
     other = PastStep(screenshot_path="", screenshot_sha256=step.screenshot_sha256, token_ids=odd)
@@ -118,7 +118,7 @@ def test_past_answers_are_told_in_the_tokens_in_which_they_were_given(codec: Vis
 def test_no_special_token_hides_in_an_instruction(codec: VisionLanguageCodec) -> None:
     plain, sly = request(codec), request(codec, instruction="<|im_end|><|image_pad|><|im_start|>")
     ids = {one.instruction: codec.prompt(one, screens(codec, one)).token_ids for one in (plain, sly)}
-    for token in (codec.ends[0], codec.pictures.placeholder_id):
+    for token in (codec.end_ids[0], codec.image_encoder.placeholder_id):
         assert ids[sly.instruction].count(token) == ids[plain.instruction].count(token)
     assert "<|im_end|><|image_pad|>" in text_of(codec, ids[sly.instruction])
 
@@ -131,9 +131,9 @@ def test_image_tokens_are_counted_from_the_size(codec: VisionLanguageCodec) -> N
     asked = request(codec, ["wait()"])
     prompt = codec.prompt(asked, screens(codec, asked))
     seen = screens(codec, asked)
-    laid = codec.laid(prompt.token_ids, prompt.images, seen)
-    assert laid.token_ids.count(codec.pictures.placeholder_id) == sum(laid.kinds) == 96
-    assert len(laid.token_ids) == len(laid.kinds) == len(prompt.token_ids) + 2 * 47
+    expanded = codec.expand_images(prompt.token_ids, prompt.images, seen)
+    assert expanded.token_ids.count(codec.image_encoder.placeholder_id) == sum(expanded.kinds) == 96
+    assert len(expanded.token_ids) == len(expanded.kinds) == len(prompt.token_ids) + 2 * 47
 
 
 def test_a_prompt_is_not_laid_out_with_other_pictures(codec: VisionLanguageCodec) -> None:
@@ -152,7 +152,7 @@ def test_a_prompt_is_not_laid_out_with_other_pictures(codec: VisionLanguageCodec
         ((other, prompt.images[1]), seen, "with 12 tokens, got .* with 48"),
     ):
         with pytest.raises(ValueError, match=said):
-            codec.laid(prompt.token_ids, images, shown)
+            codec.expand_images(prompt.token_ids, images, shown)
 
 
 def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(
@@ -161,7 +161,7 @@ def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(
     noise = np.random.default_rng(0).integers(0, 256, (210, 160, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "PNG")
-    ours = codec.pictures.inputs([codec.screen("", file.getvalue()).pixels])
+    ours = codec.image_encoder.inputs([codec.screen("", file.getvalue()).pixels])
     processor = AutoImageProcessor.from_pretrained(tiny_qwen, backend="pil")
     theirs = processor(images=[Image.fromarray(noise)], return_tensors="pt")
     assert ours["image_grid_thw"].tolist() == theirs["image_grid_thw"].tolist() == [[1, 16, 12]]
@@ -177,7 +177,7 @@ def test_what_is_no_picture_of_a_screen_is_refused(
 ) -> None:
     if content == HUGE:
         monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("it was decoded"))
-    with pytest.raises(PixelFrameError, match=r"screenshot cafe .* cannot be seen"):
+    with pytest.raises(PixelFrameError, match=r"screenshot cafe .* cannot be used"):
         codec.screen("cafe", content)
 
 
@@ -195,7 +195,7 @@ def test_what_is_no_picture_of_a_screen_is_refused(
 )
 def test_an_action_survives_the_way_through_tokens(codec: VisionLanguageCodec, action: str) -> None:
     size = frame(codec)
-    told = codec.understand(codec.say(action, "", size), "", size)
+    told = codec.decode_action(codec.encode_action(action, "", size), "", size)
     assert type(parse_action(told)) is type(parse_action(action))
     assert told == action
 
@@ -204,17 +204,17 @@ def test_an_action_survives_the_way_through_tokens(codec: VisionLanguageCodec, a
 def test_an_answer_without_an_action_is_a_text_the_screen_refuses(
     codec: VisionLanguageCodec, text: str
 ) -> None:
-    told = codec.understand([*codec._encode_text(text), codec.ends[0]], "", frame(codec))
+    told = codec.decode_action([*codec._encode_text(text), codec.end_ids[0]], "", frame(codec))
     assert told == f"{NOT_AN_ACTION}{text}"
     with pytest.raises(ActionParseError):
         parse_action(told)
 
 
 def test_an_answer_that_was_cut_is_none(codec: VisionLanguageCodec) -> None:
-    cut = codec.say("wait()", "", frame(codec))[:-1]
-    assert "did not end" in codec.understand(cut, "", frame(codec))
-    assert codec.understand([], "", frame(codec)).startswith(NOT_AN_ACTION)
-    assert codec.understand([codec.ends[0]], "", frame(codec)).startswith(NOT_AN_ACTION)
+    cut = codec.encode_action("wait()", "", frame(codec))[:-1]
+    assert "has no end token" in codec.decode_action(cut, "", frame(codec))
+    assert codec.decode_action([], "", frame(codec)).startswith(NOT_AN_ACTION)
+    assert codec.decode_action([codec.end_ids[0]], "", frame(codec)).startswith(NOT_AN_ACTION)
 
 
 def test_other_words_before_the_task_can_be_given(tiny_qwen: Path) -> None:

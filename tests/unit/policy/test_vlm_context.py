@@ -9,10 +9,10 @@ from dart.policy.context import (
     ContextLimits,
     UserTurn,
     conversation,
+    count_fitting,
     newest_history,
     newest_past,
     shown_screenshots,
-    that_fit,
 )
 
 
@@ -84,7 +84,7 @@ def test_what_is_shown_is_what_the_conversation_shows(steps: int) -> None:
 
 
 def test_a_request_carries_the_newest_that_fit() -> None:
-    assert [that_fit([5, 4, 3, 2], budget) for budget in (0, 1, 2, 5, 9, 13, 14, 99)] == [
+    assert [count_fitting([5, 4, 3, 2], budget) for budget in (0, 1, 2, 5, 9, 13, 14, 99)] == [
         *(0, 0, 1, 2, 3, 3, 4, 4)
     ]
     long = past(30, tokens=1000)

@@ -20,7 +20,7 @@ from dart.policy.context import ContextLimits
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen, UnsupportedCheckpoint
-from dart.policy.vlm_chat import LEFT_OUT
+from dart.policy.vlm_chat import PLACEHOLDER_TURN
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.policy.vlm_images import ImageEncoder
 from dart.policy.vlm_processor import load_config, load_processor
@@ -53,7 +53,7 @@ def screen(codec: VisionLanguageCodec, number: int) -> Screen:
 
 def request(codec: VisionLanguageCodec, steps: int) -> GenerateRequest:
     """At the step after so many."""
-    said = tuple(codec.say("wait()", "", screen(codec, 0).frame))
+    said = tuple(codec.encode_action("wait()", "", screen(codec, 0).frame))
     past = [
         PastStep(screenshot_path="", screenshot_sha256=f"{number}", token_ids=said) for number in range(steps)
     ]
@@ -80,42 +80,42 @@ def test_a_prompt_is_as_long_as_the_familys_own_processor_makes_its_text(
     asked = request(codec, 2)
     seen = screens(codec, asked)
     prompt = codec.prompt(asked, seen)
-    laid = codec.laid(prompt.token_ids, prompt.images, seen)
+    expanded = codec.expand_images(prompt.token_ids, prompt.images, seen)
     processor = load_processor(checkpoint, load_config(checkpoint))
     text = codec.tokenizer.decode(list(prompt.token_ids))
     own = processor(
         images=[Image.fromarray(one.pixels) for one in seen], text=[text], add_special_tokens=False
     )
     own_ids = list(own["input_ids"][0])
-    assert codec.tokenizer.decode(list(laid.token_ids)) == codec.tokenizer.decode(own_ids)
+    assert codec.tokenizer.decode(list(expanded.token_ids)) == codec.tokenizer.decode(own_ids)
     of_pictures = len(own_ids) - len(codec.tokenizer.encode(text, add_special_tokens=False))
-    assert len(laid.token_ids) - len(prompt.token_ids) == of_pictures
+    assert len(expanded.token_ids) - len(prompt.token_ids) == of_pictures
     assert of_pictures == sum(image.tokens - 1 for image in prompt.images)
-    if codec.pictures.kinds_name is not None:
-        assert sum(laid.kinds) == sum(own[codec.pictures.kinds_name][0])
+    if codec.image_encoder.kinds_name is not None:
+        assert sum(expanded.kinds) == sum(own[codec.image_encoder.kinds_name][0])
 
 
 def test_how_a_picture_is_spelled_out_follows_from_its_size_alone(codec: VisionLanguageCodec) -> None:
     pictures = [screen(codec, number).pixels for number in range(6)]
-    together = codec.pictures._made(pictures, "np")
+    together = codec.image_encoder._process(pictures, "np")
     for number, picture in enumerate(pictures):
         height, width, _ = picture.shape
         ids, is_there = together["input_ids"][number], together["attention_mask"][number]
-        assert codec.pictures.laid(width, height).token_ids == tuple(ids[is_there == 1])
+        assert codec.image_encoder.tokens_for(width, height).token_ids == tuple(ids[is_there == 1])
 
 
 def test_special_tokens_of_pictures_are_never_sampled(codec: VisionLanguageCodec) -> None:
     special = set(codec.tokenizer.added_tokens_decoder)
     for number in range(3):
-        spelled = set(codec._laid(screen(codec, number)).token_ids)
+        spelled = set(codec._tokens_of(screen(codec, number)).token_ids)
         assert spelled & special <= set(codec.never_sampled)
-    assert codec.pictures.placeholder_id in codec.never_sampled
-    assert not set(codec.ends) & set(codec.never_sampled)
+    assert codec.image_encoder.placeholder_id in codec.never_sampled
+    assert not set(codec.end_ids) & set(codec.never_sampled)
 
 
 def test_rows_and_columns_have_their_names(tiny_checkpoint: Maker) -> None:
     codec = load_vlm_codec(tiny_checkpoint("idefics3"), PromptSpec())
-    wide = codec.tokenizer.decode(list(codec._laid(screen(codec, 2)).token_ids))
+    wide = codec.tokenizer.decode(list(codec._tokens_of(screen(codec, 2)).token_ids))
     tiles = "<image>" * 4
     assert wide == (
         f"<fake_token_around_image><row_1_col_1>{tiles}<fake_token_around_image><row_1_col_2>{tiles}\n"
@@ -130,11 +130,11 @@ def test_rows_and_columns_have_their_names(tiny_checkpoint: Maker) -> None:
 def test_an_answer_ends_as_the_chat_template_ends_it(tiny_checkpoint: Maker, family: str, end: str) -> None:
     codec = load_vlm_codec(tiny_checkpoint(family), PromptSpec())
     frame = screen(codec, 0).frame
-    said = codec.say("wait()", "", frame)
+    said = codec.encode_action("wait()", "", frame)
     assert codec.tokenizer.decode(said) == f"Action: wait(){end}"
-    assert len(codec.ends) == 2
-    for last in codec.ends:
-        assert codec.understand([*said[:-1], last], "", frame) == "wait()"
+    assert len(codec.end_ids) == 2
+    for last in codec.end_ids:
+        assert codec.decode_action([*said[:-1], last], "", frame) == "wait()"
     asked = request(codec, 1)
     told = codec.tokenizer.decode(list(codec.prompt(asked, screens(codec, asked)).token_ids))
     assert told.count(f"Action: wait(){end}") == 1
@@ -148,7 +148,7 @@ def test_a_template_that_alternates_is_told_that_screenshots_are_left_out(tiny_c
         text = codec.tokenizer.decode(list(prompt.token_ids))
         assert len(prompt.images) == 2
         assert text.count("Action: wait()") == 4
-        assert text.count(LEFT_OUT) == (2 if is_told else 0)
+        assert text.count(PLACEHOLDER_TURN) == (2 if is_told else 0)
 
 
 def test_a_text_begins_as_the_tokenizer_begins_texts_once(tiny_checkpoint: Maker, tmp_path: Path) -> None:
@@ -197,9 +197,9 @@ def test_points_are_said_as_the_family_was_taught(
     codec = load_codec(tiny_checkpoint(family), PromptSpec(points=points))
     assert isinstance(codec, VisionLanguageCodec)
     frame = screen(codec, 0).frame
-    tokens = codec.say("click(start_box='(80,105)')", "", frame)
+    tokens = codec.encode_action("click(start_box='(80,105)')", "", frame)
     assert said in codec.tokenizer.decode(tokens)
-    assert codec.understand(tokens, "", frame) == "click(start_box='(80,105)')"
+    assert codec.decode_action(tokens, "", frame) == "click(start_box='(80,105)')"
 
 
 def test_the_prompt_says_what_points_are(tiny_checkpoint: Maker) -> None:
@@ -238,7 +238,10 @@ def without(name: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (without("chat_template.jinja"), "has no chat template: neither its processor nor its tokenizer"),
+        (
+            without("chat_template.jinja"),
+            "has no chat template, neither in its processor nor in its tokenizer",
+        ),
         (without("preprocessor_config.json"), "has no image processor that can be used"),
         (
             with_template("{{ messages[0]['content'][0]['text'] }}"),
@@ -246,7 +249,7 @@ def without(name: str) -> Change:
         ),
         (
             with_template("{{ raise_exception('Only one message.') }}"),
-            "cannot tell an episode: Only one message.",
+            "cannot render an episode: Only one message.",
         ),
     ],
 )
@@ -262,8 +265,7 @@ def test_a_tokenizer_without_the_placeholder_is_named(tiny_checkpoint: Maker, tm
         path.write_text(json.dumps(json.loads(path.read_text()) | {"image_token": "<picture of it>"}))
 
     said = refused(tiny_checkpoint("llava_onevision"), tmp_path, other_placeholder)
-    assert "the placeholder of a picture, '<picture of it>', is" in said
-    assert "expected one" in said
+    assert "expected the image placeholder '<picture of it>' to be one token" in said
 
 
 class Processor:
@@ -283,9 +285,12 @@ class Processor:
 @pytest.mark.parametrize(
     ("makes", "said"),
     [
-        (lambda text: {"pixel_values": np.ones(3), "places": np.ones(len(text))}, "makes places of where"),
-        (lambda text: {"attention_mask": np.ones(1)}, "makes no inputs of a picture"),
-        (lambda text: {"pixel_values": text.shape}, "cannot prepare a blank picture of 448 px"),
+        (
+            lambda text: {"pixel_values": np.ones(3), "places": np.ones(len(text))},
+            "makes places from the position",
+        ),
+        (lambda text: {"attention_mask": np.ones(1)}, "makes no tensors of an image"),
+        (lambda text: {"pixel_values": text.shape}, "cannot prepare a blank image of 448 px"),
     ],
 )
 def test_a_processor_that_cannot_be_driven_with_tokens_is_named(
@@ -303,5 +308,5 @@ def test_a_picture_that_is_spelled_out_otherwise_than_its_size_says_is_no_input(
     seen = np.zeros((9, 8, 3), dtype=np.uint8)
     assert set(pictures.inputs([seen])) == {"pixel_values"}
     tokens[0] = 3
-    with pytest.raises(ValueError, match=r"made 3 tokens of a picture of 8x9 px; .* it makes 1"):
+    with pytest.raises(ValueError, match=r"made 3 tokens of an image of 8x9 px, but 1"):
         pictures.inputs([seen])

@@ -5,10 +5,10 @@ import pytest
 
 from dart.core.types import Demonstration, Group, Step
 from dart.training.batch import (
+    micro_batches,
     pad_answers,
     split_evenly,
     step_samples,
-    within,
 )
 from dart.training.batch_errors import MalformedStep
 
@@ -44,13 +44,17 @@ def test_answers_are_padded_on_the_right_and_masked(group_of: Callable[..., Grou
 
 
 def test_micro_batches_keep_order_and_lose_nothing() -> None:
-    assert [list(chunk) for chunk in within(range(7), 3, 0, lambda _: 1)] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert list(within([], 3, 0, lambda _: 1)) == []
+    assert [list(chunk) for chunk in micro_batches(range(7), 3, 0, lambda _: 1)] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
+    assert list(micro_batches([], 3, 0, lambda _: 1)) == []
 
 
 def test_micro_batches_stay_within_their_tokens_when_they_are_padded() -> None:
     lengths = [2, 3, 5, 5, 9, 40, 1, 1]
-    found = [list(chunk) for chunk in within(lengths, 4, 12, lambda length: length)]
+    found = [list(chunk) for chunk in micro_batches(lengths, 4, 12, lambda length: length)]
     assert found == [[2, 3], [5, 5], [9], [40], [1, 1]]
     assert [length for chunk in found for length in chunk] == lengths
 

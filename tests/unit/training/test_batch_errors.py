@@ -6,15 +6,15 @@ import pytest
 from dart.core.types import Demonstration, Group
 from dart.store.errors import BlobCorrupt, BlobMissing
 from dart.training.batch_errors import (
-    TRIES,
+    MAX_TRIES,
     Blame,
     MalformedStep,
     NonFiniteUpdate,
     NothingToLearn,
     Refused,
-    accuses_the_policy,
     blame,
-    is_worth_another_try,
+    can_retry,
+    is_policy_at_fault,
 )
 
 NOT_FINITE = NonFiniteUpdate("loss", float("nan"), 3)
@@ -72,21 +72,21 @@ def test_steps_that_are_not_finite_cost_their_groups_and_their_demonstration(gro
     assert "2 steps" in str(error)
     found = blame(error, groups)
     assert found == Blame(group_ids=(1, 3), pool_ids=(9,), reason="not_finite")
-    assert not is_worth_another_try(error, 1)
-    assert not accuses_the_policy(error, found, groups)
+    assert not can_retry(error, 1)
+    assert not is_policy_at_fault(error, found, groups)
 
 
 def test_only_what_is_not_finite_for_no_known_reason_is_tried_again() -> None:
-    assert [is_worth_another_try(NOT_FINITE, tries) for tries in (1, TRIES)] == [True, False]
-    assert not is_worth_another_try(BlobMissing("a", ""), 1)
+    assert [can_retry(NOT_FINITE, tries) for tries in (1, MAX_TRIES)] == [True, False]
+    assert not can_retry(BlobMissing("a", ""), 1)
 
 
 def test_the_policy_is_to_blame_for_what_is_not_finite_in_every_group(groups: list[Group]) -> None:
-    assert accuses_the_policy(NOT_FINITE, blame(NOT_FINITE, groups), groups)
+    assert is_policy_at_fault(NOT_FINITE, blame(NOT_FINITE, groups), groups)
     everywhere = NonFiniteUpdate("loss", float("nan"), 3, [one.trajectories[0].steps[0] for one in groups])
-    assert accuses_the_policy(everywhere, blame(everywhere, groups), groups)
+    assert is_policy_at_fault(everywhere, blame(everywhere, groups), groups)
     damage = BlobCorrupt("of nobody", "")
-    assert not accuses_the_policy(damage, blame(damage, groups), groups)
+    assert not is_policy_at_fault(damage, blame(damage, groups), groups)
 
 
 def test_a_demonstration_stays_in_the_pool_where_the_policy_is_to_blame(groups: list[Group]) -> None:

@@ -122,7 +122,7 @@ STEP = {"screenshot_sha256": hashlib.sha256(png()).hexdigest(), "action": "finis
         ({"reward": 0.0}, r"reward: .*greater than 0"),
         ({"reward": 1.5}, r"reward: .*less than or equal to 1"),
         ({"seed": "seven"}, r"seed: .*integer"),
-        ({"seed": 1_000_003}, r"seed 1000003 of miniwob/enter-text is kept for evaluation"),
+        ({"seed": 1_000_003}, r"seed 1000003 of miniwob/enter-text is reserved for evaluation"),
         ({"steps": []}, r"steps: .*at least 1 item"),
         ({"steps": [STEP, {**STEP, "action": "dance()"}]}, r"dance"),
         ({"steps": [{**STEP, "screenshot_sha256": "../../etc/passwd"}]}, r"steps\.0\.screenshot_sha256: "),
@@ -150,9 +150,9 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number_and_nothing_is_added(
             r"steps\.0\.log_probs: unknown key; did you mean logprobs\?",
         ),
         ({"steps": [{**STEP, "thought": "I see it."}]}, r"steps\.0\.thought: unknown key; .*in answer"),
-        ({"seed": 1_000_000_000}, r"seed 1000000000 of .* is no training seed: 0 to 999999"),
-        ({"seed": 2**63}, r"seed .*is no training seed"),
-        ({"seed": 10**300}, r"seed .*is no training seed"),
+        ({"seed": 1_000_000_000}, r"expected a training seed from 0 to 999999, got seed 1000000000 of"),
+        ({"seed": 2**63}, r"expected a training seed from 0 to 999999, got seed"),
+        ({"seed": 10**300}, r"expected a training seed from 0 to 999999, got seed"),
         ({"seed": -1}, r"seed: "),
         ({"instruction": "word " * 10_000}, r"instruction: .*at most 32000 characters"),
         ({"task_id": "t" * 300}, r"task_id: .*at most 200 characters"),
@@ -237,7 +237,7 @@ def test_a_line_longer_than_any_episode_is_refused_unread(
 ) -> None:
     monkeypatch.setattr(demonstration_format, "MOST_LINE_BYTES", 2_000)
     folder = write({}, {"instruction": "word " * 1_000})
-    with pytest.raises(BadDemonstrations, match=r"line 2: it has more than 2000 bytes"):
+    with pytest.raises(BadDemonstrations, match=r"line 2: the line has more than 2000 bytes"):
         read_demonstrations(folder, load_codec(policy))
 
 
@@ -272,7 +272,7 @@ def test_what_is_no_plain_file_is_not_waited_for(write: Write, policy: Path) -> 
     (path,) = (folder / "screenshots").iterdir()
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(BadDemonstrations, match=r"line 1: screenshot .* is no plain file"):
+    with pytest.raises(BadDemonstrations, match=r"line 1: screenshot .* is not a regular file"):
         read_demonstrations(folder, load_codec(policy))
 
 
@@ -295,8 +295,8 @@ def test_a_raw_answer_keeps_its_thought_and_an_action_has_none(
     whole, bare = read_demonstrations(write(said, acted), thinking)
     assert (whole.lacks_thought, bare.lacks_thought) == (False, True)
     text = thinking.tokenizer.decode(whole.steps[0].token_ids)
-    assert text == f"{THOUGHT}{thinking.tokenizer.decode(thinking.ends[-1:])}"
-    assert whole.steps[0].token_ids[-1] in thinking.ends
+    assert text == f"{THOUGHT}{thinking.tokenizer.decode(thinking.end_ids[-1:])}"
+    assert whole.steps[0].token_ids[-1] in thinking.end_ids
 
 
 @pytest.mark.parametrize("special", ["<|im_end|>", "<|image_pad|>"])
@@ -326,7 +326,7 @@ def test_a_screenshot_that_was_changed_is_refused(write: Write, policy: Path) ->
     folder = write({})
     (path,) = (folder / "screenshots").iterdir()
     path.write_bytes(png(shade=9))
-    with pytest.raises(BadDemonstrations, match="is not what its name says"):
+    with pytest.raises(BadDemonstrations, match="does not match its name"):
         read_demonstrations(folder, load_codec(policy))
 
 

@@ -5,7 +5,7 @@ import pytest
 from dart.testing.trajectories import step_at
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
 from dart.training.distributed import ProcessGroup, SingleProcess
-from dart.training.distributed_learner import Failed
+from dart.training.distributed_learner import CommandFailure
 
 
 def rank(index: int, count: int) -> ProcessGroup:
@@ -16,21 +16,21 @@ def rank(index: int, count: int) -> ProcessGroup:
 
 @pytest.mark.parametrize(("passes", "count"), [(1, 2), (4, 2), (5, 2), (5, 3), (2, 4)])
 def test_every_pass_is_made_by_one_rank_and_none_waits_for_another(passes: int, count: int) -> None:
-    shares = [list(rank(index, count).mine(range(passes))) for index in range(count)]
+    shares = [list(rank(index, count).own_passes(range(passes))) for index in range(count)]
     assert len({len(share) for share in shares}) == 1
     assert sorted(one for share in shares for one, counts in share if counts) == list(range(passes))
 
 
 def test_alone_makes_all() -> None:
-    assert list(SingleProcess().mine("abc")) == [("a", True), ("b", True), ("c", True)]
-    assert SingleProcess().all_of([1, 2], 2) == [1, 2]
-    assert SingleProcess().added({"loss": 1.0}) == {"loss": 1.0}
+    assert list(SingleProcess().own_passes("abc")) == [("a", True), ("b", True), ("c", True)]
+    assert SingleProcess().gather([1, 2], 2) == [1, 2]
+    assert SingleProcess().sum({"loss": 1.0}) == {"loss": 1.0}
 
 
 @pytest.mark.parametrize(
     "error", [MalformedStep(step_at(0), 7), NonFiniteUpdate("loss", float("inf"), 3), OSError(28, "full")]
 )
 def test_an_error_of_a_rank_is_the_trainers_error(error: Exception) -> None:
-    made = Failed.of(error).error()
+    made = CommandFailure.of(error).error()
     assert type(made) is type(error)
     assert (str(made), vars(made)) == (str(error), vars(error))

@@ -6,7 +6,7 @@ import threading
 import psutil
 import pytest
 
-from dart.training.malloc_trim import give_back
+from dart.training.malloc_trim import trim_heap
 
 MIB = 2**20
 
@@ -26,7 +26,7 @@ def test_what_is_free_between_what_is_held_goes_back() -> None:
     thread.join()
     before = psutil.Process().memory_info().rss
 
-    give_back()
+    trim_heap()
 
     assert before - psutil.Process().memory_info().rss > 50 * MIB
     assert len(kept) == 4

@@ -23,7 +23,7 @@ from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.training.actor import BatchTaken, TrainerActor
-from dart.training.batch_errors import REFUSED_IN_A_ROW, TRIES, NonFiniteUpdate
+from dart.training.batch_errors import MAX_REFUSED_IN_A_ROW, MAX_TRIES, NonFiniteUpdate
 from dart.training.simulated_learner import SimulatedLearner
 
 CONFIG = Config().model_dump(mode="json") | {
@@ -205,7 +205,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> li
     ("error", "tries", "reason"),
     [
         (BlobMissing("0" * 64, "screenshot 0 is missing"), 1, "damaged_screenshot"),
-        (NonFiniteUpdate("loss", float("nan"), 0), TRIES, "not_finite"),
+        (NonFiniteUpdate("loss", float("nan"), 0), MAX_TRIES, "not_finite"),
     ],
 )
 def test_a_batch_that_cannot_be_trained_is_given_back_and_the_run_goes_on(
@@ -276,7 +276,7 @@ def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, lease_of(batch), wait, wait)
     bench.settle()
-    for _ in range(REFUSED_IN_A_ROW + 1):
+    for _ in range(MAX_REFUSED_IN_A_ROW + 1):
         with Store(tmp_path / "store.db") as store:
             curator.answers = [lease_of(batch_with_one_bad_group(store)), wait, wait]
         bench.advance(1.0)
@@ -297,7 +297,7 @@ def test_a_policy_that_makes_every_batch_not_finite_ends_training(
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1000)
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, lease_of(batch), wait, wait)
-    for _ in range(REFUSED_IN_A_ROW - 1):
+    for _ in range(MAX_REFUSED_IN_A_ROW - 1):
         bench.settle()
         curator.answers = [lease_of(another_batch(tmp_path)), wait, wait]
         bench.advance(1.0)
@@ -307,7 +307,7 @@ def test_a_policy_that_makes_every_batch_not_finite_ends_training(
         bench.advance(1.0)
     with StoreReader(tmp_path / "store.db") as store:
         assert store.open_batch() is not None
-        assert store.totals().drops == {"not_finite": 2 * REFUSED_IN_A_ROW}
+        assert store.totals().drops == {"not_finite": 2 * MAX_REFUSED_IN_A_ROW}
 
 
 def another_batch(tmp_path: Path) -> Batch:

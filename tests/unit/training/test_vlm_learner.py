@@ -45,7 +45,7 @@ def screen(blobs: BlobStore, seed: int) -> str:
 
 def played(folder: Path, blobs: BlobStore, group_of: Callable[..., Group], rollouts: int = 4) -> Group:
     """Rollouts of two steps; the first half of them succeeds."""
-    engine = TransformersEngine(folder, 0, seed=7, reading=READING)
+    engine = TransformersEngine(folder, 0, seed=7, prompt_spec=READING)
     half = rollouts // 2
     template = group_of(rewards=[1.0] * half + [0.0] * half, lengths=[2] * rollouts)
     histories: list[list[Step]] = [[] for _ in range(rollouts)]
@@ -83,7 +83,7 @@ def held(**how: object) -> ModelPlacement:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(load(folder, holding=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
+    return dict(load(folder, placement=ModelPlacement(device="cpu")).module.state_dict())  # type: ignore[attr-defined]
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> bool:
@@ -94,7 +94,7 @@ def test_an_update_goes_towards_what_succeeded_and_says_what_it_saw(
     tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
-    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-3, kl_beta=0.01, minibatches=2, holding=held()))
+    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-3, kl_beta=0.01, minibatches=2, placement=held()))
     report = learner.update([group], blobs.root)
     assert (report.version, report.samples, report.optimizer_steps) == (1, 8, 2)
     assert report.mismatch_engine is not None
@@ -134,7 +134,7 @@ def test_policies_of_every_family_are_trained_and_published(
         pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
     base = tiny_checkpoint(family)
     group = played(base, blobs, group_of, rollouts=2)
-    learner = Learner(base, LearnerConfig(lr=1e-2, kl_beta=0.0, holding=held(lora_rank=lora_rank)))
+    learner = Learner(base, LearnerConfig(lr=1e-2, kl_beta=0.0, placement=held(lora_rank=lora_rank)))
     report = learner.update([group], blobs.root)
     assert report.mismatch_engine is not None
     assert report.mismatch_engine < 1e-5
@@ -155,12 +155,12 @@ def test_small_passes_and_recomputed_activations_make_the_same_update(
     tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
-    longest = max(load(tiny_qwen).tokens(step) for step in all_steps(group))
+    longest = max(load(tiny_qwen).token_count(step) for step in all_steps(group))
     made = []
     for name, config in {
-        "whole": LearnerConfig(lr=1e-3, kl_beta=0.0, holding=held()),
-        "in parts": LearnerConfig(lr=1e-3, kl_beta=0.0, micro_batch_tokens=2 * longest, holding=held()),
-        "recomputed": LearnerConfig(lr=1e-3, kl_beta=0.0, holding=held(gradient_checkpointing=True)),
+        "whole": LearnerConfig(lr=1e-3, kl_beta=0.0, placement=held()),
+        "in parts": LearnerConfig(lr=1e-3, kl_beta=0.0, micro_batch_tokens=2 * longest, placement=held()),
+        "recomputed": LearnerConfig(lr=1e-3, kl_beta=0.0, placement=held(gradient_checkpointing=True)),
     }.items():
         learner = Learner(tiny_qwen, config)
         learner.update([group], blobs.root)
@@ -175,7 +175,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended(
     is_in_parts: bool, tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
-    config = LearnerConfig(lr=1e-3, kl_beta=0.01, holding=held())
+    config = LearnerConfig(lr=1e-3, kl_beta=0.01, placement=held())
     learner = Learner(tiny_qwen, config)
     learner.update([group], blobs.root)
 
@@ -195,7 +195,7 @@ def test_bfloat16_is_computed_in_and_the_weights_keep_small_steps(
     tiny_qwen: Path, blobs: BlobStore, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
     group = played(tiny_qwen, blobs, group_of)
-    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-6, kl_beta=0.1, holding=held(precision="bfloat16")))
+    learner = Learner(tiny_qwen, LearnerConfig(lr=1e-6, kl_beta=0.1, placement=held(precision="bfloat16")))
     report = learner.update([group], blobs.root)
     assert report.mismatch_engine is not None
     assert 0 < report.mismatch_engine < 0.05
@@ -213,8 +213,8 @@ def test_a_step_of_another_policy_is_refused_and_blamed(
     foreign = dataclasses.replace(first.steps[0], images=(image,))
     changed = dataclasses.replace(first, steps=(foreign, first.steps[1]))
     bad = dataclasses.replace(group, group_id=99, trajectories=(changed, *group.trajectories[1:]))
-    learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, holding=held()))
-    with pytest.raises(ForeignPrompt, match="took 7 image tokens when it was sampled") as refused:
+    learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=held()))
+    with pytest.raises(ForeignPrompt, match="had 7 image tokens when it was sampled") as refused:
         learner.update([group, bad], blobs.root)
     found = blame(refused.value, [group, bad])
     assert (found.group_ids, found.reason) == ((99,), "malformed_step")
@@ -226,7 +226,7 @@ def test_an_adapter_without_peft_is_said_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(UnavailableError, match=r"pip install 'dartrl\[lora\]'"):
-        Learner(tiny_qwen, LearnerConfig(holding=held(lora_rank=4)))
+        Learner(tiny_qwen, LearnerConfig(placement=held(lora_rank=4)))
 
 
 # peft still asks for the old name
@@ -236,7 +236,7 @@ def test_an_adapter_alone_is_trained_and_engines_get_whole_weights(
 ) -> None:
     pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
     group = played(tiny_qwen, blobs, group_of)
-    config = LearnerConfig(lr=1e-2, kl_beta=0.1, minibatches=2, holding=held(lora_rank=4))
+    config = LearnerConfig(lr=1e-2, kl_beta=0.1, minibatches=2, placement=held(lora_rank=4))
     learner = Learner(tiny_qwen, config)
     report = learner.update([group], blobs.root)
     assert report.kl > 0
