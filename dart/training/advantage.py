@@ -5,7 +5,8 @@ trajectory's reward, so long trajectories weigh more in the mean and the deviati
 
     A_ij = (R_i - mean_D R) / (std_D R + eps)        D = all step samples of the group
 
-Demonstrations of the experience pool that were added to a group count like its own trajectories. Pure arithmetic: no torch, no I/O.
+Demonstrations of the experience pool that were added to a group count like its own trajectories.
+Pure arithmetic: no torch, no I/O.
 """
 
 import math

@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number_and_nothing_is_added(
             {"steps": [{**STEP, "log_probs": [-0.1]}]},
             r"steps\.0\.log_probs: unknown key; did you mean logprobs\?",
         ),
-        ({"steps": [{**STEP, "thought": "I see it."}]}, r"steps\.0\.thought: unknown key; .*in answer"),
+        ({"steps": [{**STEP, "thought": "I see it."}]}, r"steps\.0\.thought: unknown key; .*into .answer"),
         ({"seed": 1_000_000_000}, r"expected a training seed from 0 to 999999, got seed 1000000000 of"),
         ({"seed": 2**63}, r"expected a training seed from 0 to 999999, got seed"),
         ({"seed": 10**300}, r"expected a training seed from 0 to 999999, got seed"),

@@ -215,7 +215,7 @@ def test_a_batch_without_any_spread_is_refused(
     base: Path, blobs: BlobStore, group_of: Callable[..., Group]
 ) -> None:
     learner = Learner(base, LearnerConfig())
-    with pytest.raises(NothingToLearn, match="none of 1 groups"):
+    with pytest.raises(NothingToLearn, match="none of the 1 groups"):
         learner.update([group_of(rewards=[0.0, 0.0], lengths=[1, 2])], blobs.root)
     assert learner.version == 0
 
