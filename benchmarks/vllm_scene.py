@@ -189,7 +189,7 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
 
 
 def rollout_child(config: Config, store: Path, checkpoint: Path) -> ChildSpec:
-    """A supervised rollout actor with this engine, as `dart.run.app` has it; version 0 is in the record."""
+    """A supervised rollout actor with this engine, as `dart.run.tree` has it; version 0 is in the record."""
     with Store(store) as record:
         record.add_version(str(checkpoint))
     return ChildSpec(

@@ -217,8 +217,8 @@ def _what_it_would_do(paths: "RunPaths") -> str:
 
 def _tree_lines(settings: "Config") -> list[str]:
     """The tree, indented; one line for all children of a pool."""
-    from dart.run.app import root_spec
     from dart.run.definition import supervisors
+    from dart.run.tree import root_spec
     from supervision.child_spec import ChildType
 
     tree = supervisors(root_spec(settings, {}))

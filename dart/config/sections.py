@@ -721,7 +721,7 @@ class RootSettings(Section):
 
 
 class SupervisionSettings(Section):
-    """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.run.app`)."""
+    """Limits by child id, or by pool for each of its children. The tree itself is code (`dart.run.tree`)."""
 
     root: RootSettings = RootSettings()
     """The root supervisor."""

@@ -1,41 +1,28 @@
-"""The supervision tree of a run, and how a run starts and ends.
-
-root                     rest_for_one: a child that fails restarts the children after it, which depend on it
-├─ store                 the durable record
-├─ curator               task difficulty, leases, batches, phases
-├─ rollout_pool          one_for_one: rollout-0 …, one engine each
-├─ weight_sync           updates the engines to a new version, one at a time
-├─ environment_pool      one_for_one: env-000 …, one browser each
-└─ trainer               transient, significant: when it has ended, the run is over
-"""
+"""How a run starts and ends; its supervision tree is in `dart.run.tree`."""
 
 import contextlib
 import math
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from actors.system import ActorSystem, RootSpec
+from actors.system import ActorSystem
 from dart.config.config import Config
-from dart.config.sections import ChildSettings, ExperiencePoolSettings, TrackingSettings
+from dart.config.sections import ExperiencePoolSettings, TrackingSettings
 from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.settings import plan_of
-from dart.inspect import signals as taken
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.learning_curve import training_episodes
 from dart.inspect.nothing_played import why_nothing_was_played
 from dart.inspect.pool_sizes import sizes_in
 from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of
-from dart.inspect.sidecar_status import TRACKING, WEB
 from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.run.control_endpoint import ControlEndpoint
@@ -44,8 +31,9 @@ from dart.run.listener import RunListener
 from dart.run.main_supervisor import MainProcess, MainSupervisor
 from dart.run.recovery import look_back
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.run.sidecars import SidecarProcess, sidecar_spec
-from dart.run.terminal import leave_terminal
+from dart.run.sidecars import SidecarProcess, sidecar_specs
+from dart.run.signal_counter import SignalCounter
+from dart.run.tree import root_spec
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check, told
 from dart.store.reader import StoreReader
@@ -53,19 +41,6 @@ from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.telemetry.events import POOLS_SIZED
 from dart.training.demonstration_loading import fill_pool
-from supervision.child_spec import (
-    AutoShutdown,
-    Backoff,
-    Breaker,
-    Budget,
-    ChildSpec,
-    Failure,
-    Restart,
-    Retirement,
-    Strategy,
-    SupervisorFlags,
-)
-from supervision.supervisor import supervisor_args, supervisor_spec
 
 SNAPSHOT_S = 1.0
 """How often the listener of a run gets a snapshot."""
@@ -80,94 +55,8 @@ EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
 """Time kept free at the end of the budget for the last update; the final evaluation adds its own."""
 
-ENGINE_MODULES = {
-    "transformers": "dart.inference.transformers_engine",
-    "vllm": "dart.inference.vllm_engine",
-    "simulated": "dart.inference.simulated_engine",
-    "oracle": "dart.inference.oracle_engine",
-}
-"""The supervisor of the engines imports these once, so a restarted engine need not import torch again."""
-
 NO_TRAINING_MINUTES = 1e-3
 """A time budget that is spent before training begins."""
-
-
-# ---- the tree ----
-
-
-def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
-    """The children of the root, in start order; they stop in reverse order.
-
-    run   arguments of every actor: the resolved configuration, the path of the record, when training ends
-    """
-    rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
-    environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
-    args = {**run, "workers": list(rollouts)}
-
-    def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
-        limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
-        return ChildSpec(id=id_, actor=actor, args=args, **limits)
-
-    def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
-        limits = getattr(config.supervision, id_)
-        flags = SupervisorFlags(
-            max_restarts=limits.max_restarts,
-            max_seconds=limits.max_seconds,
-            max_quarantined=limits.max_quarantined,
-            max_failing=limits.max_failing,
-            ordered=False,
-        )
-        return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
-
-    return (
-        worker("store", "dart.store.actor:StoreActor"),
-        worker("curator", "dart.curation.actor:CuratorActor"),
-        pool(
-            "rollout_pool",
-            rollouts,
-            "dart.inference.actor:RolloutActor",
-            preload=("dart.inference.actor", ENGINE_MODULES[config.rollout.engine]),
-        ),
-        worker("weight_sync", "dart.inference.weight_sync:WeightSyncActor"),
-        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
-        worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
-    )
-
-
-def limits_of(child: ChildSettings) -> dict[str, Any]:
-    """The limits of a child from the configuration, as fields of its child spec."""
-    budgets = {
-        Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
-    }
-    breaker = Breaker(**child.breaker.model_dump(exclude={"enabled"})) if child.breaker.enabled else None
-    retirement = child.retirement.model_dump() | {"max_age_s": child.retirement.max_age_s or math.inf}
-    return {
-        "restart": Restart(child.restart),
-        "start_deadline_s": child.start_deadline_s,
-        "hang_deadline_s": child.hang_deadline_s,
-        "probe_every_s": child.probe_every_s,
-        "shutdown_s": child.shutdown_s,
-        "backoff": Backoff(**child.backoff.model_dump()),
-        "budgets": budgets,
-        "breaker": breaker,
-        "retirement": Retirement(**retirement),
-    }
-
-
-def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
-    """The root supervisor and the tree below it."""
-    limits = config.supervision.root
-    flags = SupervisorFlags(
-        strategy=Strategy.REST_FOR_ONE,
-        max_restarts=limits.max_restarts,
-        max_seconds=limits.max_seconds,
-        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
-    )
-    args = supervisor_args(flags, children(config, run))
-    return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
-
-
-# ---- a run ----
 
 
 def train(
@@ -217,16 +106,16 @@ def train(
             return system.tell(to, content)
 
         emitter = MainProcess(listener.log, tell)
-        start = partial(SidecarProcess, paths)
+        specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
-            MainSupervisor(paths, sidecar_specs(config, listener), start, emitter) as sidecars,
+            MainSupervisor(paths, specs, partial(SidecarProcess, paths), emitter) as sidecars,
             ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
             ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
         ):
             reserve(paths.board)
             if found is not None:
                 listener.found(found.with_leftovers(system.reaped))
-            signals = until_concluded.enter_context(_Signals(paths, listener))
+            signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
             ending = _watch(system, session, paths, config, listener, pollers, signals)
         signals.nothing_is_left_to_drain()
@@ -234,14 +123,6 @@ def train(
         result = _conclude(paths, config, session, ending, resumed_at)
         listener.concluded(result)
         return result
-
-
-def sidecar_specs(config: Config, listener: RunListener) -> Iterator[ChildSpec]:
-    """The sidecars of a run."""
-    if config.web.enabled and listener.serves_page:
-        yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
-    if config.tracking.writers:
-        yield sidecar_spec(TRACKING, "dart.tracking.__main__", shutdown_s=30.0)
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:
@@ -308,7 +189,7 @@ def _watch(
     config: Config,
     listener: RunListener,
     pollers: tuple[MainSupervisor, ControlEndpoint],
-    signals: "_Signals",
+    signals: SignalCounter,
 ) -> _Ending:
     """Pass snapshots to the listener until the root ends.
 
@@ -383,58 +264,3 @@ def _conclude(
             violations=tuple(map(str, findings)),
             failure=damage or unplayed,
         )
-
-
-class _Signals:
-    """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
-
-    When nothing is left to drain, the first changes nothing and the second ends this process. The listener
-    decides whether SIGHUP drains, too, or rereads the configuration; a SIGHUP that was ignored before
-    (`nohup`) stays ignored. Other processes can read what was received (`dart.inspect.signals`).
-    """
-
-    def __init__(self, paths: RunPaths, listener: RunListener) -> None:
-        self.count = 0
-        self.last = 0
-        self._paths, self._listener = paths, listener
-        self._has_hung_up = False
-        self._ends_at_once = False
-        self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
-        if listener.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            self._handlers[signal.SIGHUP] = self._note_hangup
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "_Signals":
-        taken.forget(self._paths)
-        for number, handler in self._handlers.items():
-            self._before[number] = signal.signal(number, handler)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        taken.forget(self._paths)
-
-    def nothing_is_left_to_drain(self) -> None:
-        """The tree has ended: from now on a second signal ends this process."""
-        self._ends_at_once = True
-
-    def mind_hangup(self) -> None:
-        """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
-        has_hung_up, self._has_hung_up = self._has_hung_up, False
-        if not has_hung_up:
-            return
-        if not self._listener.drains_at_hangup():
-            self._listener.hung_up()
-        elif not self.count:
-            self._note(signal.SIGHUP, None)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.count, self.last = self.count + 1, number
-        taken.note(self._paths, number, time.time())
-        if self._ends_at_once and self.count > 1:
-            raise SystemExit(128 + number)
-
-    def _note_hangup(self, number: int, _: FrameType | None) -> None:
-        self._has_hung_up = True
-        leave_terminal()  # at once: the next write to it would fail

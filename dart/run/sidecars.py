@@ -16,8 +16,9 @@ from pathlib import Path
 
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent
+from dart.config.config import Config
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Sidecar, read_sidecar, silent_s
+from dart.inspect.sidecar_status import TRACKING, WEB, Sidecar, read_sidecar, silent_s
 from dart.run.main_supervisor import BACKOFF
 from supervision.child_spec import ChildSpec
 
@@ -28,6 +29,14 @@ HANG_DEADLINE_S = 120.0
 """A sidecar without a sign of life for this long is killed and started again."""
 
 REASON_BYTES = 4096
+
+
+def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
+    """The sidecars of a run."""
+    if config.web.enabled and serves_page:
+        yield sidecar_spec(WEB, "dart.web.__main__", shutdown_s=3.0)
+    if config.tracking.writers:
+        yield sidecar_spec(TRACKING, "dart.tracking.__main__", shutdown_s=30.0)
 
 
 def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:

@@ -13,7 +13,7 @@ from dart.config.config import (
     load_config,
     resolve,
 )
-from dart.run.app import limits_of
+from dart.run.tree import limits_of
 from supervision.child_spec import Budget, Failure, Retirement
 
 REPOSITORY = Path(__file__).resolve().parents[3]

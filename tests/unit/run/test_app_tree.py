@@ -5,7 +5,8 @@ import sys
 
 from actors.codec import from_plain
 from dart.config.config import Config, load_config
-from dart.run.app import children, final_reserve_s, root_spec
+from dart.run.app import final_reserve_s
+from dart.run.tree import children, root_spec
 from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dart.config.config import Config, load_config
-from dart.run.app import root_spec
 from dart.run.reload import ReloadPlan, planned
+from dart.run.tree import root_spec
 from supervision.messages import UpdateChild, UpdateFlags
 
 

@@ -1,0 +1,66 @@
+"""The signals that a run receives, and what each of them does."""
+
+import signal
+import time
+from types import FrameType
+from typing import Any, Self
+
+from dart.core.run_directory import RunPaths
+from dart.inspect import signals as received
+from dart.run.listener import RunListener
+from dart.run.terminal import leave_terminal
+
+
+class SignalCounter:
+    """Counts SIGINT and SIGTERM while a run lasts: the first drains, the second ends at once.
+
+    When nothing is left to drain, the first changes nothing and the second ends this process. The listener
+    decides whether SIGHUP drains, too, or rereads the configuration; a SIGHUP that was ignored before
+    (`nohup`) stays ignored. Other processes can read what was received (`dart.inspect.signals`).
+    """
+
+    def __init__(self, paths: RunPaths, listener: RunListener) -> None:
+        self.count = 0
+        self.last = 0
+        self._paths, self._listener = paths, listener
+        self._has_hung_up = False
+        self._ends_at_once = False
+        self._handlers = {signal.SIGINT: self._note, signal.SIGTERM: self._note}
+        if listener.takes_hangups or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._handlers[signal.SIGHUP] = self._note_hangup
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        received.forget(self._paths)
+        for number, handler in self._handlers.items():
+            self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        received.forget(self._paths)
+
+    def nothing_is_left_to_drain(self) -> None:
+        """The tree has ended: from now on a second signal ends this process."""
+        self._ends_at_once = True
+
+    def mind_hangup(self) -> None:
+        """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
+        has_hung_up, self._has_hung_up = self._has_hung_up, False
+        if not has_hung_up:
+            return
+        if not self._listener.drains_at_hangup():
+            self._listener.hung_up()
+        elif not self.count:
+            self._note(signal.SIGHUP, None)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.count, self.last = self.count + 1, number
+        received.note(self._paths, number, time.time())
+        if self._ends_at_once and self.count > 1:
+            raise SystemExit(128 + number)
+
+    def _note_hangup(self, number: int, _: FrameType | None) -> None:
+        self._has_hung_up = True
+        leave_terminal()  # at once: the next write to it would fail

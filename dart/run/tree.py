@@ -1,0 +1,111 @@
+"""The supervision tree of a run.
+
+root                     rest_for_one: a child that fails restarts the children after it, which depend on it
+├─ store                 the durable record
+├─ curator               task difficulty, leases, batches, phases
+├─ rollout_pool          one_for_one: rollout-0 …, one engine each
+├─ weight_sync           updates the engines to a new version, one at a time
+├─ environment_pool      one_for_one: env-000 …, one browser each
+└─ trainer               transient, significant: when it has ended, the run is over
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from actors.system import RootSpec
+from dart.config.config import Config
+from dart.config.sections import ChildSettings
+from supervision.child_spec import (
+    AutoShutdown,
+    Backoff,
+    Breaker,
+    Budget,
+    ChildSpec,
+    Failure,
+    Restart,
+    Retirement,
+    Strategy,
+    SupervisorFlags,
+)
+from supervision.supervisor import supervisor_args, supervisor_spec
+
+ENGINE_MODULES = {
+    "transformers": "dart.inference.transformers_engine",
+    "vllm": "dart.inference.vllm_engine",
+    "simulated": "dart.inference.simulated_engine",
+    "oracle": "dart.inference.oracle_engine",
+}
+"""The supervisor of the engines imports these once, so a restarted engine need not import torch again."""
+
+
+def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
+    """The children of the root, in start order; they stop in reverse order.
+
+    run   arguments of every actor: the resolved configuration, the path of the record, when training ends
+    """
+    rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
+    environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
+    args = {**run, "workers": list(rollouts)}
+
+    def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
+        limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec
+        return ChildSpec(id=id_, actor=actor, args=args, **limits)
+
+    def pool(id_: str, names: tuple[str, ...], actor: str, **spec: Any) -> ChildSpec:
+        limits = getattr(config.supervision, id_)
+        flags = SupervisorFlags(
+            max_restarts=limits.max_restarts,
+            max_seconds=limits.max_seconds,
+            max_quarantined=limits.max_quarantined,
+            max_failing=limits.max_failing,
+            ordered=False,
+        )
+        return supervisor_spec(id_, flags, tuple(worker(name, actor, **spec) for name in names))
+
+    return (
+        worker("store", "dart.store.actor:StoreActor"),
+        worker("curator", "dart.curation.actor:CuratorActor"),
+        pool(
+            "rollout_pool",
+            rollouts,
+            "dart.inference.actor:RolloutActor",
+            preload=("dart.inference.actor", ENGINE_MODULES[config.rollout.engine]),
+        ),
+        worker("weight_sync", "dart.inference.weight_sync:WeightSyncActor"),
+        pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
+        worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
+    )
+
+
+def limits_of(child: ChildSettings) -> dict[str, Any]:
+    """The limits of a child from the configuration, as fields of its child spec."""
+    budgets = {
+        Failure(kind): Budget(**budget.model_dump()) for kind, budget in child.budgets if budget.max_seconds
+    }
+    breaker = Breaker(**child.breaker.model_dump(exclude={"enabled"})) if child.breaker.enabled else None
+    retirement = child.retirement.model_dump() | {"max_age_s": child.retirement.max_age_s or math.inf}
+    return {
+        "restart": Restart(child.restart),
+        "start_deadline_s": child.start_deadline_s,
+        "hang_deadline_s": child.hang_deadline_s,
+        "probe_every_s": child.probe_every_s,
+        "shutdown_s": child.shutdown_s,
+        "backoff": Backoff(**child.backoff.model_dump()),
+        "budgets": budgets,
+        "breaker": breaker,
+        "retirement": Retirement(**retirement),
+    }
+
+
+def root_spec(config: Config, run: Mapping[str, Any]) -> RootSpec:
+    """The root supervisor and the tree below it."""
+    limits = config.supervision.root
+    flags = SupervisorFlags(
+        strategy=Strategy.REST_FOR_ONE,
+        max_restarts=limits.max_restarts,
+        max_seconds=limits.max_seconds,
+        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
+    )
+    args = supervisor_args(flags, children(config, run))
+    return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
