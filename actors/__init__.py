@@ -1,7 +1,7 @@
 """Actors in processes of their own, with mailboxes, monitors and links; supervised by `supervision`.
 
-The names below are all a user needs. They are looked up when they are first used, so that importing one
-module of this package costs what that module costs and no more. The test kit is `actors.testing`.
+A user needs no other names than these. Each is imported when it is first used, so that importing one module
+of this package costs what that module costs and no more. The test kit is `actors.testing`.
 """
 
 from importlib import import_module

@@ -1,15 +1,15 @@
 """The vitals board: one shared-memory file per run, one slot per actor name.
 
-It is the registry (name -> incarnation, pid, readiness) and the vitals (beat,
-busy since, current handler, counters) at once, because both must be readable
-by anyone with the run's rights while every actor hangs.
+The board is the registry (name -> incarnation, pid, readiness) and the vitals
+(beat, busy since, current handler, counters) at once, because both must be
+readable by anyone with the run's rights while every actor hangs.
 
 Who writes what: the supervisor writes the first group of fields. The actor
 writes the second while it lives; before a start and after an end its supervisor
-does. The root writes its own pid, its launcher the rest of its row. Rows below
-a dead supervisor are written by whoever outlived it, rows of other machines by
-the bridge. So there is one writer at a time, and a row changes hands when its
-last writer has ended.
+does. The root writes its own pid, and its launcher the rest of the root's row.
+Rows below a dead supervisor are written by the supervisor or launcher above it,
+rows of other machines by the bridge. So there is one writer at a time, and a
+row changes hands when its last writer has ended.
 
 Nothing is locked for reading. A number is one aligned store and never torn;
 `struct.pack_into` is not used, because it zeroes a field before it fills it,
@@ -41,17 +41,17 @@ GAUGES = 4
 """Whole numbers of a row that the application gives a meaning; it names them by their index."""
 
 MOST = 2**40
-"""Of a pid, a count or a moment of a row; more is damage."""
+"""No pid, count or moment of a row is larger; a larger one is damage."""
 
 LAUNCHER = "launcher"
-"""The parent of the root actor: no actor, but the process that started the system."""
+"""The parent of the root actor: the process that started the system, which is no actor."""
 
 
 class ActorState(StrEnum):
     """A child as its supervisor sees it (supervisord's states in OTP's spirit)."""
 
     FREE = "free"
-    """Nobody's row yet, or the row of a child that was forgotten."""
+    """A row without a name, or the row of a child that was forgotten."""
     STARTING = "starting"
     RUNNING = "running"
     BACKOFF = "backoff"
@@ -59,23 +59,23 @@ class ActorState(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     QUARANTINED = "quarantined"
-    """It failed too often; its supervisor gives it a rest instead of giving up."""
+    """A child in quarantine: it failed too often, and its supervisor's circuit breaker leaves it alone."""
 
 
 def second_row(name: str) -> str:
-    """The row beside an actor's own, for its replacement until that takes over the name."""
+    """The name of the row beside an actor's own: its replacement starts there, then takes over the name."""
     return f"{name}~"
 
 
 def row_beside(name: str) -> str:
-    """The other one of an actor's two rows: they exchange their names when a replacement takes over."""
+    """The name of the other of an actor's two rows; they swap names when a replacement takes over."""
     return name.removesuffix("~") if name.endswith("~") else second_row(name)
 
 
 _STATES = tuple(ActorState)
 
 LIVING = frozenset({ActorState.STARTING, ActorState.RUNNING, ActorState.STOPPING})
-"""There is a process, which takes mail."""
+"""In these states there is a process, and it takes mail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ _ROW = struct.Struct("@" + "".join(form for _, form in _FORMATS))
 """A whole row for reading: in native mode a number is copied at once, and nothing lies between the fields."""
 
 _Raw: Any = namedtuple("_Raw", [name for name, _ in _FORMATS])  # type: ignore[misc]  # listed above
-"""A whole row as it lies there."""
+"""A whole row, not decoded."""
 
 _FIRST_GAUGE = _Raw._fields.index("gauge_0")
 
@@ -155,9 +155,9 @@ class Vitals:
     retry_unix_s: float
     last_reason: str
     pid_start_ticks: int
-    """Field 22 of /proc/pid/stat: with the pid it names one process for ever."""
+    """Field 22 of /proc/pid/stat: together with the pid it identifies one process for ever."""
     route: int
-    """0: this actor lives here. n: mail for it goes to the inbox of slot n - 1, a bridge to another host."""
+    """0: the actor lives on this host. n: its mail goes to the inbox of slot n - 1, a bridge to its host."""
     ready: bool
     beat_age_s: float | None
     busy_s: float | None
@@ -169,19 +169,19 @@ class Vitals:
     gauges: tuple[int, ...]
     """GAUGES of them, by index."""
     progress_age_s: float | None
-    """Since it last finished a message or a piece of work."""
+    """Since the actor last finished a message or a piece of work."""
     unsent: int
-    """Messages it could not send: a full mailbox, or nobody of that name."""
+    """Messages that the actor could not send: a mailbox was full, or no actor had the name."""
     uses: int
     last_error: str
 
 
 _STAYS = frozenset({"name", "incarnation"})
-"""Of a row that gets a new bearer: a row without a name would end every search for those after it."""
+"""Fields that stay when a row gets a new name: without a name it would end every search for later rows."""
 
 
 class Heartbeat:
-    """What an actor says of itself with every message: that it runs, and what it handles. About 1 us."""
+    """What an actor writes with every message: that it runs, and what it handles. Takes about 1 us."""
 
     def __init__(self, board: "Board", slot: int) -> None:
         self._board = board
@@ -193,18 +193,18 @@ class Heartbeat:
         self._handler_bytes = handler.bytes
 
     def beat(self) -> None:
-        """It runs."""
+        """The actor runs."""
         self._board.whole[self._beat] = self._board.now_ns()
 
     def busy(self, what: str) -> None:
-        """It runs, and from now on it is in this handler."""
+        """The actor runs, and is in this handler from now on."""
         size, now_ns = self._handler_bytes, self._board.now_ns()
         self._board.memory[self._handler] = what.encode()[:size].ljust(size, b"\0")
         self._board.whole[self._busy] = now_ns
         self._board.whole[self._beat] = now_ns
 
     def idle(self) -> None:
-        """It runs, and waits for something to do."""
+        """The actor runs, and waits for something to do."""
         self._board.whole[self._beat] = self._board.now_ns()
         self._board.whole[self._busy] = 0
 
@@ -235,23 +235,23 @@ class Board:
             self._unmap()
 
     def detach(self) -> None:
-        """Keep what the board says now in this process's own memory, and let go of the file."""
+        """Copy the board into this process's own memory, and close the file."""
         if not self._file.closed:
             last = bytearray(SLOT_BYTES * SLOTS)
             for begins_at in range(0, len(last), SLOT_BYTES):
                 row = self.memory[begins_at : begins_at + SLOT_BYTES]
                 if not row[0]:
-                    break  # to read what was never written takes room, and a full disk has none: SIGBUS
+                    break  # reading a page that was never written allocates it; on a full disk that is SIGBUS
                 last[begins_at : begins_at + SLOT_BYTES] = row
             self._unmap()
             self._map(last)
 
     def note_own_exit(self, slot: int, code: int) -> None:
-        """The runtime's word, right before it ends its process: this exit code is its own and no other's."""
+        """Note, right before the process ends, that the actor's own runtime chose this exit code."""
         self.set(slot, own_exit=code + 1)
 
     def own_exit(self, slot: int) -> int | None:
-        """The exit code with which an actor's runtime ended its process; None when it did not."""
+        """The exit code that an actor's runtime chose; None when something else ended the process."""
         noted = int(self.get(slot, "own_exit"))
         return noted - 1 if noted else None
 
@@ -268,7 +268,7 @@ class Board:
         self._file.close()
 
     def get(self, slot: int, field: str) -> Any:
-        """One raw field; strings decoded, without the half letter a cut may have left at the end."""
+        """One field; text is decoded, without the half letter that a cut may have left at the end."""
         layout = _LAYOUT[field]
         begins_at = slot * SLOT_BYTES + layout.offset
         if layout.kind == "q":
@@ -278,7 +278,7 @@ class Board:
         return _text(bytes(self.memory[begins_at : begins_at + layout.bytes]))
 
     def set(self, slot: int, **fields: Any) -> None:
-        """Write fields; a string too long for its place is cut."""
+        """Write fields; text that is too long for its place is cut."""
         for name, value in fields.items():
             layout = _LAYOUT[name]
             begins_at = slot * SLOT_BYTES + layout.offset
@@ -307,32 +307,32 @@ class Board:
         self.set_gauges(slot, dict.fromkeys(range(GAUGES), 0))
 
     def note_end(self, slot: int, incarnation: int, reason: str) -> None:
-        """The supervisor's word on why an incarnation ended, for monitors; before the row says anything new.
+        """Written by the supervisor, for monitors, before the row changes: why an incarnation ended.
 
-        reason   `normal`, `shutdown` when it was told to and did, or what went wrong
+        reason   `normal`, `shutdown` when it was asked to stop and did, or what went wrong
         """
         self.set(slot, ended_reason=reason, ended_incarnation=incarnation)
 
     def state(self, slot: int) -> ActorState:
-        """What the supervisor says of the child in this slot."""
+        """The state of the child in this slot, as its supervisor sees it."""
         return _STATES[int(self.get(slot, "state"))]
 
     def find(self, name: str) -> int | None:
-        """The slot that bears a name now, or None. A supervisor may move a name to another slot."""
+        """The slot that has a name now, or None. A supervisor may move a name to another slot."""
         slot = self._slots.get(name)
         if slot is not None and self.get(slot, "name") == name:
             return slot
-        for _ in range(2):  # a name that moves behind the reader's back is in neither place for one look
-            slot = self._look_for(name)
+        for _ in range(2):  # a name that moves during a scan may be missed once
+            slot = self._scan_for(name)
             if slot is not None:
                 return slot
         return None
 
-    def _look_for(self, name: str) -> int | None:
-        """As bytes: read as text, row by row, it would be most of what starting 400 children costs."""
+    def _scan_for(self, name: str) -> int | None:
+        """Compare bytes: decoding the name of each row would be most of the cost of starting 400 children."""
         try:
             wanted = name.encode().ljust(64, b"\0")
-        except UnicodeEncodeError:  # half a letter is in no name: `claim` refuses it
+        except UnicodeEncodeError:  # `claim` refuses such a name, so no row has it
             return None
         for slot in range(SLOTS):
             begins_at = slot * SLOT_BYTES + _LAYOUT["name"].offset
@@ -345,11 +345,11 @@ class Board:
         return None
 
     def claim(self, name: str, parent: str, *, check: Callable[[int], None] = lambda _: None) -> int:
-        """The slot for a name, made on first use: an empty one, or one whose bearer was forgotten.
+        """The slot for a name, taken on first use: an empty one, or one whose actor was forgotten.
 
         check   called with the slot of a name that another parent has; what it raises refuses the claim.
-                It is called under the lock of all claims: of two who want one name, one gets it.
-        A slot's incarnation goes on from bearer to bearer, so that no two processes share an address.
+                It is called under the lock of all claims: if two processes want one name, one gets it.
+        A slot's incarnation is not reset for a new name, so that no two processes share an address.
         Raises ActorError when the name is too long or the board is full.
         """
         try:
@@ -376,7 +376,7 @@ class Board:
         return slot
 
     def _emptied_slot(self) -> int | None:
-        """One whose bearer ended and was forgotten, wiped but for its incarnation."""
+        """A slot whose actor ended and was forgotten, cleared except for its incarnation."""
         for slot in range(SLOTS):
             if self.state(slot) is ActorState.FREE and self.get(slot, "ended_incarnation"):
                 blank = {"q": 0, "d": 0.0, "s": ""}
@@ -423,7 +423,7 @@ class Board:
         )
 
     def rows(self) -> list[Vitals]:
-        """Every named actor, in the order the names were claimed; what no writer can have left is no row."""
+        """Every named actor, in the order the names were claimed; damaged rows are left out."""
         rows = []
         for slot in range(SLOTS):
             raw = self._raw(slot)
@@ -435,7 +435,7 @@ class Board:
 
 
 def rows_of(path: Path) -> list[Vitals]:
-    """The rows of a board that a system has left; none where the file is missing or is no board."""
+    """The rows of the board in a file; none where the file is missing or is no board."""
     if not path.is_file() or path.stat().st_size != SLOT_BYTES * SLOTS:
         return []
     board = Board(path)
@@ -467,7 +467,7 @@ def _age_s(then_ns: int, now_ns: int) -> float | None:
 
 
 class _exclusive:
-    """flock with a deadline: a stopped holder must not stop everyone who starts an actor."""
+    """flock with a deadline: a stopped holder must not block every process that starts an actor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""Asking actors from a process that is none: the launcher, a test, a console."""
+"""Asking actors from a process that is no actor: the launcher, a test, a console."""
 
 import logging
 import os
@@ -21,11 +21,11 @@ from actors.mail import Mail
 from actors.runtime import Identity
 
 TELL_DEADLINE_S = 1.0
-"""For a receiver that is just being started; there is no loop here that could send it later."""
+"""How long a tell waits for a receiver that is being started: no loop runs here to send it later."""
 
 
 class _Loop:
-    """The runtime of an actor that has no process of its own: it runs while somebody waits."""
+    """The runtime of an actor that has no process of its own: it runs while the caller waits."""
 
     def __init__(self) -> None:
         self._watched: dict[int, Callable[[], None]] = {}
@@ -44,13 +44,13 @@ class _Loop:
         return os.pidfd_open(pid)
 
     def spawn(self, boot: Mapping[str, Any]) -> NoReturn:
-        raise ActorError(f"only supervisors start actors; nobody here can start {boot['name']!r}")
+        raise ActorError(f"a client cannot start {boot['name']!r}; only supervisors start actors")
 
     def exit(self, code: int) -> NoReturn:
-        raise ActorError("a client is no process of its own and cannot be told to end")
+        raise ActorError("a client has no process of its own to end; call close()")
 
     def run_once(self, actor: Actor) -> None:
-        """Wait for something to do and let the actor do it."""
+        """Wait until there is something to do, and run one turn of the actor."""
         poll = select.poll()
         for fd in self._watched:
             poll.register(fd, select.POLLIN)
@@ -65,12 +65,13 @@ class _Loop:
 
 
 class Client:
-    """An inbox of one's own on the board of a running system, and asks that end as those of actors do.
+    """An inbox on the board of a running system, and asks that end as those of actors do.
 
     board      of the system; the client claims a row named `name` on it
-    mail_dir   where the system's mail goes, key what it is signed with
-    actor      what takes the client's mail while it serves, with `args` as they are: nothing is packed here
-    mail       of a sender that sent under this name and `incarnation` before; closed with the client
+    mail_dir   folder of the system's mailboxes
+    key        signs the system's mail
+    actor      takes the client's mail while it serves; `args` are handed to it without packing
+    mail       of a sender that used this name and `incarnation` before; closed with the client
     Not thread-safe, and only for the thread that made it: raises ActorError anywhere else.
     """
 
@@ -114,32 +115,32 @@ class Client:
         return self.result(self._actor.ask(to, content, deadline_s=deadline_s))
 
     def begin_ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Future[Any]:
-        """Send and do not wait yet, so that several can be asked at once; then `result` for each."""
+        """Send without waiting, so that several actors can be asked at once; then call `result` for each."""
         self._check_thread()
         return self._actor.ask(to, content, deadline_s=deadline_s)
 
     def result(self, asked: Future[Any]) -> Any:
-        """Wait for the end of an ask that was begun. Raises as `ask` does."""
+        """Wait for the answer to an ask that was begun. Raises as `ask` does."""
         self._check_thread()
         while not asked.is_done:
             self._loop.run_once(self._actor)
         return asked.result()
 
     def tell(self, to: str, content: Any) -> bool:
-        """Send; False when nobody bears the name or its mailbox is full."""
+        """Send; False when no actor has the name or its mailbox is full."""
         self._check_thread()
         is_sent = self._actor.tell(to, content)
         self._mail.flush(TELL_DEADLINE_S)
         return is_sent
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Let the actor take what comes, by mail and on the descriptors it watches, until that is so."""
+        """Run the actor, on its mail and the descriptors it watches, until `is_over()` is true."""
         self._check_thread()
         while not is_over():
             self._loop.run_once(self._actor)
 
     def close(self) -> None:
-        """Give up the inbox; the row stays, as that of one who ended."""
+        """Close the inbox; the row stays on the board as stopped."""
         self._board.set_state(self._slot, ActorState.STOPPED, ready=0)
         self._actor.let_go()
         self._mail.close()
@@ -153,6 +154,6 @@ class Client:
 
 
 def _silent_log() -> Any:
-    """What an actor would log is the caller's to know, from what it gets back."""
+    """Drops every event: the caller learns of errors from what it gets back."""
     silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
     return structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=silent)

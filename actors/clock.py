@@ -1,18 +1,18 @@
-"""Time as something that is handed in, so that tests of minutes run in milliseconds."""
+"""Clocks: time is passed in, so that a test of minutes runs in milliseconds."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the runtime needs to know of time."""
+    """The two kinds of time that the runtime reads."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back; the same scale in every process of a host."""
+        """Seconds that never go back; every process of a host reads the same scale."""
         ...
 
     def unix_s(self) -> float:
-        """Wall-clock seconds, for what must be understood after a restart."""
+        """Wall-clock seconds, for moments that must mean the same after a restart."""
         ...
 
 
@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, now_s: float = 0.0, unix_offset_s: float = 1_700_000_000.0) -> None:
         self._now_s = now_s
@@ -40,7 +40,7 @@ class ManualClock:
         return self._now_s + self._unix_offset_s
 
     def advance(self, seconds: float) -> None:
-        """Move time forward; going back is refused."""
+        """Move time forward. Raises ValueError for a negative number of seconds."""
         if seconds < 0:
             raise ValueError(f"a monotonic clock cannot go back, got advance({seconds!r})")
         self._now_s += seconds

@@ -6,8 +6,8 @@ the name, or finds a field of another type, refuses the message with the reason.
 No class is ever instantiated because a sender said so.
 
 A frame is `keyed BLAKE2b(body) + body`; the body is decoded only when the
-signature holds. The header is decoded apart from the message, so that who asked
-is known even when what was asked is not understood.
+signature holds. The header is decoded apart from the message, so that the sender
+is known even when its message is not understood.
 """
 
 import sys
@@ -33,7 +33,7 @@ MAX_MESSAGE_BYTES = 64 * 1024
 SIGNATURE_BYTES = 16
 
 _PURPOSE = b"actors mail"
-"""What else is signed with the run's key is never taken for mail."""
+"""Part of each signature, so that nothing else signed with the run's key is accepted as mail."""
 
 T = TypeVar("T")
 
@@ -58,30 +58,30 @@ class Envelope(Struct, frozen=True, kw_only=True):
     """Correlates a reply with its ask; unique per sender incarnation."""
     to: str
     to_incarnation: int
-    """0 addresses whoever bears the name; any other number only that incarnation. Never 0 on the wire."""
+    """0: the actor that has the name now; another number: only that incarnation. Never 0 on the wire."""
     sender: str
     sender_incarnation: int
     deadline_unix_ms: int
-    """0 for none; an ask that is past its deadline is not worked on."""
+    """0 for none; the work of an ask that is past its deadline is not begun."""
     message: Any
-    """The message; a `UndecodedMessage` when it was not opened."""
+    """The message; an `UndecodedMessage` when it was not decoded."""
     sequence: int = 0
     """Grows from frame to frame of one sender incarnation; given by `Mail.send`."""
 
 
 class UndecodedMessage(Struct, frozen=True):
-    """A message that was not opened: for somebody else, or not understood. It can be sent on as it is."""
+    """A message that was not decoded: for another actor, or not understood. It can be forwarded as it is."""
 
     name: str | None
     payload: bytes
     why: str = ""
-    """Why it is not understood; empty when nobody tried."""
+    """Why it was not understood; empty when it was not tried."""
 
 
 def message(cls: type[T]) -> type[T]:
     """Register a dataclass or struct as a message; its wire name is `module.Class`."""
     if not (hasattr(cls, "__dataclass_fields__") or issubclass(cls, Struct)):
-        raise TypeError(f"@message wants a dataclass, got {cls!r}; put @dataclass(frozen=True) below it")
+        raise TypeError(f"@message needs a dataclass, got {cls!r}; put @dataclass(frozen=True) below it")
     name = f"{module_name_of(cls)}.{cls.__qualname__}"
     _TYPES[name] = cls
     _NAMES[cls] = name
@@ -215,7 +215,7 @@ def _signature(body: bytes | memoryview, key: bytes) -> bytes:
 
 @lru_cache(maxsize=4)
 def _keyed(key: bytes) -> blake2b:
-    """With the key already worked in, a short frame is signed at half the cost."""
+    """A hash with the key already absorbed: a short frame is then signed at half the cost."""
     return blake2b(key=key, digest_size=SIGNATURE_BYTES, person=_PURPOSE)
 
 
@@ -234,7 +234,7 @@ def _header(body: memoryview) -> _Frame:
 
 
 def _header_alone(body: memoryview) -> _Frame:
-    """The header of a frame whose message is nested too deep to be passed over: who asked is told so."""
+    """The header of a frame whose message is nested too deep to be skipped: its sender gets a refusal."""
     fields = len(_Frame.__struct_fields__)
     unpacker = msgpack.Unpacker()
     unpacker.feed(body)

@@ -1,18 +1,18 @@
-"""Everything an actor can tell its caller went wrong.
+"""The errors of actors.
 
 ActorError
-├── AskError                 an ask that did not bring an answer (invariant ask-ends)
-│   ├── ActorDied            the asked actor ended, was restarted, or was never there
+├── AskError                 an ask that ended without an answer (invariant ask-ends)
+│   ├── ActorDied            the asked actor ended, was restarted, or never existed
 │   ├── AskTimeout           the deadline passed; says what the actor was doing
-│   └── Refused              the actor would not take the message: unknown type, wrong incarnation
+│   └── Refused              the actor did not take the message: unknown type, wrong incarnation
 ├── MailboxFull              the receiver is too slow or stopped; the message was not sent
 ├── MessageTooLarge          send a reference (a path, a hash) instead
-├── MalformedMessage         bytes that are no message of ours
+├── MalformedMessage         signed bytes that this code cannot read
 ├── Unauthenticated          bytes not signed with this run's key; never decoded
-├── LinkedActorEnded     an actor this one is linked to ended abnormally
+├── LinkedActorEnded         an actor this one is linked to ended abnormally
 ├── WorkOverdue              blocking work in a worker thread passed its deadline
 ├── LinkNotAllowed           a link between machines lacks a key, or its key or address is not safe
-├── NotReady                 actors that were waited for did not get ready in time
+├── NotReady                 actors did not get ready in time
 ├── ChildNotStarted          no process could be forked for an actor
 └── SystemStartFailed        the actor system did not come up
 """
@@ -35,11 +35,11 @@ class AskTimeout(AskError):
 
 
 class Refused(AskError):
-    """The receiver refused the message and said why."""
+    """The receiver refused the message; the text is its reason."""
 
 
 class MailboxFull(ActorError):
-    """The receiver's mailbox took no more; nothing was sent."""
+    """The receiver's mailbox is full; nothing was sent."""
 
 
 class MessageTooLarge(ActorError):
@@ -63,7 +63,7 @@ class WorkOverdue(ActorError):
 
 
 class NotReady(ActorError):
-    """Actors did not get ready in time; says which, and how they are instead."""
+    """Actors did not get ready in time; the text names them and their states."""
 
 
 class ChildNotStarted(ActorError):
@@ -75,4 +75,4 @@ class SystemStartFailed(ActorError):
 
 
 class LinkNotAllowed(ActorError):
-    """No link is opened: a key is missing, readable by others, or the address is not one address."""
+    """No link is opened: a key is missing or readable by others, or the address is not a single one."""

@@ -1,8 +1,9 @@
-"""That a process ended, the kernel says (its pidfd); why, its supervisor says on the board a moment later.
+"""Watching for the ends of actors: the kernel reports that a process ended, its supervisor why.
 
-Nobody polls for life. The board is looked at while a process is being forked, after it ended until its
-supervisor wrote the reason (`REASON_DEADLINE_S` at most), and for actors of another host, whose processes are
-not here.
+The kernel makes the pidfd of an ended process readable; the supervisor writes the reason to the board a
+moment later. The board is read again and again only while a process is being forked, after it ended until the
+reason is there (`REASON_DEADLINE_S` at most), and for actors of another host, whose processes have no pidfd
+here.
 """
 
 import itertools
@@ -14,18 +15,18 @@ from typing import Protocol
 from actors.board import LIVING, Board
 from actors.process import start_ticks
 
-LOOK_S = 0.02
-"""How often the board is looked at while its supervisor forks a process or finds out why one ended."""
+CHECK_S = 0.02
+"""How often the board is read while a supervisor forks a process or finds out why one ended."""
 
-ELSEWHERE_LOOK_S = 0.25
-"""How often the board is looked at for an actor of another host."""
+REMOTE_CHECK_S = 0.25
+"""How often the board is read for an actor of another host."""
 
 REASON_DEADLINE_S = 1.0
-"""A supervisor that needs longer than this to say why its child ended is itself in trouble."""
+"""How long a watch waits for the reason: a supervisor that needs longer is itself in trouble."""
 
 
 class ExitWatch(Protocol):
-    """What watching needs of an actor's runtime."""
+    """The calls of an actor's runtime that watching needs."""
 
     def pidfd(self, pid: int) -> int: ...
 
@@ -41,12 +42,12 @@ class _Watch:
     ended: Callable[[str], None]
     grace_s: float | None
     fd: int = -1
-    looks_left: int = 0
-    """After the process ended: how often the board is still looked at for the reason."""
+    checks_left: int = 0
+    """After the process ended: how often the board is still read for the reason."""
 
 
 class ExitWatcher:
-    """Calls back once, with the reason, when an incarnation of an actor ended. On the actor's own thread.
+    """Calls back once, on the actor's own thread, with the reason why an incarnation ended.
 
     after   the actor's timers: `after(seconds, callback)`
     """
@@ -63,48 +64,48 @@ class ExitWatcher:
     def watch(
         self, slot: int, incarnation: int, ended: Callable[[str], None], *, grace_s: float | None = None
     ) -> int:
-        """Returns the reference to forget it by. `ended` is called in a turn of the actor, never from here.
+        """Begin a watch; returns the reference for `forget`. `ended` is called in a later turn of the actor.
 
         grace_s   call back this long after the end, with the reason if it is known by then; None: wait for it
         """
         ref = next(self._refs)
         self._watches[ref] = _Watch(slot, incarnation, ended, grace_s)
-        self._look(ref)
+        self._check(ref)
         return ref
 
     def forget(self, ref: int) -> None:
-        """Never call back; one that is already forgotten, or has called back, is no error."""
+        """End a watch without a call; a watch that has ended already is no error."""
         watch = self._watches.pop(ref, None)
         if watch is not None:
             self._close(watch)
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Close every descriptor."""
         for ref in list(self._watches):
             self.forget(ref)
 
     # ---- inside ----
 
-    def _look(self, ref: int) -> None:
-        """Without a descriptor yet: open one, look again, or see that it is over."""
+    def _check(self, ref: int) -> None:
+        """While there is no descriptor: open one, check again later, or find that the process has ended."""
         watch = self._watches.get(ref)
         if watch is None:
             return
         if not self._lives(watch):
-            self._gone(ref)
+            self._process_gone(ref)
             return
         pid = self._board.get(watch.slot, "pid")
-        is_elsewhere = bool(self._board.get(watch.slot, "route"))
-        if pid == 0 or is_elsewhere:
-            self._after(ELSEWHERE_LOOK_S if is_elsewhere else LOOK_S, lambda: self._look(ref))
+        is_remote = bool(self._board.get(watch.slot, "route"))
+        if pid == 0 or is_remote:
+            self._after(REMOTE_CHECK_S if is_remote else CHECK_S, lambda: self._check(ref))
             return
         try:
             is_open = self._open(ref, watch, pid)
-        except OSError:  # no descriptor is to be had now: until there is one, the board says who lives
-            self._after(ELSEWHERE_LOOK_S, lambda: self._look(ref))
+        except OSError:  # out of descriptors: until one is free, the board says who lives
+            self._after(REMOTE_CHECK_S, lambda: self._check(ref))
             return
         if not is_open:
-            self._gone(ref)
+            self._process_gone(ref)
 
     def _lives(self, watch: _Watch) -> bool:
         is_same = self._board.get(watch.slot, "incarnation") == watch.incarnation
@@ -129,25 +130,25 @@ class ExitWatcher:
         return True
 
     def _ended(self, ref: int) -> None:
-        """In the loop, between turns: what follows may crash the actor and belongs into a turn."""
+        """Called between turns. The callback may crash the actor, so it is left to a turn."""
         watch = self._watches.get(ref)
         if watch is not None:
             self._close(watch)
-            self._gone(ref)
+            self._process_gone(ref)
 
-    def _gone(self, ref: int) -> None:
+    def _process_gone(self, ref: int) -> None:
         watch = self._watches[ref]
-        watch.looks_left = int(REASON_DEADLINE_S / LOOK_S) if watch.grace_s is None else 0
-        self._after(watch.grace_s or 0.0, lambda: self._look_for_reason(ref))
+        watch.checks_left = int(REASON_DEADLINE_S / CHECK_S) if watch.grace_s is None else 0
+        self._after(watch.grace_s or 0.0, lambda: self._check_reason(ref))
 
-    def _look_for_reason(self, ref: int) -> None:
+    def _check_reason(self, ref: int) -> None:
         watch = self._watches.get(ref)
         if watch is None:
             return
         reason = reason_of(self._board, watch.slot, watch.incarnation)
-        if reason is None and watch.looks_left > 0:
-            watch.looks_left -= 1
-            self._after(LOOK_S, lambda: self._look_for_reason(ref))
+        if reason is None and watch.checks_left > 0:
+            watch.checks_left -= 1
+            self._after(CHECK_S, lambda: self._check_reason(ref))
             return
         del self._watches[ref]
         watch.ended(reason or "unknown: its supervisor has not said why")
@@ -160,7 +161,7 @@ class ExitWatcher:
 
 
 def reason_of(board: Board, slot: int, incarnation: int) -> str | None:
-    """Why an incarnation ended, as its supervisor says; None as long as it says nothing."""
+    """Why an incarnation ended, as its supervisor wrote; None until it has written."""
     if board.get(slot, "ended_incarnation") == incarnation:
         return str(board.get(slot, "ended_reason"))
     if board.get(slot, "incarnation") == incarnation and board.state(slot) in LIVING:

@@ -1,4 +1,4 @@
-"""What a process says before it ends: its reason on one line, its traceback, what it has printed."""
+"""Last words: what a process writes before it ends. Its reason on one line, its traceback, printed text."""
 
 import os
 import select
@@ -8,20 +8,20 @@ import traceback
 from pathlib import Path
 
 REASON_CHARACTERS = 1000
-"""Of a reason; an exception may quote megabytes, and a reason is kept by everybody who hears of it."""
+"""Of a reason: an exception may quote megabytes, and a reason is copied to many places."""
 
 WORDS_CHARACTERS = 64_000
-"""Of a traceback that is kept; what is in the middle is left out."""
+"""Of a traceback; of a longer one the middle is left out."""
 
 SUB_EXCEPTIONS = 3
 GROUP_LEVELS = 3
-"""Of an exception group, so many errors are named, and groups in groups so deep."""
+"""How many errors of an exception group are named, and how deep groups in groups are read."""
 
 CONSOLE_BYTES = 4096
 """A pipe that can be written to takes so many at once (PIPE_BUF), so that printing them never blocks."""
 
 FLUSH_DEADLINE_S = 1.0
-"""For a reader of the standard output that is slow; one that is stopped must not keep a process alive."""
+"""How long a slow reader of the standard output is waited for; a stopped one keeps no process alive."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -33,8 +33,8 @@ def crash_report(error: BaseException) -> str:
     """The traceback, its middle left out where it is too long; its last line is always the reason."""
     text = _shortened("".join(traceback.format_exception(error)).rstrip("\n"))
     reason = reason_of(error)
-    is_said = text.rpartition("\n")[2] == reason
-    return f"{text}\n" if is_said else f"{text}\n{reason}\n"
+    ends_with_reason = text.rpartition("\n")[2] == reason
+    return f"{text}\n" if ends_with_reason else f"{text}\n{reason}\n"
 
 
 def say_on_console(text: str) -> None:
@@ -48,15 +48,15 @@ def say_on_console(text: str) -> None:
         if any(events & select.POLLOUT for _, events in poll.poll(0)):
             os.write(2, data)
     except OSError:
-        return  # it is closed, or full: the report is in its file
+        return  # the stream is closed or full; the report is in its file
 
 
 def flush_standard_streams() -> None:
-    """Let out what was printed, before an `os._exit` that would lose it; for FLUSH_DEADLINE_S at most."""
+    """Flush what was printed, before an `os._exit` that would lose it; for FLUSH_DEADLINE_S at most."""
     flusher = threading.Thread(target=_flush, daemon=True)
     try:
         flusher.start()
-    except RuntimeError:  # no thread is to be had, and what cannot be waited for with a deadline is not
+    except RuntimeError:  # out of threads: without one the flush would have no deadline
         return
     flusher.join(FLUSH_DEADLINE_S)
 
@@ -66,7 +66,7 @@ def _flush() -> None:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            continue  # there is none, its reader is gone, or it is closed
+            continue  # the stream is missing or closed, or its reader has ended
 
 
 def _reason(error: BaseException, levels: int) -> str:
@@ -112,5 +112,5 @@ def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) ->
 
 
 def crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
-    """Where an incarnation that crashed says why: its report (txt), the stacks of a fatal signal (fault)."""
+    """The file of a crashed incarnation: its report (txt), or the stacks of a fatal signal (fault)."""
     return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"

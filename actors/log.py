@@ -2,7 +2,7 @@
 
 Events are constant snake_case names in the past tense; everything else is a key. A log of LOG_BYTES becomes
 `<name>.jsonl.1` in the place of the one before and begins anew, so that no number of restarts fills a disk.
-An event that comes in floods is left out and counted.
+Floods of one event are left out and counted.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ LOG_BYTES = 4 * 1024 * 1024
 
 STORM_S = 10.0
 STORM_LINES = 200
-"""Of one event in STORM_S: more than anything says that goes as it should, and a hundredth of a full log."""
+"""Lines of one event that may be written in STORM_S; a hundredth of a full log."""
 
 
 class LogFile:
-    """What structlog writes to: appended line by line, renamed when it is full.
+    """A file for structlog: appended line by line, renamed when it is full.
 
-    What the disk does not take (it is full, the folder is gone) is a lost line and no error: nothing ends
-    because it could not say what it did. Every line tries anew.
+    A line that the disk does not take (it is full, the folder is missing) is lost, and no error: no process
+    ends because it could not log. The next line tries again.
     """
 
     def __init__(self, path: Path, limit_bytes: int = LOG_BYTES) -> None:
@@ -37,7 +37,7 @@ class LogFile:
         self._fd = -1
         self._bytes = 0
         self._begin = b""
-        """Of the next line, after one of which the disk took only half; it stays, others append too."""
+        """Comes before the next line: a line break, after a line of which the disk took only half."""
         self.lost = 0
         """Lines that could not be written."""
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ class LogFile:
         self.lost += not is_whole
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -78,10 +78,10 @@ class LogFile:
 
 
 def cut(path: Path, limit_bytes: int) -> None:
-    """Keep a file that several processes append to, whatever they write, to twice this size.
+    """Keep a file that several processes have open and append to below twice this size.
 
-    Above it, it is copied to `<name>.1` in the place of the one before, and emptied: they have it open. What
-    is written between the two is lost, so a `LogFile` is the better place. A full disk leaves it as it is.
+    A larger file is copied to `<name>.1`, over the copy before, and emptied. Text that is written between the
+    two is lost, so prefer a `LogFile`. On a full disk the file stays as it is.
     """
     with contextlib.suppress(OSError):
         if path.stat().st_size > limit_bytes:
@@ -90,7 +90,7 @@ def cut(path: Path, limit_bytes: int) -> None:
 
 
 class StormGuard:
-    """Lets STORM_LINES of one event pass in STORM_S and drops the rest, so that they push out nothing else.
+    """Lets STORM_LINES of one event pass in STORM_S and drops the rest, so that other events stay in the log.
 
     The next line of that event says how many were left out. A structlog processor; one for each process.
     """
@@ -123,7 +123,7 @@ class _Window:
 
 
 def to_json() -> list[Any]:
-    """What makes an event one line of JSON, for one process."""
+    """The structlog processors that make an event one line of JSON, for one process."""
     return [
         StormGuard(),
         structlog.contextvars.merge_contextvars,
@@ -141,7 +141,7 @@ def log_to(path: Path, limit_bytes: int = LOG_BYTES) -> None:
     """Send this process's structlog events to a file, appended line by line."""
     file = LogFile(path, limit_bytes)
     for earlier in _open_files:
-        earlier.close()  # a forked child has its parent's
+        earlier.close()  # inherited from the parent
     _open_files[:] = [file]
     structlog.configure(
         processors=to_json(),
@@ -151,7 +151,7 @@ def log_to(path: Path, limit_bytes: int = LOG_BYTES) -> None:
 
 
 class _ToStructlog(logging.Handler):
-    """What libraries log by the standard library, in the actor's own file."""
+    """Sends what libraries log by the standard library to the actor's own file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(

@@ -1,14 +1,13 @@
 """Mail between actors: names resolved on the vitals board, frames signed, each taken once.
 
-Thespian gives an actor its life; its mail goes here, because a Thespian message
-costs half a millisecond of CPU and a hung peer can block a sender for minutes.
-Sending never blocks: a full mailbox is told to the sender (`MailboxFull`), a
-name without a living bearer is `ActorDied` at once. How frames travel is
-`actors.transport`.
+Thespian starts actors; their mail goes here, because a Thespian message costs
+half a millisecond of CPU and a hung peer can block a sender for minutes.
+Sending never blocks: a full mailbox is `MailboxFull`, a name without a living
+actor is `ActorDied`, both at once. `actors.transport` carries the frames.
 
-Delivery: at most once, in order per sender and receiver incarnation. What is
-recorded and sent again is refused: every frame carries a number that only grows
-and the receiver's incarnation.
+Delivery is at most once, in order per sender and receiver incarnation. A frame
+that is recorded and sent again is refused: every frame carries the receiver's
+incarnation and a number that only grows.
 """
 
 import time
@@ -28,14 +27,14 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + SIGNATURE_BYTES
 
 
 class Address(NamedTuple):
-    """Where a name was found when it was written to."""
+    """The row and incarnation that a name stood for when it was resolved."""
 
     slot: int
     incarnation: int
 
 
 class Carrier(Protocol):
-    """What carries frames: `Transport` between processes, memory in tests."""
+    """Carries frames: `Transport` between processes, memory in tests."""
 
     lost: int
 
@@ -56,28 +55,28 @@ class Mail:
     def __init__(self, board: Board, mail_dir: Path, key: bytes, *, carrier: Carrier | None = None) -> None:
         self._board = board
         self._key = key
-        self._post: Carrier = carrier or Transport(mail_dir, MAX_FRAME_BYTES, self._is_current)
-        self._freshness = ReplayGuard()
+        self._carrier: Carrier = carrier or Transport(mail_dir, MAX_FRAME_BYTES, self._is_current)
+        self._replay_guard = ReplayGuard()
         self._sequence = 0
         self.is_mine: Callable[[str], bool] | None = None
-        """Whose mail is opened; what is for others stays `Sealed`. None opens all."""
+        """Whether mail to a name is decoded; other mail stays an `UndecodedMessage`. None decodes all."""
         self.refused = 0
-        """Frames that were not authentic, not understood or not new; never decoded further, never a crash."""
+        """Frames that were not authentic, not understood or not new. They are dropped."""
 
     @property
     def lost(self) -> int:
-        """Messages taken for receivers that ended before they could be handed over."""
-        return self._post.lost
+        """Messages that were accepted for receivers which ended before they could be delivered."""
+        return self._carrier.lost
 
     def bind(self, slot: int, incarnation: int, listener_fd: int | None = None) -> int:
         """Open the inbox; returns the descriptor that becomes readable when mail may have come.
 
         listener_fd: an inbox that was opened for this actor before it was forked.
         """
-        return self._post.bind(slot, incarnation, listener_fd)
+        return self._carrier.bind(slot, incarnation, listener_fd)
 
     def resolve(self, name: str) -> Address:
-        """Who bears a name now. Raises ActorDied when nobody does."""
+        """The address that a name stands for now. Raises ActorDied when no living actor has it."""
         slot = self._board.find(name)
         state = ActorState.FREE if slot is None else self._board.state(slot)
         if slot is None or state not in LIVING:
@@ -88,13 +87,13 @@ class Mail:
         return Address(slot, int(self._board.get(slot, "incarnation")))
 
     def is_living(self, address: Address) -> bool:
-        """Whether whoever was found there lives still, under whatever name."""
+        """Whether that incarnation still lives, under any name."""
         return self._is_current(address.slot, address.incarnation)
 
     def send(self, envelope: Envelope) -> Address:
-        """Hand one envelope over; returns whom it was sent to.
+        """Send one envelope; returns the address it was sent to.
 
-        A row with a `route` has its mail taken by another's inbox (a bridge), addressed as ever.
+        For a row with a `route`, the frame goes to the inbox of a bridge; the envelope stays the same.
         Raises ActorDied, MailboxFull or MessageTooLarge; then nothing was sent.
         """
         address = self._address_of(envelope.to, envelope.to_incarnation)
@@ -102,7 +101,7 @@ class Mail:
         stamped = replace(envelope, to_incarnation=address.incarnation, sequence=self._sequence)
         inbox = self._inbox_of(address, envelope.to)
         try:
-            is_taken = self._post.put(*inbox, encode(stamped, self._key))
+            is_taken = self._carrier.put(*inbox, encode(stamped, self._key))
         except ConnectionError:
             raise ActorDied(f"the process of {envelope.to!r} has just ended") from None
         if not is_taken:
@@ -111,35 +110,35 @@ class Mail:
 
     def receive(self) -> Envelope | None:
         """The next good envelope, or None when the inbox is empty. Bad frames are counted and skipped."""
-        while (frame := self._post.take()) is not None:
+        while (frame := self._carrier.take()) is not None:
             try:
                 envelope = decode(frame, self._key, self.is_mine)
             except (Unauthenticated, MalformedMessage):
                 self.refused += 1
                 continue
-            if self._freshness.is_new(envelope.sender, envelope.sender_incarnation, envelope.sequence):
+            if self._replay_guard.is_new(envelope.sender, envelope.sender_incarnation, envelope.sequence):
                 return envelope
             self.refused += 1
         return None
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was sent has left this process; for senders without a loop. False: not yet."""
-        return self._post.flush(timeout_s)
+        return self._carrier.flush(timeout_s)
 
     def close(self) -> None:
-        """Let the last replies leave, then close everything."""
-        self._post.close()
+        """Send what still waits, for a moment, then close everything."""
+        self._carrier.close()
 
     def _address_of(self, name: str, incarnation: int) -> Address:
-        """Whoever bears the name, or that incarnation of it: a spare does not yet, a retiring one no more."""
+        """The address of a name, or of one incarnation, which may be in the second row of the name."""
         if incarnation == 0:
             return self.resolve(name)
         for row in (name, row_beside(name)):
             slot = self._board.find(row)
             if slot is not None and self._is_current(slot, incarnation):
                 return Address(slot, incarnation)
-        bearer = self.resolve(name).incarnation
-        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {bearer} bears the name")
+        current = self.resolve(name).incarnation
+        raise ActorDied(f"{name!r} incarnation {incarnation} is gone, {current} bears the name")
 
     def _inbox_of(self, address: Address, name: str) -> Address:
         route = int(self._board.get(address.slot, "route"))

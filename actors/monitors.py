@@ -1,8 +1,8 @@
-"""Who ends is told to those who want to know: monitors and links (OTP `erlang:monitor/2`, `link/1`).
+"""Monitors and links: an actor learns that another one ended (OTP `erlang:monitor/2`, `link/1`).
 
-Different from OTP: a link passes on neither `normal` nor `shutdown`, because whoever shut the other one down
-decides about this one; and what an actor sent before it ended may come after the news of its end, because
-mail and news travel on different ways.
+Two differences from OTP. A link passes on neither `normal` nor `shutdown`: the supervisor that shut the other
+actor down decides about this one. And mail that an actor sent before it ended may arrive after the news of
+its end, because mail and news take different ways.
 """
 
 import itertools
@@ -16,10 +16,10 @@ from actors.errors import LinkedActorEnded
 from actors.exit_watch import ExitWatcher
 
 NOPROC = "noproc"
-"""OTP's word for: nobody bore the name."""
+"""OTP's reason when no actor has the name."""
 
 RETRY_S = 0.25
-"""How often an actor whose mailbox is full is told again that it is linked, or is not any more."""
+"""How often a link message is sent again to an actor whose mailbox was full."""
 
 NORMAL = "normal"
 SHUTDOWN = "shutdown"
@@ -33,15 +33,15 @@ class Down:
     ref: int
     name: str
     incarnation: int
-    """0 when nobody bore the name."""
+    """0 when no actor had the name."""
     reason: str
-    """`normal`, `shutdown`, `noproc`, or what its supervisor says of it."""
+    """`normal`, `shutdown`, `noproc`, or the reason that its supervisor gives."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """An actor this one is linked to ended; only for those that trap exits."""
+    """An actor that this one is linked to ended; sent only to actors that trap exits."""
 
     name: str
     incarnation: int
@@ -51,22 +51,22 @@ class Exit:
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """From an actor to the one it linked itself to: the link holds both ways."""
+    """Sent to an actor by another that linked itself to it: the link holds both ways."""
 
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlinked:
-    """From an actor to the one it was linked to."""
+    """Sent to an actor by another that ended their link."""
 
 
 def is_abnormal(reason: str) -> bool:
-    """Whether a link passes the end on."""
+    """Whether a link passes an end with this reason on."""
     return reason not in (NORMAL, SHUTDOWN)
 
 
 class Owner(Protocol):
-    """What monitors and links need of the actor they belong to."""
+    """What monitors and links need of their actor."""
 
     board: Board
     traps_exits: ClassVar[bool]
@@ -74,7 +74,7 @@ class Owner(Protocol):
     def after(self, seconds: float, callback: Callable[[], Any]) -> None: ...
 
     def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Hand a message to the actor as if it had come by mail from that incarnation."""
+        """Handle a message as if it had come by mail from that incarnation."""
 
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool: ...
 
@@ -94,14 +94,14 @@ class MonitorsAndLinks:
         self._watcher = watcher
         self._refs = itertools.count(1)
         self._monitors: dict[int, int] = {}
-        """The watch behind each reference; 0 where there was nobody to watch."""
+        """The watch behind each reference; 0 where no actor had the name."""
         self._links: dict[tuple[int, int], _Link] = {}
-        self._unsaid: dict[tuple[int, int], tuple[str, Linked | Unlinked]] = {}
-        """The last word to an actor that it could not be told yet: a link holds both ways or not at all."""
+        self._undelivered: dict[tuple[int, int], tuple[str, Linked | Unlinked]] = {}
+        """The latest link message that an actor has not taken yet: a link holds both ways or not at all."""
 
     def monitor(self, name: str) -> int:
         ref = next(self._refs)
-        slot, incarnation = self._bearer(name)
+        slot, incarnation = self._address_of(name)
         if slot is None:
             self._monitors[ref] = 0
             self._owner.after(0.0, lambda: self._down(ref, name, 0, NOPROC))
@@ -115,18 +115,18 @@ class MonitorsAndLinks:
         self._watcher.forget(self._monitors.pop(ref, 0))
 
     def link(self, name: str) -> None:
-        slot, incarnation = self._bearer(name)
+        slot, incarnation = self._address_of(name)
         if slot is None:
             self._owner.after(0.0, lambda: self._exit(name, 0, NOPROC))
         elif (slot, incarnation) not in self._links:
-            self._tie(slot, name, incarnation)
-            self._say(name, slot, incarnation, Linked())
+            self._add_link(slot, name, incarnation)
+            self._send(name, slot, incarnation, Linked())
 
     def unlink(self, name: str) -> None:
         for (slot, incarnation), link in list(self._links.items()):
             if link.name == name:
-                self._untie(slot, incarnation)
-                self._say(name, slot, incarnation, Unlinked())
+                self._remove_link(slot, incarnation)
+                self._send(name, slot, incarnation, Unlinked())
 
     def linked_by(self, name: str, incarnation: int) -> None:
         """Another actor linked itself to this one."""
@@ -134,42 +134,42 @@ class MonitorsAndLinks:
         if slot is None:
             self._exit(name, incarnation, NOPROC)
         elif (slot, incarnation) not in self._links:
-            self._tie(slot, name, incarnation)
+            self._add_link(slot, name, incarnation)
 
     def unlinked_by(self, name: str, incarnation: int) -> None:
         slot = self._owner.board.find(name)
         if slot is not None:
-            self._untie(slot, incarnation)
+            self._remove_link(slot, incarnation)
 
     # ---- inside ----
 
-    def _say(self, name: str, slot: int, incarnation: int, word: Linked | Unlinked) -> None:
-        is_waiting = (slot, incarnation) in self._unsaid
-        self._unsaid[slot, incarnation] = (name, word)
+    def _send(self, name: str, slot: int, incarnation: int, news: Linked | Unlinked) -> None:
+        is_waiting = (slot, incarnation) in self._undelivered
+        self._undelivered[slot, incarnation] = (name, news)
         if not is_waiting:
-            self._say_now(slot, incarnation)
+            self._deliver(slot, incarnation)
 
-    def _say_now(self, slot: int, incarnation: int) -> None:
+    def _deliver(self, slot: int, incarnation: int) -> None:
         """Send the last link message; retry until the other actor takes it or has ended."""
-        name, word = self._unsaid[slot, incarnation]
-        is_said = self._owner.tell(name, word, incarnation=incarnation)
-        if is_said or not self._lives(slot, incarnation):
-            del self._unsaid[slot, incarnation]
+        name, news = self._undelivered[slot, incarnation]
+        is_sent = self._owner.tell(name, news, incarnation=incarnation)
+        if is_sent or not self._is_living(slot, incarnation):
+            del self._undelivered[slot, incarnation]
         else:
-            self._owner.after(RETRY_S, lambda: self._say_now(slot, incarnation))
+            self._owner.after(RETRY_S, lambda: self._deliver(slot, incarnation))
 
-    def _lives(self, slot: int, incarnation: int) -> bool:
+    def _is_living(self, slot: int, incarnation: int) -> bool:
         board = self._owner.board
         return board.state(slot) in LIVING and board.get(slot, "incarnation") == incarnation
 
-    def _bearer(self, name: str) -> tuple[int | None, int]:
+    def _address_of(self, name: str) -> tuple[int | None, int]:
         board = self._owner.board
         slot = board.find(name)
         if slot is None or board.state(slot) not in LIVING:
             return None, 0
         return slot, board.get(slot, "incarnation")
 
-    def _tie(self, slot: int, name: str, incarnation: int) -> None:
+    def _add_link(self, slot: int, name: str, incarnation: int) -> None:
         def ended(reason: str) -> None:
             del self._links[slot, incarnation]
             self._exit(name, incarnation, reason)
@@ -178,7 +178,7 @@ class MonitorsAndLinks:
             name, incarnation, self._watcher.watch(slot, incarnation, ended)
         )
 
-    def _untie(self, slot: int, incarnation: int) -> None:
+    def _remove_link(self, slot: int, incarnation: int) -> None:
         link = self._links.pop((slot, incarnation), None)
         if link is not None:
             self._watcher.forget(link.watch)

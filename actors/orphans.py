@@ -1,8 +1,8 @@
-"""What an earlier system left in a run directory: processes known by pid and start time, and no others.
+"""Orphans: processes that an earlier system left in a run directory, identified by pid and start time.
 
-The kernel takes every process of a system along when its launcher, its admin or a supervisor dies. This is
-for the day it did not: a process that escaped is found by what the board says of it and killed before a new
-system begins. A pid alone is never believed; it may be somebody else's by now.
+When its launcher, its admin or a supervisor dies, the kernel kills every process of a system. A process that
+escaped is found by its row on the board and killed before a new system begins. A pid alone is not enough: the
+kernel may have given it to another process since.
 """
 
 import json
@@ -20,7 +20,7 @@ from actors.process import has_ended, is_running, start_ticks
 REAP_DEADLINE_S = 5.0
 
 DYING_S = 0.5
-"""The kernel takes a killed system along in a few milliseconds; what is there after this escaped it."""
+"""The kernel ends a killed system within milliseconds; a process that runs longer has escaped."""
 
 
 _Recorded = tuple[str, tuple[int, int]]
@@ -29,19 +29,19 @@ _Recorded = tuple[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One process of an earlier system that was still there."""
+    """One process of an earlier system that still ran."""
 
     name: str
     pid: int
 
 
 def record_processes(path: Path, **pids: int) -> None:
-    """Note who runs this system besides its actors: pid and start time, by role."""
+    """Write down the processes of this system that are no actors: pid and start time, by role."""
     path.write_text(json.dumps({role: [pid, start_ticks(pid)] for role, pid in pids.items()}))
 
 
 def refuse_if_in_use(path: Path) -> None:
-    """Two systems would share a board: raise SystemStartFailed when the launcher recorded here still runs."""
+    """Raise SystemStartFailed when the recorded launcher still runs: two systems would share a board."""
     launchers = [process for process in _recorded(path) if process[0] == "launcher"]
     for _, (pid, _) in _not_gone_by_itself(launchers):
         raise SystemStartFailed(
@@ -51,21 +51,21 @@ def refuse_if_in_use(path: Path) -> None:
 
 
 def launcher_of(path: Path) -> int | None:
-    """The process that started the system recorded here; None where none is up, or all were killed."""
+    """The pid of the recorded launcher; None where no system is up."""
     return next((pid for role, (pid, _) in _recorded(path) if role == "launcher"), None)
 
 
 def still_running(processes: Path, board: Path) -> tuple[Orphan, ...]:
-    """Who of the system in a run directory runs now; nobody is touched."""
+    """The processes of the system in a run directory that run now. Nothing is killed."""
     recorded = (*_recorded(processes), *_on(board))
     return tuple(Orphan(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
 
 
 def reap(processes: Path, board: Path) -> tuple[Orphan, ...]:
-    """Kill what an earlier system recorded and what still runs; returns who that was.
+    """Kill the processes of an earlier system that still run; returns them.
 
-    A system that was killed a moment ago gets `DYING_S` to be gone by itself. Raises SystemStartFailed when a
-    process does not end when it is killed.
+    A system that was killed a moment ago gets `DYING_S` to end by itself. Raises SystemStartFailed when a
+    process survives SIGKILL.
     """
     recorded = [process for process in (*_recorded(processes), *_on(board)) if process[1][0] != os.getpid()]
     left = _not_gone_by_itself(recorded)
@@ -73,7 +73,7 @@ def reap(processes: Path, board: Path) -> tuple[Orphan, ...]:
 
 
 def _not_gone_by_itself(recorded: list[_Recorded]) -> list[_Recorded]:
-    """Those that still run when a killed system would be gone."""
+    """The processes that still run when a killed system would have ended."""
     give_up = time.monotonic() + DYING_S
     while (left := [process for process in recorded if is_running(*process[1])]) and (
         time.monotonic() < give_up
@@ -98,7 +98,7 @@ def _on(path: Path) -> Iterator[_Recorded]:
 
 
 def _kill(name: str, pid: int, ticks: int) -> bool:
-    """False when it ended by itself meanwhile."""
+    """Kill one process; False when it ended by itself meanwhile."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXIT_CRASHED = 70
-"""An exception nobody caught; the crash file has it."""
+"""An uncaught exception; the crash file has it."""
 
 EXIT_LOOP_ENDED = 71
 """Thespian's own loop ended in an actor's process; an actor that ends by itself never returns to it."""
@@ -20,7 +20,7 @@ EXIT_SHUTDOWN = 75
 """A supervisor gave up (OTP's reason `shutdown`)."""
 
 EXIT_IGNORED = 76
-"""There was nothing to start, and that is no failure (OTP's `ignore`)."""
+"""The actor had nothing to do, which is no failure (OTP's `ignore`)."""
 
 MANY_FILES = 65536
 
@@ -48,7 +48,7 @@ class ExitReason:
 
     @property
     def is_normal(self) -> bool:
-        """OTP's normal: it ended by itself and said so."""
+        """OTP's normal: the process ended by itself with code 0."""
         return self.code == 0
 
     def __str__(self) -> str:
@@ -72,13 +72,13 @@ def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def kill_the_same(pid: int, ticks: int) -> bool:
-    """SIGKILL the process of this pid and start time and no other; False when it is gone. Does not wait."""
+def kill_process(pid: int, ticks: int) -> bool:
+    """SIGKILL the process of this pid and start time; False when it has ended. Does not wait."""
     if ticks <= 0:
         return False
     try:
         fd = os.pidfd_open(pid)
-    except OSError:  # it is gone, or no descriptor is to be had and nothing can be said of it for sure
+    except OSError:  # it has ended, or there is no descriptor to identify it by
         return False
     try:
         if not is_running(pid, ticks):
@@ -92,9 +92,9 @@ def kill_the_same(pid: int, ticks: int) -> bool:
 
 
 def fill_standard_streams() -> None:
-    """Put /dev/null where standard input, output or error is closed.
+    """Open /dev/null where standard input, output or error is closed.
 
-    A file that is opened later would get that number, and what is printed would be written into it.
+    Otherwise a file that is opened later gets that number, and printed text goes into it.
     """
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -106,9 +106,9 @@ def fill_standard_streams() -> None:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in ticks since the machine did (/proc/pid/stat, field 22); 0 when it is gone.
+    """When a process started, in ticks since the machine did (/proc/pid/stat, field 22); 0 after its end.
 
-    With the pid it names one process for as long as the machine runs; a pid alone is given out again.
+    Pid and start time identify one process for as long as the machine runs; a pid alone is used again.
     """
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
@@ -126,14 +126,14 @@ def is_alive(pid: int) -> bool:
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether the process of this pid and start time runs; one that only waits to be collected does not."""
+    """Whether the process of this pid and start time runs; a zombie does not."""
     return ticks > 0 and start_ticks(pid) == ticks and is_alive(pid)
 
 
 def allow_many_files() -> None:
-    """Raise this process's limit of open files, and its children's, as far as anybody may.
+    """Raise the limit of open files of this process and its children, as far as allowed.
 
-    A supervisor holds two descriptors for each child; the usual 1024 would end it at five hundred.
+    A supervisor holds two descriptors for each child: the usual limit of 1024 is reached by 500 children.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
@@ -142,7 +142,7 @@ def allow_many_files() -> None:
 
 
 def can_open(count: int, like_fd: int) -> bool:
-    """Whether this process can have `count` more descriptors now; found out by copies of an open one."""
+    """Whether this process can open `count` more descriptors now; tried by copying an open one."""
     copies = []
     try:
         for _ in range(count):
@@ -155,19 +155,19 @@ def can_open(count: int, like_fd: int) -> bool:
     return True
 
 
-def leave_to_the_parent(except_fd: int) -> None:
-    """In a forked child: close the parent's sockets, pidfds and the like, and leave its memory where it is.
+def drop_parents_descriptors(except_fd: int) -> None:
+    """In a forked child: close the parent's sockets, pidfds and the like, and never collect its objects.
 
-    Files and pipes stay open. Objects of the parent are not collected any more: that would close descriptors
-    by numbers which are the child's by then, and copy every page they are on.
+    Files and pipes stay open. Collecting the parent's objects would close descriptors whose numbers are the
+    child's by then, and copy every page that they are on.
     """
     gc.freeze()
     for fd in (int(name) for name in os.listdir("/proc/self/fd")):  # noqa: PTH208  # on the way of every start
-        if fd > 2 and fd != except_fd and _is_no_file(fd):
+        if fd > 2 and fd != except_fd and _is_socket_or_anonymous(fd):
             os.close(fd)
 
 
-def _is_no_file(fd: int) -> bool:
+def _is_socket_or_anonymous(fd: int) -> bool:
     try:
         target = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
     except FileNotFoundError:  # the descriptor the list itself was read from

@@ -1,15 +1,15 @@
-"""Which frames were there before: a number per sender incarnation that only grows, in bounded memory."""
+"""Refuses replayed frames: each sender incarnation numbers its frames upwards. Memory is bounded."""
 
 SENDERS_KNOWN = 4096
-"""Sender incarnations of which the last number is known exactly; there are 1024 names on a board."""
+"""Sender incarnations whose last number is kept; a board has 1024 names."""
 
 
 class ReplayGuard:
-    """Tells a frame that was there before from one that is new.
+    """Tells new frames from replayed ones.
 
-    Senders take their numbers from the host's monotonic clock. Of a sender that was silent for longer than
-    SENDERS_KNOWN others, only a bound is kept that all such senders share: the highest last number among
-    them. Whoever has not written for so long is long past it; a frame from before it is refused.
+    Senders take their numbers from the host's monotonic clock. When more than SENDERS_KNOWN senders have
+    written, those that were silent longest share one bound: the highest last number among them. Their next
+    frame has a higher number, because its clock is later; a replayed frame has not.
     """
 
     def __init__(self, senders_known: int = SENDERS_KNOWN) -> None:

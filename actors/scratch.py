@@ -1,4 +1,4 @@
-"""Temporary folders that outlive their process only until the next one makes its own."""
+"""Temporary folders. The folder of a killed process is removed when the next process makes its own."""
 
 import contextlib
 import fcntl
@@ -10,17 +10,17 @@ from pathlib import Path
 
 PREFIX = "actors-"
 LOCK = "launcher.lock"
-"""Held by the process whose folder it is; the kernel lets go of it however that process ends."""
+"""Locked by the process that owns the folder; the kernel unlocks it however that process ends."""
 
 SHORT_DIR = Path("/tmp")  # what a folder is made is private to its user
-"""Where folders go whose paths would be too long in the temporary directory."""
+"""Used when a path in the temporary directory would be too long."""
 
 
 @contextlib.contextmanager
 def scratch_folder(longest_bytes: int) -> Iterator[Path]:
-    """A fresh folder for the block, with a path of at most `longest_bytes`, where that can be.
+    """A fresh folder for the block, with a path of at most `longest_bytes` if possible.
 
-    Folders whose processes were killed and could not remove them are removed here.
+    Folders that killed processes left behind are removed first.
     """
     base = Path(tempfile.gettempdir())
     if len(os.fsencode(base / f"{PREFIX}12345678")) > longest_bytes:

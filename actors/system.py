@@ -2,8 +2,8 @@
 
 The launcher is an ordinary process (a command line, a test). It starts
 Thespian's admin, has it create one root actor, and talks to it by mail. When
-the launcher dies, by whatever signal, the kernel takes the admin, the root and
-everything below along (invariant no-orphans).
+the launcher dies, by any signal, the kernel kills the admin, the root and every
+process below (invariant no-orphans).
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.last_words import last_words
 from actors.mail import Mail
-from actors.process import fill_standard_streams, has_ended, kill_the_same
+from actors.process import fill_standard_streams, has_ended, kill_process
 from actors.system_messages import Stop
 from actors.thespian_host import ThespianHost
 
@@ -39,18 +39,18 @@ LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{SLOTS}.{2**63}")
 """The path of a unix socket has at most 107 bytes, and its name in the directory is a slot and a number."""
 
 PORT_DEADLINE_S = 2.0
-"""For an earlier system on the port to be gone; killed, it dies in milliseconds."""
+"""How long an earlier system on the port is waited for; a killed one ends within milliseconds."""
 
 _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 
 
 READY_DEADLINE_S = 30.0
-READY_LOOK_S = 0.005
+READY_CHECK_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootSpec:
-    """The one actor the launcher starts; everything else is below it."""
+    """The one actor that the launcher starts; all others are below it."""
 
     name: str
     actor: str
@@ -60,16 +60,16 @@ class RootSpec:
 class ActorSystem:
     """A running tree. Use as a context manager: leaving it ends every process of the tree.
 
-    The tree dies with the thread that made this object, also when its process lives on: the kernel's
-    PR_SET_PDEATHSIG follows the thread that forked. Make it in a thread that lasts as long as the tree is to.
+    The tree dies with the thread that made this object, even if its process lives on: the kernel's
+    PR_SET_PDEATHSIG follows the thread that forked. Make it in a thread that outlives the tree.
 
     run_dir           the board, the key, logs and crash files of this system and no other
     mail_dir          where the sockets of the mailboxes are; a path of at most LONGEST_MAIL_DIR_BYTES
     start_deadline_s  for the root's own process
     port              of Thespian's admin, on 127.0.0.1; None takes a free one
     prints_reports    whether supervisors also print to the standard error why a child ended
-    Both directories may be relative: they are looked up once, here. `tell` and `ask` are for one thread, the
-    first that uses one of them. Raises SystemStartFailed when the directory or the port is in use, the path
+    Both directories may be relative; they are resolved here. `tell` and `ask` are for one thread, the first
+    that uses one of them. Raises SystemStartFailed when the directory or the port is in use, the path
     of `mail_dir` is too long, or the root does not come up.
     """
 
@@ -94,16 +94,14 @@ class ActorSystem:
         self._processes_file = run_dir / "processes.json"
         orphans.refuse_if_in_use(self._processes_file)
         self.reaped = orphans.reap(self._processes_file, run_dir / "board")
-        """Processes that an earlier system in this directory left behind; they were killed."""
-        for leftover in self.reaped:
-            with contextlib.suppress(
-                TypeError
-            ):  # structlog cannot print where the standard output was closed
-                structlog.get_logger().warning("leftover_killed", name=leftover.name, pid=leftover.pid)
+        """Processes of an earlier system in this directory; they were killed."""
+        for orphan in self.reaped:
+            with contextlib.suppress(TypeError):  # structlog cannot print to a closed standard output
+                structlog.get_logger().warning("orphan_killed", name=orphan.name, pid=orphan.pid)
         self.port = _usable_port(port)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(mode=0o700, exist_ok=True)
-        # Of every start: what was recorded before is nothing now.
+        # A new key for each start: recorded frames of an earlier system are refused.
         key = thespian_base.new_key(run_dir / "key")
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
@@ -115,7 +113,7 @@ class ActorSystem:
         self._key = key
         self._client: Client | None = None
         self._thread = 0
-        """The one that may `tell` and `ask`; 0 as long as nobody did."""
+        """The thread that may `tell` and `ask`; 0 before the first use."""
         self._is_killed = False
         self._failure = ""
         self._slot = self.board.claim(root.name, LAUNCHER)
@@ -136,7 +134,7 @@ class ActorSystem:
         self.kill()
 
     def tell(self, to: str, content: Any) -> bool:
-        """Send a message into the tree; False when its receiver is not there, or the system has ended.
+        """Send a message into the tree; False when its receiver does not live, or the system has ended.
 
         It arrives before what this launcher sends to the same actor afterwards. Raises ActorError in another
         thread than the one that used `tell` or `ask` first.
@@ -155,7 +153,7 @@ class ActorSystem:
         if self._is_killed:
             raise ActorDied(f"{to!r} cannot be asked: {self._why_over()}")
         if self._client is None:
-            # One mail for asks and tells: what is sent first arrives first.
+            # Asks and tells share one mail, so that they arrive in the order they were sent.
             self._client = Client(
                 self.board, self._mail_dir, self._key, mail=self._mail, incarnation=self._incarnation
             )
@@ -178,7 +176,7 @@ class ActorSystem:
         return is_over
 
     def vitals(self, name: str) -> Vitals:
-        """What the board says of an actor now. Raises ActorDied when nobody ever bore the name."""
+        """An actor's row of the board now. Raises ActorDied when no actor ever had the name."""
         slot = self.board.find(name)
         if slot is None:
             raise ActorDied(f"no actor has ever borne the name {name!r}")
@@ -191,24 +189,24 @@ class ActorSystem:
         """
         give_up_s = time.monotonic() + deadline_s
         while missing := [name for name in names if not self._is_ready(name, incarnation)]:
-            if self.wait(READY_LOOK_S):
+            if self.wait(READY_CHECK_S):
                 raise ActorDied(f"the system ended while {missing} started: {self.verdict()}")
             if time.monotonic() > give_up_s:
                 states = {name: self._state(name) for name in missing}
                 raise NotReady(f"not ready within {deadline_s:g} s: {states}")
 
     def root_beat_age_s(self) -> float:
-        """Since the root's last sign of life. Nobody in the tree watches the root; its launcher does."""
+        """Seconds since the root's last beat. No supervisor watches the root, so its launcher must."""
         return self.board.vitals(self._slot).beat_age_s or 0.0
 
     def verdict(self) -> str:
-        """Why the root ended, as it left it on the board; empty when it ended normally."""
+        """Why the root ended, as the board says; empty when it ended normally."""
         return str(self.board.get(self._slot, "last_reason")) or last_words(self.run_dir, self.root.name, 1)
 
     def failure(self) -> str:
-        """Why the system ended by itself and not as it should.
+        """Why the system failed.
 
-        Empty while it runs, when it was told to end or killed by its launcher, and when its work is done.
+        Empty while it runs, when it was asked to stop or killed by its launcher, and when its work is done.
         """
         if self._is_killed or not self.wait(0.0):
             return self._failure
@@ -217,9 +215,9 @@ class ActorSystem:
         return self.verdict() or f"the root actor {self.root.name!r} was killed"
 
     def kill(self) -> None:
-        """End every process of the tree now. The kernel cascades the admin's death downwards.
+        """Kill every process of the tree now: the admin here, the kernel those below.
 
-        What the board says then can still be read; nothing else of the system can be used any more.
+        The board can still be read; nothing else of the system can be used any more.
         """
         if self._is_killed:
             return
@@ -231,7 +229,7 @@ class ActorSystem:
             has_ended(self._pidfd, ADMIN_EXIT_DEADLINE_S)
             os.close(self._pidfd)
             self._pidfd = -1
-        self._let_go_of_thespian()
+        self._close_thespian()
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -273,7 +271,7 @@ class ActorSystem:
         return f"the system has ended ({self.verdict() or 'it was told to'})"
 
     def _kill_admin(self) -> None:
-        """By its descriptor: whatever became of the directory and of the file with its pid."""
+        """Kill the admin by its pidfd, which does not depend on the directory or the file with its pid."""
         fd, self._admin_pidfd = self._admin_pidfd, -1
         if fd < 0:
             return
@@ -284,7 +282,7 @@ class ActorSystem:
                 os.waitid(os.P_PIDFD, fd, os.WEXITED)
         os.close(fd)
 
-    def _hold_admin(self) -> None:
+    def _open_admin_pidfd(self) -> None:
         with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
             self._admin_pidfd = os.pidfd_open(int(self._admin_pid_file.read_text()))
 
@@ -299,11 +297,11 @@ class ActorSystem:
         return "unknown" if slot is None else str(self.board.state(slot))
 
     def _mark_ended(self) -> None:
-        """Nobody below the root is left to say on the board that it ended, or to end what outlived it."""
+        """Mark every row as ended, and kill what outlived the root: no supervisor is left to do it."""
         why = f"the system ended: {self.verdict() or 'it was told to'}"
         for row in self.board.rows():
             if row.route == 0:
-                kill_the_same(row.pid, row.pid_start_ticks)  # one may have cleared its death signal
+                kill_process(row.pid, row.pid_start_ticks)  # a process may have cleared its death signal
             if row.name == LAUNCHER or row.state not in _NOT_OVER:
                 continue
             self.board.note_end(row.slot, row.incarnation, why)
@@ -331,7 +329,7 @@ class ActorSystem:
                 "or name another port"
             ) from error
         finally:
-            self._hold_admin()
+            self._open_admin_pidfd()
         address = self._thespian.createActor(ThespianHost)
         boot = {
             "name": self.root.name,
@@ -346,16 +344,16 @@ class ActorSystem:
         }
         self._thespian.tell(address, thespian_base.Boot(msgpack.packb(boot)))
         self._await_root(give_up, deadline_s)
-        self._let_go_of_thespian()
+        self._close_thespian()
 
-    def _let_go_of_thespian(self) -> None:
-        """It has started the root and is needed no more; the launcher leaves no port open."""
+    def _close_thespian(self) -> None:
+        """Close Thespian in the launcher: it has started the root and is needed no more."""
         if self._thespian is not None:
-            thespian_base.let_go(self._thespian._systemBase.transport)
+            thespian_base.close_transport(self._thespian._systemBase.transport)
             self._thespian = None
 
     def _await_root(self, give_up: float, deadline_s: float) -> None:
-        """Until the root's own process is up; its children may still be starting."""
+        """Wait until the root's own process is up; its children may still be starting."""
         while not self.board.get(self._slot, "pid"):
             if time.monotonic() > give_up:
                 raise SystemStartFailed(
@@ -374,7 +372,7 @@ class ActorSystem:
 
 
 def _refuse_long(mail_dir: Path) -> None:
-    """The kernel takes no longer path of a socket; every actor would fail to open its mailbox."""
+    """Refuse a path that leaves no room for the name of a socket: no actor could open its mailbox."""
     size_bytes = len(os.fsencode(mail_dir))
     if size_bytes > LONGEST_MAIL_DIR_BYTES:
         raise SystemStartFailed(
@@ -384,7 +382,7 @@ def _refuse_long(mail_dir: Path) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Nobody else may enter: behind this door lie the key, the board, the logs and every inbox."""
+    """Make a folder private to its user: it holds the key, the board, the logs and every inbox."""
     owner = folder.stat().st_uid
     if owner != os.geteuid():
         raise SystemStartFailed(f"{folder} belongs to user {owner}; a run needs folders of its own user")
@@ -392,11 +390,11 @@ def _make_private(folder: Path) -> None:
 
 
 def _usable_port(port: int | None) -> int:
-    """The port itself when nobody listens there, or any free one for None. Raises SystemStartFailed."""
+    """The port, if no process listens there, or any free one for None. Raises SystemStartFailed."""
     give_up = time.monotonic() + PORT_DEADLINE_S
     while True:
         with socket.socket() as probe:
-            # As Thespian does: connections of an earlier system that are still fading away are no listener.
+            # As Thespian does: closing connections of an earlier system do not count as a listener.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port or 0))

@@ -1,21 +1,21 @@
 """Actors without processes, for tests: memory for mail, a clock moved by hand, one thread.
 
-    with Bench(tmp_path) as bench:
+    with InMemorySystem(tmp_path) as bench:
         bench.start(Counter, "counter")
         answer = bench.ask("counter", Increment(by=2))
         bench.settle()
         assert answer.result() == Value(value=2)
 
-Mail is resolved on a real board, encoded, signed and decoded; only the way between is memory. What an actor
-crashes with is raised out of `settle` and `advance`; it is dead then, as its process would be.
+Mail is resolved on a real board, encoded, signed and decoded; only the transport is memory. An error that
+crashes an actor is raised by `settle` and `advance`; the actor is dead then, as its process would be.
 
-With a `seed` the bench draws who runs next, how much of its mail it finds and which descriptors are readable:
-one seed is one interleaving, the same every time. Without one, actors take turns in the order of their names.
+With a `seed` the system draws which actor runs next, how much of its mail it finds and which descriptors are
+readable: one seed gives one interleaving, every time. Without one, actors take turns in the order of names.
 
-With `live_children=True` what a supervisor spawns are actors of the bench, made from the same boot map as
-processes would be. They crash, exit, stop and hang (`hang`, `kill`, `exit`) as processes do: the pidfd
+With `live_children=True` a supervisor's children are actors of the same system, made from the boot maps that
+processes would get. They crash, exit, stop and hang (`hang`, `kill`, `exit`) as processes do: the pidfd
 becomes readable, the return code is there, their own children die with them, and the board shows what they
-last wrote. Without it, a spawned child is a `InMemoryChild` that does what the test says.
+last wrote. Otherwise a spawned child is an `InMemoryChild` that does what the test says.
 """
 
 import os
@@ -53,7 +53,7 @@ A = TypeVar("A", bound=Actor)
 
 
 class MemorySocket:
-    """Both ends of a mailbox that never leaves the process; full like a real one."""
+    """Both ends of a mailbox in memory; it gets full like a real one."""
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
@@ -71,7 +71,7 @@ class MemorySocket:
 
 
 class MemoryCarrier:
-    """Carries what one actor's mail signed to the mailboxes of the bench."""
+    """Carries one actor's signed frames to the mailboxes of the system."""
 
     lost = 0
 
@@ -97,7 +97,7 @@ class MemoryCarrier:
 
 
 class InMemoryChild:
-    """A child process that lives and dies as the test says; its pidfd is readable once it ended."""
+    """A child process that ends when the test says so; its pidfd is readable from then on."""
 
     def __init__(self, boot: Mapping[str, Any], pid: int) -> None:
         self.boot = boot
@@ -107,7 +107,7 @@ class InMemoryChild:
         self._code: int | None = None
 
     def end(self, code: int | None) -> None:
-        """It ended; None: the kernel says so, its exit status is not to be had yet."""
+        """End the process; with None the exit status is not available yet."""
         self._code = code
         os.eventfd_write(self.pidfd, 1)
 
@@ -122,7 +122,7 @@ class InMemoryChild:
 
 
 class LiveChild(InMemoryChild):
-    """A child that is an actor of the bench; a kill ends it at once."""
+    """A child that is an actor of the system; a kill ends it at once."""
 
     def __init__(self, boot: Mapping[str, Any], pid: int, killed: Callable[[], None]) -> None:
         super().__init__(boot, pid)
@@ -134,11 +134,11 @@ class LiveChild(InMemoryChild):
 
 
 class ProcessExit(BaseException):
-    """An actor of the bench ended its process: nothing after it runs, as with a real one."""
+    """Raised when an actor ends its process: nothing after it runs, as in a real one."""
 
 
 class InMemoryRuntime:
-    """Remembers what an actor asked of its process."""
+    """Records what an actor asks of its process."""
 
     def __init__(self, bench: "InMemorySystem", slot: int) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
@@ -178,7 +178,7 @@ class InMemoryRuntime:
 
 @dataclass(slots=True)
 class _Process:
-    """One process that the bench pretends to be."""
+    """One simulated process."""
 
     pid: int
     identity: Identity
@@ -247,7 +247,7 @@ class InMemorySystem:
         parent: str = LAUNCHER,
         probe_every_s: float = 0.0,
     ) -> A:
-        """A new incarnation under the name."""
+        """Start a new incarnation under the name, and return its actor."""
         slot = self.board.claim(name, parent)
         incarnation = int(self.board.get(slot, "incarnation")) + 1
         self.board.set_state(slot, ActorState.STARTING, incarnation=incarnation, ready=0, own_exit=0)
@@ -270,45 +270,45 @@ class InMemorySystem:
         return started
 
     def actor(self, name: str) -> Any:
-        """The living actor that bears the name, to look into."""
+        """The living actor that has the name."""
         return self._process(name).actor
 
     def is_alive(self, name: str) -> bool:
-        """Whether a process bears the name, hung or not."""
+        """Whether a process has the name, hung or not."""
         slot = self.board.find(name)
         return any(process.identity.slot == slot for process in self._processes.values())
 
     def row(self, name: str) -> Vitals:
-        """What the board says of a name."""
+        """The row of a name."""
         slot = self.board.find(name)
         if slot is None:
-            raise AssertionError(f"nobody is called {name!r}; the board has {self._names()}")
+            raise AssertionError(f"no row has the name {name!r}; the board has {self._names()}")
         return self.board.vitals(slot)
 
     def end(self, name: str) -> None:
-        """The actor's process is gone, however it ended."""
+        """End the process that has the name, in any way."""
         self.kill(name)
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the process that bears the name."""
+        """SIGKILL the process that has the name."""
         self._end(self._process(name), -signal.SIGKILL)
 
     def exit(self, name: str, returncode: int) -> None:
-        """Its process ends by itself, now, as its runtime ends it; a negative number is a signal's."""
+        """End the process as its own runtime would; a negative number is a signal."""
         process = self._process(name)
         if returncode >= 0:
             self.board.note_own_exit(process.identity.slot, returncode)
         self._end(process, returncode)
 
     def hang(self, name: str, *, handler: str = "") -> None:
-        """It does nothing any more: stopped without a beat, or, with `handler`, beating but stuck in it."""
+        """Stop the process without a beat or, with `handler`, let it beat but be stuck there."""
         process = self._process(name)
         process.is_hung = True
         if handler:
             self.board.set(process.identity.slot, handler=handler, busy_since_ns=self.board.now_ns())
 
     def resume(self, name: str) -> None:
-        """It goes on where it hung."""
+        """Let a hung process run again."""
         process = self._process(name)
         process.is_hung = False
         self.board.set(process.identity.slot, busy_since_ns=0)
@@ -322,7 +322,7 @@ class InMemorySystem:
         return self._asker.tell(to, content)
 
     def settle(self) -> None:
-        """Let every actor take its mail and its due timers until nothing is left to do now."""
+        """Run turns until no actor has mail or a due timer left."""
         for _ in range(MAX_TURNS):
             busy = self._busy()
             if not busy:
@@ -338,7 +338,7 @@ class InMemorySystem:
         self._turn(self._process(name))
 
     def advance(self, seconds: float) -> None:
-        """Move the clock from timer to timer; every one is run at its own moment."""
+        """Move the clock from timer to timer, and run each at its own moment."""
         end_s = self.clock.monotonic_s() + seconds
         self.settle()
         while (due_s := self._next_timer_s()) <= end_s:
@@ -357,7 +357,7 @@ class InMemorySystem:
     # ---- called by the runtimes of its actors ----
 
     def spawned(self, boot: Mapping[str, Any]) -> InMemoryChild:
-        """A child process of one of its actors; a live one runs its first turn when its turn comes."""
+        """Spawn a child process of an actor; a live one starts in its first turn."""
         pid = self._next_pid()
         if self._has_live_children:
             live = LiveChild(boot, pid, lambda: self._end(process, -signal.SIGKILL))
@@ -368,7 +368,7 @@ class InMemorySystem:
         return child
 
     def pidfd(self, pid: int) -> int:
-        """Readable once that process of the bench ended."""
+        """A descriptor that is readable once that process has ended."""
         if pid not in self._ended_fds:
             raise ProcessLookupError(f"no process {pid} on this bench")
         return os.dup(self._ended_fds[pid])
@@ -407,7 +407,7 @@ class InMemorySystem:
         process.actor.boot(process.mail.bind(identity.slot, identity.incarnation))
 
     def _end(self, process: _Process, returncode: int) -> None:
-        """The process is gone: whoever watches it sees it, and the kernel takes its children along."""
+        """End a process and, as the kernel does, its children; its pidfd becomes readable."""
         if self._processes.pop(process.pid, None) is None:
             return
         process.close()
@@ -440,7 +440,7 @@ class InMemorySystem:
     # ---- inside: turns ----
 
     def _busy(self) -> list[_Process]:
-        """Who has something to do now, in the order of names."""
+        """The processes that have something to do now, in the order of names."""
         readable = self._readable()
         now_s = self.clock.monotonic_s()
         busy = [
@@ -469,7 +469,7 @@ class InMemorySystem:
         socket.hidden = 0
 
     def _some_of(self, ready: list[int], frames: int) -> tuple[list[int], int]:
-        """Which descriptors are seen in this turn, and how many frames are not; all of it sooner or later."""
+        """Draw which descriptors a turn sees, and how many frames it does not see yet."""
         assert self._random is not None
         seen = [fd for fd in ready if self._random.random() < 0.5]
         return seen, self._random.randint(0, frames)
@@ -512,7 +512,7 @@ class InMemorySystem:
         return min((process.runtime.wake_s for process in self._awake()), default=float("inf"))
 
     def _pass(self, seconds: float) -> None:
-        """Time passes, and whoever is not stopped beats meanwhile."""
+        """Move the clock; every process that is not stopped beats."""
         self.clock.advance(seconds)
         for process in self._processes.values():
             slot = process.identity.slot
@@ -521,7 +521,7 @@ class InMemorySystem:
 
 
 def _readable_of(fds: Iterable[int], timeout_s: float = 0.0) -> list[int]:
-    """Which of them are readable; a mailbox in memory has a negative number and is none of the system's."""
+    """The readable ones; a mailbox in memory has a negative number and is skipped."""
     real = [fd for fd in fds if fd >= 0]
     if not real:
         return []

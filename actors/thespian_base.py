@@ -1,8 +1,8 @@
-"""The five Thespian calls this project relies on, made safe.
+"""The five Thespian calls that actors rely on, made safe.
 
-Thespian 4.0.1 is pinned: every repair below names what it repairs and asserts
-at import that the patched attribute is still there. Nothing of Thespian is
-forked; child processes inherit the repairs because they are forked.
+Thespian 4.0.1 is pinned: every repair below names what it repairs, and the
+import fails when a patched attribute is missing. Its source is not copied;
+child processes inherit the repairs because they are forked.
 
 What is *not* repaired is not used: exit notices come from pidfds, hangs from
 the vitals board, mail goes through `actors.mail`.
@@ -30,16 +30,16 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 """A frame carries the specs of a whole tree at most."""
 
 LENGTH_BYTES = 20
-"""A frame says its length in decimal first; no length is longer than this."""
+"""A frame begins with its length in decimal; no length has more digits."""
 
 UNFINISHED_CONNECTIONS = 128
-"""Connections whose frame is not whole yet; one more ends the one that was silent longest."""
+"""Connections with an unfinished frame; one more closes the one that was silent longest."""
 
 ADMIN_DEADLINE = timedelta(seconds=30)
-"""From a start until Thespian's admin answers."""
+"""From the start of Thespian's admin until it answers."""
 
 FRAME_DEADLINE = timedelta(seconds=10)
-"""A sender that takes longer for one frame is hung up on (stock: seven minutes)."""
+"""The connection of a sender that takes longer for one frame is closed (Thespian: seven minutes)."""
 
 # Thespian reads its limits when it is imported.
 os.environ.setdefault("THESPIAN_BASE_IPADDR", "127.0.0.1")
@@ -64,7 +64,7 @@ _launcher: Any = None
 
 
 class Boot:
-    """The one class of ours on Thespian's wire: what a new actor process needs to become an actor."""
+    """The only class that Thespian carries for us: what a new process needs to become an actor."""
 
     def __init__(self, plain: bytes) -> None:
         self.plain = plain
@@ -91,10 +91,10 @@ def new_key(path: Path) -> bytes:
     return key
 
 
-def let_go(transport: Any) -> None:
-    """Close Thespian's end in a process that has no more use for it; nobody can connect to it then.
+def close_transport(transport: Any) -> None:
+    """Close Thespian's sockets in a process that does not need them any more.
 
-    Its own shutdown would wait for others, and its transport's `close` closes no socket in fact.
+    Thespian's own shutdown waits for others, and its transport's `close` closes no socket.
     """
     for holder in (transport, *transport._openSockets.values(), *transport._incomingSockets.values()):
         holder.socket.close()
@@ -185,10 +185,7 @@ _stock_add_more = ReceiveBuffer.addMore
 
 
 def _add_more(self: Any, data: bytes) -> None:
-    """The sender says how long a frame is: a negative length ended the actor, a huge one filled memory.
-
-    So did a length that never ended.
-    """
+    """Refuse impossible lengths: a negative one ended the actor, a huge or endless one filled memory."""
     _stock_add_more(self, data)
     if self._size is None and len(self._buf) > LENGTH_BYTES:
         raise ValueError(f"a frame's length cannot begin with {self._buf[:LENGTH_BYTES]!r}")
@@ -201,15 +198,15 @@ _stock_read = _tcp.TCPTransport._handleReadableIncoming
 
 
 def _accept(self: Any) -> None:
-    """Connections that say nothing were kept for minutes, until the process could open no file any more."""
+    """Limit silent connections: they were kept for minutes, until the process ran out of descriptors."""
     _stock_accept(self)
     if len(self._incomingSockets) > UNFINISHED_CONNECTIONS:
-        silent_longest = next(iter(self._incomingSockets))  # whoever sends is put back at the end
+        silent_longest = next(iter(self._incomingSockets))  # one that sends is put back at the end
         self._incomingSockets.pop(silent_longest).close()
 
 
 def _read(self: Any, connection: Any, has_exclusive_flag: bool = False) -> Any:
-    """All unfinished frames together are no longer than one may be: nobody fills memory by beginning many."""
+    """Limit all unfinished frames together to the size of one: beginning many would fill memory."""
     if connection._expires.view().expired():  # stock tries twenty times more
         connection.close()
         return None
@@ -230,7 +227,7 @@ _stock_start_child_actor = _common.MultiProcReplicator._startChildActor
 
 
 class _Children(dict[int, Any]):
-    """The addresses of an actor's children by number, in the place of a list that never shrinks."""
+    """The addresses of an actor's children by number, instead of a list that never shrinks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +238,7 @@ class _Children(dict[int, Any]):
         self._next += 1
 
     def __len__(self) -> int:
-        """As many as there ever were: Thespian takes this for the number of the next child."""
+        """How many there ever were: Thespian uses this as the number of the next child."""
         return self._next
 
     def __missing__(self, number: int) -> None:
@@ -254,7 +251,7 @@ def _init_address_manager(self: Any, *args: Any) -> None:
 
 
 def _start_child_actor(self: Any, address: Any, *args: Any, **kwargs: Any) -> None:
-    """Forget the dead first. Stock keeps every address, and of children that die together more than that."""
+    """Forget dead children first: Thespian keeps their addresses, and more when several die together."""
     started = address.addressDetails.addressInstanceNum
     _forget_all_but({started} | {info.childNum for info in getattr(self, "_child_procs", ())}, self)
     _stock_start_child_actor(self, address, *args, **kwargs)
@@ -284,7 +281,7 @@ def _die_with_parent() -> None:
 
 
 class _Newborn:
-    """What the next forked child finds in its memory: nothing has to be sent to it to begin."""
+    """What the next forked child finds in its memory, so that it begins without a message."""
 
     boot: bytes | None = None
     live: Callable[[bytes], None] | None = None
@@ -348,7 +345,7 @@ def _start_admin(*args: Any, **kwargs: Any) -> Any:
     The launcher's port is not its own: every process below would keep it open.
     """
     _die_with_parent()
-    let_go(_launcher)
+    close_transport(_launcher)
     allow_many_files()
     _admin_pid_file.write_text(str(os.getpid()))
     real_fork = os.fork

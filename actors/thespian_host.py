@@ -1,8 +1,8 @@
 """The Thespian actor around an actor: it owns the process, the actor owns the behaviour.
 
-Thespian runs a failing handler a second time on a copy and lets the actor live
-on. Here nothing fails twice: whatever escapes is written down as last words and
-ends the process with a code its supervisor understands.
+Thespian runs a failing handler a second time on a copy of its message and lets
+the actor live on. Here an uncaught error is written down as last words and ends
+the process, with a code that its supervisor understands.
 """
 
 import contextlib
@@ -31,33 +31,33 @@ from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
 from actors.last_words import crash_file, crash_report, flush_standard_streams, say_on_console
 from actors.mail import Mail
-from actors.process import EXIT_CRASHED, can_open, leave_to_the_parent, start_ticks
+from actors.process import EXIT_CRASHED, can_open, drop_parents_descriptors, start_ticks
 from actors.runtime import Identity, identity_of
-from actors.thespian_base import Boot, let_go, newborn
+from actors.thespian_base import Boot, close_transport, newborn
 from actors.timerfd import Alarm
 from actors.transport import listen
 
 SPARE_DESCRIPTORS = 16
-"""File descriptors a supervisor keeps free: with none left it could not watch or stop a child."""
+"""Descriptors that a supervisor keeps free: without one it could not watch or stop a child."""
 
 DESCRIPTORS_PER_CHILD = 3
-"""Its pidfd, and a connection each way."""
+"""The child's pidfd, and a connection each way."""
 
 OWN_DESCRIPTORS = 48
-"""What a supervisor needs besides, to be told to stop for example."""
+"""Descriptors that a supervisor needs for itself, for its mailbox for example."""
 
 CRASHES_KEPT = 5
-"""Incarnations of a name whose crash files stay, where their numbers are consecutive."""
+"""Incarnations of a name whose crash files are kept, if their numbers are consecutive."""
 
 
 class ChildProcess:
-    """A forked actor process as its supervisor holds it. The pidfd is the one truth about its exit."""
+    """A forked actor process as its supervisor holds it. Only the pidfd decides whether it has ended."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
         self.pid: int = process.pid
         self.pidfd = os.pidfd_open(self.pid)
-        process._popen.finalizer()  # multiprocessing's two pipes to the child tell nothing that this does not
+        process._popen.finalizer()  # closes two pipes to the child that the pidfd replaces
 
     def returncode(self) -> int | None:
         """The exit code, or minus the signal; None while it runs."""
@@ -73,7 +73,7 @@ class ChildProcess:
 
 
 class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
-    """Receives everything Thespian delivers; one actor lives inside after Boot."""
+    """Receives everything that Thespian delivers, and runs one actor after `Boot`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._epoll = select.epoll()
         self._alarm = Alarm()
         self.watch(self._alarm.fd, self._alarm.acknowledge)
-        _shells.add(self)
+        _hosts.add(self)
 
     def receiveMessage(self, message: Any, sender: Any) -> ThespianWatch:
         try:
@@ -99,7 +99,7 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         self._watched[fd] = ready
 
     def unwatch(self, fd: int) -> None:
-        """Comes before its close: a forked child may hold it too, and it would be reported for ever."""
+        """Call before closing `fd`: a forked child may have it open, and epoll would report it for ever."""
         if self._watched.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -116,9 +116,9 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
                 "raise ulimit -n, or put children below a supervisor of their own"
             )
         with listen(Path(boot["mail_dir"]), boot["slot"], boot["incarnation"]) as inbox:
-            # Whoever is forked inherits it: mail finds its place before the child has run a line.
+            # The child inherits the inbox, so mail arrives before it has run a line.
             plain = _packed({**boot, "inbox_fd": inbox.fileno()})
-            with newborn(plain, _live):
+            with newborn(plain, _run_newborn):
                 return self._fork(boot["name"])
 
     def _fork(self, name: str) -> ChildProcess:
@@ -130,7 +130,7 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         try:
             return ChildProcess(started[0].childProc)
         except OSError:
-            started[0].childProc.kill()  # it runs, and nobody could watch it
+            started[0].childProc.kill()  # it runs, and cannot be watched
             raise
 
     def pidfd(self, pid: int) -> int:
@@ -146,7 +146,7 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         """Close what a forked child has inherited of its parent's loop."""
         self._alarm.close()
         self._epoll.close()
-        _shells.discard(self)
+        _hosts.discard(self)
 
     # ---- inside ----
 
@@ -160,11 +160,11 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
         elif isinstance(message, WatchMessage):
             self._serve(0.0)
         if self._actor is not None and not self._actor.forks:
-            let_go(self._myRef.transport)
+            close_transport(self._myRef.transport)
             self.serve_for_ever()
 
     def serve_for_ever(self) -> None:
-        """The loop of an actor that forks nobody: it needs nothing of Thespian any more. Never returns."""
+        """The loop of an actor without children: it needs nothing of Thespian any more. Never returns."""
         assert self._actor is not None
         beat_s = self._actor.identity.beat_s
         try:
@@ -174,20 +174,20 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             self._crash(error)
 
     def _serve(self, timeout_s: float) -> None:
-        """One turn of the actor once there is something to do; a beat when there is nothing for so long."""
+        """Run one turn when there is something to do, or write a beat after `timeout_s` without."""
         assert self._actor is not None
         events = self._epoll.poll(timeout_s)
         if not events and timeout_s:
             self._actor.beat()
             return
         for fd, _ in events:
-            ready = self._watched.get(fd)  # what was ready before it may have unwatched it
+            ready = self._watched.get(fd)  # the call before may have unwatched it
             if ready is not None:
                 ready()
         self._actor.turn()
 
     def boot(self, boot: Mapping[str, Any], identity: Identity) -> None:
-        """Make the actor that the boot map names, and let it start."""
+        """Make the actor that the boot map names, and start it."""
         try:
             self._boot(boot, identity)
         except BaseException as error:
@@ -218,14 +218,15 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             leave_last_words(self._identity, text)
             if self._actor is not None:
                 self._actor.log.error("actor_crashed", traceback=text)
-            if self._identity.prints_reports and self._identity.parent == LAUNCHER:  # who has no supervisor
+            has_no_supervisor = self._identity.parent == LAUNCHER
+            if self._identity.prints_reports and has_no_supervisor:
                 say_on_console(f"[{self._identity.name}] crashed:\n{text}")
         flush_standard_streams()
         os._exit(EXIT_CRASHED)
 
 
 def leave_last_words(identity: Identity, text: str) -> None:
-    """Say why this incarnation ends, for its supervisor; the last line counts."""
+    """Write down why this incarnation ends; its supervisor reads the last line."""
     plain = text.encode(errors="backslashreplace")  # an error may quote half a letter
     with contextlib.suppress(OSError):  # on a full disk the process ends all the same
         crash_file(identity.run_dir, identity.name, identity.incarnation, "txt").write_bytes(plain)
@@ -235,15 +236,15 @@ def leave_last_words(identity: Identity, text: str) -> None:
         board.close()
 
 
-def _forget_crash(identity: Identity) -> None:
-    """Of the one incarnation that is too old now: to look for others would cost every start a listing."""
+def _remove_old_crash(identity: Identity) -> None:
+    """Remove the crash files of the one incarnation that is too old now, without listing the folder."""
     too_old = identity.incarnation - CRASHES_KEPT
     for suffix in ("fault", "txt"):
         crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
 
 
 def actor_class(path: str) -> type[Actor]:
-    """The class that `module:Class` names; imported here and now. Raises TypeError when it is no Actor."""
+    """Import the class that `module:Class` names. Raises TypeError when it is no Actor."""
     module_name, _, class_name = path.partition(":")
     found = getattr(importlib.import_module(module_name), class_name)
     if not (isinstance(found, type) and issubclass(found, Actor)):
@@ -258,8 +259,8 @@ def _packed(boot: Mapping[str, Any]) -> bytes:
         raise ChildNotStarted(f"the args of {boot['name']!r} cannot be packed: {error}") from error
 
 
-def _live(plain: bytes) -> None:
-    """In a process just forked: who forks nobody lives and dies in here, the others go on to Thespian."""
+def _run_newborn(plain: bytes) -> None:
+    """Run an actor in the process just forked, until it ends; a supervisor returns, to Thespian's loop."""
     boot = msgpack.unpackb(plain)
     identity = identity_of(boot)
     try:
@@ -272,26 +273,26 @@ def _live(plain: bytes) -> None:
     if not wanted.forks:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log.take_over_logging()
-        leave_to_the_parent(except_fd=boot["inbox_fd"])
-        shell = ThespianHost()
-        shell.boot(boot, identity)
-        shell.serve_for_ever()
+        drop_parents_descriptors(except_fd=boot["inbox_fd"])
+        host = ThespianHost()
+        host.boot(boot, identity)
+        host.serve_for_ever()
 
 
 def _prepare(identity: Identity) -> None:
-    """From here on, whatever happens is written down, and what is printed comes out line by line."""
+    """Send logs and crashes to the run's files, and printed text out line by line."""
     _default_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
-    with contextlib.suppress(OSError):  # on a full disk it lives without
-        _forget_crash(identity)
+    with contextlib.suppress(OSError):  # a full disk is no reason not to start
+        _remove_old_crash(identity)
         fault = crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
         faulthandler.enable(fault.open("w"))
 
 
 def _default_signals() -> None:
-    """Undo Thespian's handlers: a signal that should end a process ends it. Ctrl-C is the launcher's."""
+    """Undo Thespian's handlers, so that signals end the process. Ctrl-C is left to the launcher."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
         if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None):
             signal.signal(number, signal.SIG_DFL)
@@ -299,13 +300,13 @@ def _default_signals() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-_shells: "weakref.WeakSet[ThespianHost]" = weakref.WeakSet()
-"""The parent's, in a child that was just forked."""
+_hosts: "weakref.WeakSet[ThespianHost]" = weakref.WeakSet()
+"""The hosts of this process; a forked child finds those of its parent."""
 
 
-def _forget_the_parents() -> None:
-    for shell in list(_shells):
-        shell.abandon()
+def _abandon_parents_hosts() -> None:
+    for host in list(_hosts):
+        host.abandon()
 
 
-os.register_at_fork(after_in_child=_forget_the_parents)
+os.register_at_fork(after_in_child=_abandon_parents_hosts)

@@ -22,7 +22,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class Alarm:
-    """Becomes readable at one moment of the monotonic clock."""
+    """A descriptor that becomes readable at one moment of the monotonic clock."""
 
     def __init__(self) -> None:
         self.fd: int = _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -31,7 +31,7 @@ class Alarm:
         self._at_s = float("inf")
 
     def set_no_later_than(self, monotonic_s: float) -> None:
-        """Ring at this moment unless it rings earlier anyway; a moment in the past rings at once."""
+        """Ring at this moment, unless an earlier one is set; a moment in the past rings at once."""
         if monotonic_s >= self._at_s:
             return
         self._at_s = monotonic_s
@@ -41,7 +41,7 @@ class Alarm:
             raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def acknowledge(self) -> None:
-        """The alarm rang; it is silent until set again."""
+        """Silence the alarm after it rang, until it is set again."""
         self._at_s = float("inf")
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 8)

@@ -2,8 +2,8 @@
 
 Every inbox is a listening SOCK_SEQPACKET socket, `<mail_dir>/<slot>`, renamed into
 place by each incarnation, so that a hundred thousand restarts leave one file. A
-sender holds one connection per receiver. What is sent lies in the receiver's
-queue at once: no thread carries it, nothing lingers, it outlives its sender.
+sender holds one connection per receiver. A sent frame is in the receiver's queue
+at once: no thread carries it, and it stays there when its sender ends.
 
 Bounded in bytes both ways: the kernel holds at most a send buffer per connection,
 the sender at most QUEUE_BYTES and QUEUE_MESSAGES behind it. A receiver reads no
@@ -28,7 +28,7 @@ from actors.process import can_open
 from actors.timerfd import Alarm
 
 QUEUE_MESSAGES = 1000
-"""Messages that may wait in one outbox before its sender is told it is full."""
+"""Messages that may wait in one outbox; one more is refused as MailboxFull."""
 
 QUEUE_BYTES = 1024 * 1024
 """The same in bytes; the kernel's send buffer comes before it."""
@@ -36,24 +36,24 @@ QUEUE_BYTES = 1024 * 1024
 LINGER_S = 0.2
 """How long a stopping actor waits for what its outboxes still hold."""
 
-LOOK_EVERY = 64
-"""Frames after which other senders are looked for, however much the first ones send."""
+POLL_EVERY = 64
+"""Frames after which all senders are polled again, however much the first ones send."""
 
 BACKLOG = 4096
 
 RETRY_S = 0.001
 RETRY_MAX_S = 0.05
-"""How often a receiver is looked for that has not bound its inbox yet; doubled from the first to the last."""
+"""Time between attempts to reach a receiver that has not bound its inbox yet; doubled up to the maximum."""
 
 SPARE_DESCRIPTORS = 8
-"""So many are left for the rest of the process; mail waits for more, in outboxes and in the backlog."""
+"""Descriptors that are left to the rest of the process; without more, mail waits in outboxes and backlog."""
 
 _PEER = struct.Struct("3i")
 _TRUSTED_UIDS = frozenset({0, os.geteuid()})
 
 
 class Outbox:
-    """The way to one incarnation. Not yet connected, connected, or ended for good."""
+    """Frames on their way to one incarnation: not yet connected, connected, or ended for good."""
 
     def __init__(self, path: str, incarnation: int) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class Outbox:
         self._waiting_bytes = 0
 
     def put(self, frame: bytes) -> bool:
-        """Send or keep it; False when there is no room. Raises ConnectionError when the receiver is gone."""
+        """Send or keep a frame; False when there is no room. ConnectionError: the receiver has ended."""
         if self.has_ended:
             raise ConnectionResetError
         if not self.waiting and self.socket is not None and self._sent(frame):
@@ -76,7 +76,7 @@ class Outbox:
         return True
 
     def connect(self) -> bool:
-        """True once there is somebody to send to."""
+        """Connect to the receiver's inbox; False while there is none."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             connection.connect(self.path)
@@ -87,7 +87,7 @@ class Outbox:
         return True
 
     def flush(self) -> bool:
-        """Send what waits; True when nothing does any more. Raises ConnectionError."""
+        """Send what waits; True when all was sent. Raises ConnectionError."""
         while self.waiting and self._sent(self.waiting[0]):
             self._waiting_bytes -= len(self.waiting.popleft())
         return not self.waiting
@@ -112,7 +112,7 @@ class Transport:
         self._listener: socket.socket | None = None
         self._connections: dict[int, socket.socket] = {}
         self._ready: deque[socket.socket] = deque()
-        self._until_look = 0
+        self._until_poll = 0
         self._outboxes: dict[int, Outbox] = {}
         self._slots: dict[int, int] = {}
         self._unconnected: set[int] = set()
@@ -120,20 +120,20 @@ class Transport:
         self._is_out_of_descriptors = False
         self._retry_s = RETRY_S
         self.lost = 0
-        """Frames that were kept for a receiver which ended before it could take them."""
-        _posts.add(self)
+        """Frames that waited for receivers which ended before taking them."""
+        _transports.add(self)
 
     def bind(self, slot: int, incarnation: int, listener_fd: int | None) -> int:
         """Open the inbox, or take over one that listens already.
 
-        Returns the descriptor that becomes readable when there is something to do.
+        Returns a descriptor that is readable when there is something to do.
         """
         if listener_fd is None:
             self._listener = listen(self._mail_dir, slot, incarnation)
         else:
             self._listener = socket.socket(fileno=listener_fd)
         self._epoll.register(self._listener, select.EPOLLIN)
-        self._alarm()  # opened now: it is needed when no descriptor is to be had
+        self._retry_alarm()  # opened now: it is needed when no descriptor is to be had
         return self._epoll.fileno()
 
     def put(self, slot: int, incarnation: int, frame: bytes) -> bool:
@@ -155,9 +155,9 @@ class Transport:
         return is_taken
 
     def take(self) -> bytes | None:
-        """The next frame, from the senders in turns; None when there is none now."""
-        if not self._ready or not self._until_look:
-            self._look()
+        """The next frame, from each sender in turn; None when there is none now."""
+        if not self._ready or not self._until_poll:
+            self._poll()
         while self._ready:
             connection = self._ready[0]
             try:
@@ -172,7 +172,7 @@ class Transport:
                 self._hang_up(connection)
                 continue
             self._ready.rotate(-1)
-            self._until_look -= 1
+            self._until_poll -= 1
             return frame
         return None
 
@@ -184,16 +184,16 @@ class Transport:
             if left_s <= 0:
                 return False
             self._epoll.poll(min(left_s, RETRY_MAX_S))
-            self._look()
+            self._poll()
         return True
 
     def close(self) -> None:
-        """Let what waits leave, for LINGER_S at most; then close everything."""
+        """Send what waits, for LINGER_S at most; then close everything."""
         self.flush(LINGER_S)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close everything at once; in a forked child this hangs up on nobody, its parent has them still."""
+        """Close everything at once. A forked child closes only its copies: its parent stays connected."""
         for holder in (
             *self._connections.values(),
             *(outbox.socket for outbox in self._outboxes.values()),
@@ -211,9 +211,9 @@ class Transport:
 
     # ---- what the descriptor says ----
 
-    def _look(self) -> None:
-        """Find who has sent; see to everything else that happened."""
-        self._until_look = LOOK_EVERY
+    def _poll(self) -> None:
+        """Find the senders that have sent, and handle every other event."""
+        self._until_poll = POLL_EVERY
         self._ready.clear()
         for fd, events in self._epoll.poll(0):
             connection = self._connections.get(fd)
@@ -229,8 +229,8 @@ class Transport:
     def _accept(self) -> None:
         assert self._listener is not None
         while True:
-            if not self._has_room():
-                self._rest()
+            if not self._has_descriptors():
+                self._pause_accepting()
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -245,11 +245,11 @@ class Transport:
             self._epoll.register(connection, select.EPOLLIN)
             self._ready.append(connection)
 
-    def _has_room(self) -> bool:
+    def _has_descriptors(self) -> bool:
         return can_open(SPARE_DESCRIPTORS, self._epoll.fileno())
 
-    def _rest(self) -> None:
-        """No descriptor is to be had: not to look at the listener for a while is not to spin."""
+    def _pause_accepting(self) -> None:
+        """Out of descriptors: ignore the listener for a while, instead of spinning on it."""
         assert self._listener is not None
         self._is_out_of_descriptors = True
         self._epoll.modify(self._listener, 0)
@@ -281,7 +281,7 @@ class Transport:
         return outbox
 
     def _connect(self, slot: int, outbox: Outbox) -> bool:
-        if not self._has_room() or not outbox.connect():
+        if not self._has_descriptors() or not outbox.connect():
             return False
         assert outbox.socket is not None
         self._slots[outbox.socket.fileno()] = slot
@@ -291,7 +291,7 @@ class Transport:
         return True
 
     def _end(self, slot: int) -> None:
-        """The receiver is gone: so is what was kept for it."""
+        """The receiver has ended: drop what waits for it."""
         outbox = self._outboxes.get(slot)
         if outbox is None:
             return
@@ -305,8 +305,8 @@ class Transport:
             outbox.socket = None
 
     def _connect_again(self) -> None:
-        """Receivers that were not there yet are now, never will be, or will be later; so is a descriptor."""
-        self._alarm().acknowledge()
+        """Try again: receivers that had not bound their inbox, and connections that had no descriptor."""
+        self._retry_alarm().acknowledge()
         if self._is_out_of_descriptors and self._listener is not None:
             self._is_out_of_descriptors = False
             self._epoll.modify(self._listener, select.EPOLLIN)
@@ -322,9 +322,9 @@ class Transport:
             self._ring(self._retry_s)
 
     def _ring(self, after_s: float) -> None:
-        self._alarm().set_no_later_than(time.monotonic() + after_s)
+        self._retry_alarm().set_no_later_than(time.monotonic() + after_s)
 
-    def _alarm(self) -> Alarm:
+    def _retry_alarm(self) -> Alarm:
         if self._retry is None:
             self._retry = Alarm()
             self._epoll.register(self._retry.fd, select.EPOLLIN)
@@ -332,7 +332,7 @@ class Transport:
 
 
 def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:
-    """A listening inbox that takes the place of the one before it; whoever looks finds one or the other."""
+    """A listening inbox that replaces the one before it; a sender connects to one or the other."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     place = mail_dir / str(slot)
     fresh = f"{place}.{incarnation}"
@@ -345,17 +345,17 @@ def listen(mail_dir: Path, slot: int, incarnation: int) -> socket.socket:
 
 
 def _close(epoll: select.epoll, connection: socket.socket) -> None:
-    """A forked child may hold it too: the kernel forgets it only when it is told to."""
+    """Unregister first: a forked child may have the socket open, and epoll would report it for ever."""
     epoll.unregister(connection)
     connection.close()
 
 
-_posts: "weakref.WeakSet[Transport]" = weakref.WeakSet()
+_transports: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _abandon_all() -> None:
-    for post in list(_posts):
-        post.abandon()
+    for transport in list(_transports):
+        transport.abandon()
 
 
 os.register_at_fork(after_in_child=_abandon_all)

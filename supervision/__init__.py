@@ -1,6 +1,6 @@
-"""Supervision trees of actors, in OTP's words: who is started, watched, restarted, in which order.
+"""Supervision trees of actors, in OTP's words: which are started, watched and restarted, in which order.
 
-What a user needs is here and is imported when it is first used; `docs/supervision.md` introduces it.
+Users need the names below; each is imported when it is first used. `docs/supervision.md` introduces them.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a supervisor's decisions are made of: its children as it sees them, and what it wants done."""
+"""The data of a supervisor's decisions: its children as it sees them, and the actions to carry out."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,7 +22,7 @@ class Target(StrEnum):
     UP = "up"
     DOWN = "down"
     RESTART = "restart"
-    """Down first, then up: a sibling's failure takes it along, or it is replaced."""
+    """Down first, then up: it is restarted along with a failed sibling, or replaced."""
 
 
 class Call(StrEnum):
@@ -42,10 +42,10 @@ class Ended:
     """A supervisor gave up (OTP's reason `shutdown`): normal, unless it never was up."""
     by_signal: bool = False
     ignored: bool = False
-    """It said at its start that there is nothing to do (OTP `ignore`)."""
+    """Its `on_start` called `ignore` (OTP `ignore`)."""
 
 
-# ---- what is to be done ----
+# ---- actions ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SpawnSpare:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """The spare bears the child's name from now on; the old process, if there is one, loses it."""
+    """The spare gets the child's name; the old process, if there is one, loses it."""
 
     id: str
     incarnation: int
@@ -79,7 +79,7 @@ class AskToStop:
     id: str
     incarnation: int
     finish: bool = False
-    """After answering what it was asked: it is replaced, not taken down."""
+    """First answer what was asked: the process is replaced, not taken down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Report:
     """OTP's supervisor report: context, reason, offender (the supervisor adds itself)."""
 
     context: str
-    """start_error, child_terminated, shutdown_error, shutdown (OTP); beyond it quarantined, retired, outage
-    and outage_over."""
+    """start_error, child_terminated, shutdown_error, shutdown (OTP); beyond it child_quarantined, retired,
+    outage and outage_over."""
     reason: str
     offender: str
     taken_along: tuple[str, ...] = ()
@@ -115,14 +115,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The child's spec is gone; nothing of it runs."""
+    """The child and its spec are removed; no process of it runs."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The supervisor itself ends; all children are down. normal: it was told to, or its work is done."""
+    """The supervisor ends; all children are down. normal: it was asked to stop, or its work is done."""
 
     normal: bool
     reason: str
@@ -135,7 +135,7 @@ Action = Spawn | SpawnSpare | Promote | AskToStop | Kill | Report | Answer | For
 
 
 @dataclass(slots=True)
-class Side:
+class SideProcess:
     """A process of a child beside its own: a spare that starts, or a predecessor that retires."""
 
     incarnation: int
@@ -153,7 +153,7 @@ class Child:
     target: Target = Target.UP
     status: Status = Status.DOWN
     incarnation: int = 0
-    """Of the process that bears the name."""
+    """Of the process that has the name."""
     issued: int = 0
     """Highest incarnation ever given out."""
     restarts: int = 0
@@ -168,7 +168,7 @@ class Child:
     retire_at_s: float = float("inf")
     last_reason: str = ""
     uses: int = 0
-    """Of the process that bears the name, as far as they were looked at."""
+    """Of the process that has the name, as last read from the board."""
     was_ready: bool = False
     """It has been up at least once in this supervisor's life."""
     is_killed: bool = False
@@ -179,24 +179,25 @@ class Child:
     call: Call | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
-    spare: Side | None = None
-    retiring: Side | None = None
+    spare: SideProcess | None = None
+    retiring: SideProcess | None = None
     spare_after_s: float = 0.0
-    """No replacement is tried before; a failed one waits like a failed child."""
+    """No replacement is tried before this; a failed one waits like a failed child."""
     is_forgotten: bool = False
-    """Its spec goes when its last process has."""
+    """Its spec is removed when its last process has ended."""
 
     def own_clock_s(self, now_s: float) -> float:
-        """A clock that stands still while the child waits for `start_at_s`: failures are dated by it."""
+        """The child's clock, which dates its failures: it stops while the child waits for `start_at_s`."""
         is_waiting = self.status is Status.DOWN and self.target is Target.UP
         wait_s = min(now_s, self.start_at_s) - self.since_s if is_waiting else 0.0
         return now_s - self.waited_s - max(0.0, wait_s)
 
     @property
     def is_quarantined(self) -> bool:
+        """Whether its circuit breaker is open."""
         return self.circuit.state is CircuitState.OPEN
 
     @property
     def is_gone(self) -> bool:
-        """No process of it is left."""
+        """The child has no process left."""
         return self.status is Status.DOWN and self.spare is None and self.retiring is None

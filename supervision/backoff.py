@@ -10,8 +10,8 @@ def backoff_s(policy: Backoff, failures_in_row: int, draw: float) -> float:
     """The wait before restart number `failures_in_row` (1 for the first), in seconds.
 
     draw   a uniform random number in [0, 1); 0.5 gives the wait without jitter
-    The first restart waits `initial_s`; with initial_s 0 a single failure is repaired at once and
-    only a second in a row waits (from 0.1 s on).
+    The first restart waits `initial_s`. With initial_s 0 the first restart comes at once, and the
+    second in a row waits 0.1 s.
     """
     if failures_in_row <= 0:
         return 0.0

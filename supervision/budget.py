@@ -1,8 +1,8 @@
 """The restart budget: at most max_restarts in any max_seconds (OTP restart intensity). Pure.
 
-OTP restarts at once. Here a backoff may come between, and on the wall clock a child that fails at once would
-leave the window by waiting: its budget would never be spent. So moments are taken on the clock of each child,
-which stands still during its waits (`Child.own_clock_s`). Waits change when a budget is spent, never whether.
+OTP restarts at once. Here a backoff may come first, and on the wall clock the failures of a child would leave
+the window while it waits: its budget would never be spent. So moments are taken on the clock of each child,
+which stops during its waits (`Child.own_clock_s`). A wait changes when a budget is spent, never whether.
 """
 
 

@@ -1,8 +1,7 @@
-"""A supervisor's hands: the processes of its children, their rows on the board, and what they leave behind.
+"""The processes of a supervisor's children, their rows on the board, and what they leave behind.
 
-A child has one row under its name. A warm spare starts in a second row, `name~`; when it takes over, the two
-rows exchange their names, so that whoever looks up the name finds the new process and the old one keeps its
-address until it is done.
+A child has one row under its name. A warm spare starts in a second row, `name~`. When it takes over, the two
+rows swap their names: the name now leads to the new process, and the old one keeps its address until it ends.
 """
 
 import importlib
@@ -14,7 +13,7 @@ from actors.board import LIVING, ActorState, Board, second_row
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
-from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_the_same, start_ticks
+from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_process, start_ticks
 from actors.runtime import Identity, Runtime
 from actors.thespian_host import ChildProcess
 from supervision import reports
@@ -27,12 +26,12 @@ MAX_BEAT_S = 15.0
 BEATS_LATE = 1.3
 
 LATE_BEAT_S = 5.0
-"""So late a beat may be on a busy machine, or half of the hang deadline if that is more."""
+"""How late a beat may be on a busy machine; half of the hang deadline, if that is more."""
 
 HANG_REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
-"""No process now, but the supervisor that bears the name for it will start one."""
+"""States without a process in which the supervisor will start one."""
 
 OnExit = Callable[[str, int, Ended, Death], None]
 
@@ -44,15 +43,15 @@ class _Held:
     type: ChildType
     beat_s: float
     kill_reason: str = ""
-    is_told_to_stop: bool = False
+    is_asked_to_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the board says of earlier processes of a child."""
+    """What the board has of earlier processes of a child."""
 
     issued: int
-    """Highest incarnation."""
+    """The highest incarnation that was given out."""
     restarts: int
     last_reason: str
 
@@ -73,9 +72,9 @@ class ChildProcesses:
     # ---- names ----
 
     def known(self, id_: str) -> Known:
-        """What an earlier supervisor left under a name, so that numbers go on and reasons stay.
+        """What an earlier supervisor left under a name: numbers continue, and reasons stay.
 
-        The name has a row from now on. Raises ActorError when the board is full.
+        The name gets a row if it has none. Raises ActorError when the board is full.
         """
         row, beside = self._row(id_), self._board.find(second_row(id_))
         slots = [row] if beside is None else [row, beside]
@@ -85,8 +84,8 @@ class ChildProcesses:
             last_reason=str(self._board.get(row, "last_reason")),
         )
 
-    def leftovers(self, id_: str) -> set[tuple[int, int]]:
-        """(pid, start in ticks) of processes an earlier supervisor may have left."""
+    def orphans(self, id_: str) -> set[tuple[int, int]]:
+        """(pid, start in ticks) of processes that an earlier supervisor may have left."""
         slots = [slot for name in (id_, second_row(id_)) if (slot := self._board.find(name)) is not None]
         found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
         return {(pid, ticks) for pid, ticks in found if pid}
@@ -140,7 +139,7 @@ class ChildProcesses:
             beat_ns=self._board.now_ns(),
             started_unix_s=self._clock.unix_s(),
             restarts=child.restarts,
-            last_reason=child.last_reason,  # before the new process can be asked why
+            last_reason=child.last_reason,  # before the new process can be monitored
         )
         every_s = beat_s(spec.hang_deadline_s)
         process: ChildProcess = self._runtime.spawn(
@@ -163,10 +162,10 @@ class ChildProcesses:
         self._board.set(slot, pid_start_ticks=start_ticks(process.pid), pid=process.pid)
         self._runtime.watch(process.pidfd, lambda: self._exited(spec.id, incarnation))
 
-    def told_to_stop(self, id_: str, incarnation: int) -> None:
+    def asked_to_stop(self, id_: str, incarnation: int) -> None:
         held = self._held.get((id_, incarnation))
         if held is not None:
-            held.is_told_to_stop = True
+            held.is_asked_to_stop = True
 
     def kill(self, id_: str, incarnation: int, why: str) -> None:
         held = self._held.get((id_, incarnation))
@@ -175,7 +174,7 @@ class ChildProcesses:
             held.process.kill()
 
     def promote(self, id_: str, incarnation: int) -> None:
-        """The spare's row gets the child's name first: at no moment does nobody bear it."""
+        """Swap the names of the two rows, the spare's first: at every moment a row has the child's name."""
         new = self._held[id_, incarnation].slot
         old = self._board.find(id_)
         self._board.set_state(new, ActorState.RUNNING, name=id_)
@@ -187,7 +186,7 @@ class ChildProcesses:
         return held.process.pid if held is not None else 0
 
     def slot(self, id_: str, incarnation: int) -> int | None:
-        """The row of a process that lives."""
+        """The row of a living process; None after its end."""
         held = self._held.get((id_, incarnation))
         return held.slot if held is not None else None
 
@@ -200,13 +199,13 @@ class ChildProcesses:
         return 0 if slot is None else int(self._board.get(slot, "uses"))
 
     def hang(self, child: Child) -> tuple[float, str]:
-        """(seconds until it could count as hung, why it does now or an empty string)."""
+        """(seconds until the child could count as hung, why it does now or an empty string)."""
         limit_s = child.spec.hang_deadline_s
         held = self._held.get((child.spec.id, child.incarnation))
         if held is None:
             return limit_s, ""
         slot = held.slot
-        # A deadline that was lowered meanwhile can ask for no more beats than the process was started with.
+        # A deadline that was lowered since the start does not make the process beat more often.
         silence_s = max(limit_s, BEATS_LATE * held.beat_s)
         now_ns = self._board.now_ns()
         busy_ns = self._board.get(slot, "busy_since_ns")
@@ -236,7 +235,7 @@ class ChildProcesses:
     # ---- inside ----
 
     def _row(self, name: str) -> int:
-        """The row of a name: looked up where it is known, claimed under a lock where it is not."""
+        """The row of a name: found if it is there, else claimed under a lock."""
         slot = self._board.find(name)
         is_mine = slot is not None and self._board.get(slot, "parent") == self._identity.name
         if slot is not None and is_mine:
@@ -247,12 +246,12 @@ class ChildProcesses:
         held = self._held[id_, incarnation]
         code = held.process.returncode()
         if code is None:
-            return  # the pidfd fired, the exit status is not collected yet: it fires again
+            return  # the exit status is not there yet; the pidfd fires again
         self._runtime.unwatch(held.process.pidfd)
         held.process.close()
         del self._held[id_, incarnation]
         ended = self._ended(id_, incarnation, held, code)
-        self._board.note_end(held.slot, incarnation, _word_for(ended, held))
+        self._board.note_end(held.slot, incarnation, _reason_for_monitors(ended, held))
         self._board.set(held.slot, ready=0)
         if self._board.get(held.slot, "name") != id_:
             self._board.set_state(held.slot, ActorState.STOPPED)
@@ -264,7 +263,7 @@ class ChildProcesses:
     def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
         reason = exit_reason_of(code)
         words = last_words(self._identity.run_dir, id_, incarnation)
-        # A program may end with any code: it means something here only when the actor's runtime chose it.
+        # A program may exit with any code; it has OTP's meaning only if the actor's runtime chose it.
         own_code = code if self._board.own_exit(held.slot) == code else None
         return Ended(
             reason=held.kill_reason or (f"{reason}: {words}" if words else str(reason)),
@@ -290,13 +289,13 @@ class ChildProcesses:
         )
 
     def _mark_dead_below(self, name: str) -> None:
-        """The kernel took a dead supervisor's children along; nobody else is left to say so on the board.
+        """Mark the children of a dead supervisor as stopped; the kernel has killed them with it.
 
-        One that has cleared its death signal, as a change of user does, lives on: it is killed here.
+        A child that has cleared its death signal, as a change of user does, lives on: it is killed here.
         """
         for row in self._board.rows():
             if row.parent == name and row.route == 0:
-                kill_the_same(row.pid, row.pid_start_ticks)
+                kill_process(row.pid, row.pid_start_ticks)
             if row.parent == name and row.state in LIVING | _WAITING:
                 self._board.set_state(
                     row.slot, ActorState.STOPPED, ready=0, last_reason=f"its supervisor {name!r} ended"
@@ -305,9 +304,9 @@ class ChildProcesses:
 
 
 def _preload(module: str) -> None:
-    """Import what children share. Raises ChildNotStarted for whatever the module raises.
+    """Import what children share. Raises ChildNotStarted for any error of the module.
 
-    A module that is not there is left to the child, which says so if it needs it.
+    A missing module is left to the child, which fails if it needs it.
     """
     try:
         importlib.import_module(module)
@@ -317,15 +316,15 @@ def _preload(module: str) -> None:
         raise ChildNotStarted(f"its preload {module!r} cannot be imported: {reason_of(error)}") from error
 
 
-def _word_for(ended: Ended, held: _Held) -> str:
-    """OTP's word for an exit: a child that was told to stop and did ended as `shutdown`."""
-    if ended.shutdown or (ended.normal and held.is_told_to_stop):
+def _reason_for_monitors(ended: Ended, held: _Held) -> str:
+    """OTP's reason for an exit: a child that was asked to stop, and did, ended as `shutdown`."""
+    if ended.shutdown or (ended.normal and held.is_asked_to_stop):
         return "shutdown"
     return "normal" if ended.normal or ended.ignored else ended.reason
 
 
 def beat_s(hang_deadline_s: float) -> float:
-    """How often a child shows that it runs: as seldom as a late beat is still no hang, four times at most."""
+    """Time between beats: as long as a late beat is still no hang, at least a quarter of the deadline."""
     seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
     return min(MAX_BEAT_S, seldom_s)
 

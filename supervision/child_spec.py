@@ -1,4 +1,4 @@
-"""What a supervisor must know of a child, in OTP's words (OTP `supervisor`, child specification).
+"""Child specifications and supervisor flags, in OTP's words (OTP `supervisor`).
 
 `ChildSpec` and `SupervisorFlags` are OTP's. `Backoff`, `Budget`, `Breaker` and `Retirement` go beyond it, for
 children that fail for reasons of their own: virtual machines, browsers, engines.
@@ -18,7 +18,7 @@ LONGEST_S = 1e9
 """No finite time in a spec is longer (thirty years): with what is added to it a timer can still count it."""
 
 COUNT_MOST = 10**9
-"""No number of restarts, uses or children is larger: every one fits into a message."""
+"""No number of restarts, uses or children is larger, so each fits into a message."""
 
 
 class Restart(StrEnum):
@@ -32,7 +32,7 @@ class Restart(StrEnum):
 
 
 class Strategy(StrEnum):
-    """Who is restarted along with a failed child."""
+    """Which siblings are restarted along with a failed child."""
 
     ONE_FOR_ONE = "one_for_one"
     ONE_FOR_ALL = "one_for_all"
@@ -91,7 +91,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Failures of one kind that one child may have; they are counted here and nowhere else."""
+    """Failures of one kind that one child may have; they count against no other budget."""
 
     max_restarts: int
     max_seconds: float
@@ -103,7 +103,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Quarantine instead of escalation: a child that fails too often is left alone for a while.
+    """A circuit breaker: a child that fails too often is quarantined, instead of ending its supervisor.
 
     closed       failures are counted; more than `max_failures` within `within_s` open it
     open         the child is not started for `open_s`
@@ -155,7 +155,7 @@ class ChildSpec:
     significant: bool = False
     """Whether its end counts for the supervisor's auto_shutdown."""
     shutdown_s: float = 5.0
-    """Time to end when told to, then SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
+    """Time to end after a `Stop`, then SIGKILL; 0 kills at once (brutal_kill), inf waits (infinity)."""
     start_deadline_s: float = 30.0
     """Time from the fork to readiness; then it is killed and counts as failed."""
     hang_deadline_s: float = 10.0
@@ -165,10 +165,10 @@ class ChildSpec:
     preload: tuple[str, ...] = ()
     """Modules its supervisor imports before it forks: it starts faster and shares memory with its siblings.
 
-    Only such as start no Python thread and touch no GPU when imported."""
+    The import must start no Python thread and touch no GPU."""
     backoff: Backoff = field(default_factory=Backoff)
     budgets: Mapping[Failure, Budget] = field(default_factory=dict)
-    """Kinds of failure that are counted for themselves; the others spend the supervisor's budget."""
+    """Kinds of failure with a budget of their own; the others spend the supervisor's."""
     breaker: Breaker | None = None
     retirement: Retirement = field(default_factory=Retirement)
 
@@ -222,7 +222,7 @@ class SupervisorFlags:
     max_children: int = 0
     """Most children at a time, restarting and quarantined ones included; 0 for no limit."""
     max_quarantined: float = 1.0
-    """Share of the children that may be in quarantine; beyond it the fault is not theirs: it gives up."""
+    """Share of the children that may be in quarantine; beyond it the supervisor gives up."""
     max_failing: float = 1.0
     """Share of the children beyond which failures within a minute are one event (`supervision.outage`);
     1 for never."""
@@ -278,7 +278,7 @@ def _check_preload(who: str, preload: object) -> None:
 
 
 def _check_keys(who: str, args: Mapping[str, Any]) -> None:
-    """Args travel as plain data, whose maps have text for keys: a number would arrive as text, unseen."""
+    """Refuse keys that are not text: args travel as plain data, where a number as a key would become text."""
     waiting: list[tuple[str, Any]] = [
         ("args", args)
     ]  # no recursion: args may be nested deeper than the stack

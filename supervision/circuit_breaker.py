@@ -1,4 +1,7 @@
-"""The circuit breaker of one child: closed, open, half-open. Pure."""
+"""The circuit breaker of one child: closed, open, half-open. Pure.
+
+While it is open the child is in quarantine: its supervisor does not start it.
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,7 +20,7 @@ class CircuitState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """What is remembered of a child's failures."""
+    """The state of a child's circuit, and its recent failures."""
 
     state: CircuitState = CircuitState.CLOSED
     failures: tuple[float, ...] = ()
@@ -26,7 +29,7 @@ class Circuit:
 
 
 def failed(circuit: Circuit, policy: Breaker, now_s: float, *, own_clock_s: float) -> Circuit:
-    """After one more failure. On probation a single one opens it again.
+    """The circuit after one more failure. On probation a single one opens it again.
 
     own_clock_s   the moment on the child's own clock, which its backoffs do not move
     """
@@ -39,7 +42,7 @@ def failed(circuit: Circuit, policy: Breaker, now_s: float, *, own_clock_s: floa
 
 
 def opened(policy: Breaker, now_s: float) -> Circuit:
-    """In quarantine from now on."""
+    """Quarantine the child from now on."""
     return Circuit(CircuitState.OPEN, open_until_s=now_s + policy.open_s)
 
 

@@ -1,7 +1,7 @@
 """The supervisor's decisions: a state machine without processes, time or I/O of its own.
 
 Feed it what happened (`ready`, `exited`, `hung`, `used`, `stop`, `tick`), each with the time; it answers with
-what to do (`supervision.actions`). Every child has a target (up, down, or bounce: down and up again) and a
+what to do (`supervision.actions`). Every child has a target (up, down, or restart: down and up again) and a
 status; after each event the machine reconciles the two in the order OTP demands: start left to right, stop
 right to left, one at a time unless the children are equals.
 
@@ -56,7 +56,7 @@ class SupervisorCore:
     draw: Callable[[], float] = random.random
     children: dict[str, Child] = field(init=False)
     restarts: tuple[tuple[Child, float], ...] = ()
-    """Failures within the window: of which child, and when on its own clock."""
+    """Failures within the window: the child, and the moment on its own clock."""
     outage: Outage = field(default_factory=Outage)
     finishing: Finish | None = None
     is_finished: bool = False
@@ -102,7 +102,7 @@ class SupervisorCore:
         return [Kill(id_, incarnation, why)]
 
     def used(self, id_: str, incarnation: int, uses: int, now_s: float) -> list[Action]:
-        """How often a child says it was used so far."""
+        """A child has been used so often by now."""
         child = self.children.get(id_)
         if child is None or child.incarnation != incarnation:
             return []
@@ -160,7 +160,7 @@ class SupervisorCore:
     def _down_as_wanted(
         self, child: Child, ended: Ended, *, is_killed: bool, is_normal: bool
     ) -> list[Action]:
-        """It was to go down anyway: however it ended, that is no failure of its own."""
+        """The child was to go down anyway: its end, of any kind, is no failure."""
         actions: list[Action] = []
         if not is_normal and (not is_killed or "did not stop" in ended.reason):
             actions.append(Report("shutdown_error", ended.reason, child.spec.id))
@@ -172,7 +172,7 @@ class SupervisorCore:
         return actions
 
     def _call_failed(self, child: Child, ended: Ended) -> list[Action]:
-        """start_child and restart_child say so; nothing is tried again and no budget is spent (OTP)."""
+        """Answer start_child or restart_child with the reason; no restart, and no budget is spent (OTP)."""
         child.is_forgotten = child.call is Call.START
         child.target = Target.DOWN
         return answer(child, ok=False, reason=ended.reason)
@@ -206,16 +206,16 @@ class SupervisorCore:
         child.failures_in_row = 1 if ran_s >= policy.reset_after_s else child.failures_in_row + 1
         if self._is_in_outage(child, now_s):
             return self._failed_in_outage(child, report, now_s)
-        verdict = self._spend(child, kind, ran_s, now_s)
+        outcome = self._spend(child, kind, ran_s, now_s)
         if self.finishing is not None:
-            return [report, *verdict]
+            return [report, *outcome]
         child.restarts += 1
         if not child.is_quarantined:
             child.start_at_s = now_s + backoff_s(policy, child.failures_in_row, self.draw())
-        return [replace(report, taken_along=self._take_along(child)), *verdict]
+        return [replace(report, taken_along=self._take_siblings_along(child)), *outcome]
 
     def _is_in_outage(self, child: Child, now_s: float) -> bool:
-        """Whether there is an outage, or this failure makes one."""
+        """Whether there is an outage, or this failure begins one."""
         if self.flags.max_failing >= 1:
             return False
         self.outage.note(child.spec.id, child.last_reason, now_s)
@@ -228,7 +228,7 @@ class SupervisorCore:
         if not self.outage.is_on:
             reports = [report, self.outage.begin(child.spec.id, len(self.children), now_s)]
             self.restarts = ()
-            for other in self._held():
+            for other in self._down_by_outage():
                 other.circuit, other.start_at_s = Circuit(), math.inf
         is_canary = child.spec.id == self.outage.canary
         wait_s = backoff_s(child.spec.backoff, child.failures_in_row, self.draw()) if is_canary else math.inf
@@ -238,27 +238,27 @@ class SupervisorCore:
     def _outage_over(self, now_s: float) -> list[Action]:
         survivor = self.outage.survivor(self.children, now_s)
         if not survivor:
-            self._replace_scout(now_s)
+            self._replace_canary(now_s)
             return []
-        for other in self._held():
+        for other in self._down_by_outage():
             other.failures_in_row = 1
             other.start_at_s = now_s + backoff_s(other.spec.backoff, 1, self.draw())
         return [self.outage.end(survivor, now_s)]
 
-    def _replace_scout(self, now_s: float) -> None:
-        """Somebody was told to take the canary down: another one is tried for the others."""
-        canary, held = self.children.get(self.outage.canary), self._held()
+    def _replace_canary(self, now_s: float) -> None:
+        """If a call took the canary down, choose another child to be tried."""
+        canary, held = self.children.get(self.outage.canary), self._down_by_outage()
         is_tried = canary is not None and canary.target is not Target.DOWN
         if self.outage.is_on and not is_tried and held:
             self.outage.canary, held[0].start_at_s = held[0].spec.id, now_s
 
-    def _held(self) -> list[Child]:
-        """Those down because of what all have in common."""
+    def _down_by_outage(self) -> list[Child]:
+        """The children that are down because of the outage."""
         failed = [self.children[id_] for id_ in self.outage.failed if id_ in self.children]
         return [child for child in failed if child.status is Status.DOWN and child.target is Target.UP]
 
     def _spend(self, child: Child, kind: Failure, ran_s: float, now_s: float) -> list[Action]:
-        """One failure on the budget it belongs to: its kind's, the breaker's, or the supervisor's."""
+        """Spend one failure from its budget: that of its kind, the breaker's, or the supervisor's."""
         policy, own = child.spec.breaker, child.spec.budgets.get(kind)
         if own is not None:
             child.spent[kind], holds = add_restart(
@@ -301,14 +301,14 @@ class SupervisorCore:
         share = sum(c.is_quarantined for c in self.children.values()) / len(self.children)
         if share > self.flags.max_quarantined:
             return self._give_up(child, f"{share:.0%} of the children are in quarantine")
-        return [Report("quarantined", f"{child.last_reason}: {why}", child.spec.id)]
+        return [Report("child_quarantined", f"{child.last_reason}: {why}", child.spec.id)]
 
     def _give_up(self, child: Child, over: str) -> list[Action]:
         why = f"child {child.spec.id!r} failed once more ({child.last_reason}): {over}"
         return [Report("shutdown", why, child.spec.id), *self._stop_all(why, normal=False)]
 
-    def _take_along(self, failed: Child) -> tuple[str, ...]:
-        """End who ends with a failed child by the strategy; returns the ids of those that were not down."""
+    def _take_siblings_along(self, failed: Child) -> tuple[str, ...]:
+        """Bring down the siblings that the strategy restarts with a failed child; returns their ids."""
         along: list[str] = []
         for sibling in list(self._siblings_taken_along(failed)):
             is_to_end = sibling.status is not Status.DOWN and sibling.target is not Target.DOWN
@@ -437,12 +437,12 @@ class SupervisorCore:
         return actions
 
     def _next_to_start(self) -> Iterator[Child]:
-        """Those down that should be up and wait for nobody; at most for their own backoff."""
+        """The children that may start now, or after their own backoff: no sibling must come first."""
         if self.finishing is not None:
             return
         is_joint = self.flags.strategy is not Strategy.ONE_FOR_ONE
         if is_joint and any(c.status is Status.STOPPING for c in self.children.values()):
-            return  # nobody starts before all who are taken along are down
+            return  # siblings that are restarted together are all down before the first starts
         for child in self.children.values():
             if child.target is not Target.UP:
                 continue
@@ -452,7 +452,7 @@ class SupervisorCore:
                 return
 
     def _is_waited_for(self, child: Child) -> bool:
-        """True while those after this child must not start. With one_for_one only its first start counts."""
+        """True while later children must not start. With one_for_one only a child's first start counts."""
         if not self.flags.ordered or child.status is Status.RUNNING:
             return False
         return self.flags.strategy is not Strategy.ONE_FOR_ONE or not (child.was_ready or child.call)
@@ -464,7 +464,7 @@ def move(child: Child, status: Status, now_s: float) -> None:
 
 
 def answer(child: Child, *, ok: bool, reason: str = "") -> list[Action]:
-    """Let a management call that waits for this child know."""
+    """Answer the management call that waits for this child, if there is one."""
     if child.call is None:
         return []
     child.call = None

@@ -1,8 +1,8 @@
-"""What can be wrong with a supervision tree.
+"""The errors of supervision trees.
 
 SupervisionError
 ├── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
-├── NameTaken            another supervisor's child bears the name
+├── NameTaken            another supervisor's child has the name
 ├── TreeGaveUp           a tree that ended by itself before its work was done; says why
 └── TreeNotStarted       a tree whose children did not get ready; says which and why
 """
@@ -17,7 +17,7 @@ class InvalidChildSpec(SupervisionError):
 
 
 class NameTaken(SupervisionError):
-    """Another supervisor's child bears the name."""
+    """Another supervisor's child has the name."""
 
 
 class TreeGaveUp(SupervisionError):

@@ -1,6 +1,6 @@
 """OTP's management calls on a supervisor's state: start, terminate, restart, delete; which and count.
 
-Each returns what to do and, when it can be answered at once, the reason it was refused (empty for done).
+Each returns actions and, when it can be answered at once, the reason of a refusal (empty when done).
 A call that must wait for a child's start is answered later by an `Answer` action (OTP blocks until init
 returned); a termination is over when the child is gone.
 """
@@ -32,7 +32,7 @@ Outcome = tuple[list[Action], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTally:
-    """OTP `count_children`, without the difference of workers and supervisors, which is the actor's."""
+    """OTP `count_children`, without the counts of workers and supervisors, which the actor adds."""
 
     specs: int
     active: int
@@ -45,7 +45,7 @@ def start_child(
 ) -> Outcome:
     """Add a child and start it. Raises InvalidChildSpec.
 
-    issued   the highest incarnation of earlier bearers; asked for only when the child is taken
+    issued   returns the highest incarnation of earlier actors of the name; called if the child is accepted
     """
     check_fits(spec, core.flags)
     known = core.children.get(spec.id)
@@ -61,7 +61,7 @@ def start_child(
 
 
 def terminate_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
-    """Bring a child down for good; a restart that waits is called off. A temporary one is forgotten."""
+    """Bring a child down for good, and cancel a waiting restart. A temporary child is forgotten."""
     child = core.children.get(id_)
     if child is None:
         return [], NOT_FOUND
@@ -151,7 +151,7 @@ def count_children(core: SupervisorCore) -> ChildTally:
 
 
 def describe(child: Child) -> str:
-    """OTP's word for a child: running (or how far it is), restarting, undefined; or quarantined."""
+    """OTP's word for a child: its status, restarting, undefined; beyond OTP waiting and quarantined."""
     if child.status is not Status.DOWN:
         return child.status.value
     if child.is_quarantined:

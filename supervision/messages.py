@@ -1,4 +1,4 @@
-"""What a running supervisor can be asked, by mail to its name (OTP `supervisor`, Elixir `DynamicSupervisor`).
+"""Management calls to a running supervisor, by mail to its name (OTP and Elixir `DynamicSupervisor`).
 
 Every answer is a value: a refusal is `Managed(ok=False, reason=...)` with OTP's word (not_found, running,
 restarting, already_present, already_started, max_children), the remedy after a colon where there is one, or a
@@ -14,7 +14,7 @@ from actors.timers import LONGEST_S
 from supervision.child_spec import ChildSpec
 
 ANSWER_ROOM_S = 5.0
-"""An answer may come this much after the deadline it waits for."""
+"""How much later than a start deadline an answer may come."""
 
 MANAGEMENT_DEADLINE_S = 60.0
 """For a call that waits for a child whose own deadlines the caller does not know."""

@@ -1,12 +1,12 @@
 """When most of a pool fails at once it is one event with one cause, not as many restarts. Pure.
 
-What the children have in common has failed: the computer they run on, the network, the server that gives
-them. Trying all of them again and again would tell the same thing a hundred times, and load what is just
-coming up. So one of them, the canary, is tried with its backoff; the others wait until it, or any of them,
-holds. Meanwhile no budget is spent and nobody goes into quarantine.
+Something that the children have in common has failed: the computer they run on, the network, the server that
+provides them. Restarting all of them again and again would report one cause a hundred times, and load what is
+just coming up. So one of them, the canary, is tried with its backoff; the others wait until it, or any of
+them, stays up. Meanwhile no budget is spent and no child is quarantined.
 
-Running shows little where a child starts in a moment and what it stands for takes minutes to come up. A child
-holds when it was used, or has run for as long as its breaker wants to see after quarantine (`healthy_s`).
+A child may start in a moment although the machine behind it takes minutes to come up. So a child counts as
+staying up when it was used, or has run for as long as its breaker asks for after quarantine (`healthy_s`).
 """
 
 import math
@@ -21,15 +21,15 @@ WITHIN_S = 60.0
 """Failures this close together are counted as one event."""
 
 FEWEST = 3
-"""Fewer children say nothing about what they have in common."""
+"""Fewer failures than this show no common cause."""
 
-HOLDS_S = 20.0
-"""A child without a breaker that has run this long shows that the outage is over."""
+STAYS_UP_S = 20.0
+"""A child without a breaker stays up, and so ends the outage, when it has run this long."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """Who failed lately, and who is tried for the others."""
+    """The recent failures of a supervisor's children, and the canary of an outage."""
 
     failed: dict[str, tuple[float, str]] = field(default_factory=dict)
     """When and why each child failed last; while there is no outage only those within `WITHIN_S`."""
@@ -63,26 +63,26 @@ class Outage:
         return Report("outage", why, canary)
 
     def survivor(self, children: Mapping[str, Child], now_s: float) -> str:
-        """A child that failed and holds since; empty without one."""
+        """A child that failed and stays up since; empty without one."""
         if not self.is_on:
             return ""
-        return next((id_ for id_ in self.failed if now_s >= _holds_at_s(children.get(id_))), "")
+        return next((id_ for id_ in self.failed if now_s >= _stays_up_at_s(children.get(id_))), "")
 
     def wake_s(self, children: Mapping[str, Child]) -> float:
-        """When `survivor` may have something to say."""
+        """When `survivor` may find a child, even if nothing happens."""
         if not self.is_on:
             return math.inf
-        return min((_holds_at_s(children.get(id_)) for id_ in self.failed), default=math.inf)
+        return min((_stays_up_at_s(children.get(id_)) for id_ in self.failed), default=math.inf)
 
     def end(self, survivor: str, now_s: float) -> Report:
-        """Everybody is tried again."""
+        """End the outage: every child is tried again."""
         lasted_s = now_s - self.began_s
         self.failed, self.canary = {}, ""
         return Report("outage_over", f"{survivor} holds again after {lasted_s:.0f} s", survivor)
 
 
 def cause_of(failed: Mapping[str, tuple[float, str]]) -> str:
-    """The reason most of them gave, numbers aside; the first of these as it was said."""
+    """The most frequent reason, numbers aside, in the words of the first failure that gave it."""
     alike = Counter(_without_numbers(why) for _, why in failed.values())
     most, count = alike.most_common(1)[0]
     first = next(why for _, why in failed.values() if _without_numbers(why) == most)
@@ -93,11 +93,11 @@ def _without_numbers(reason: str) -> str:
     return re.sub(r"\d+", "#", reason)
 
 
-def _holds_at_s(child: Child | None) -> float:
-    """From when on a child holds; infinity for one that does not run."""
+def _stays_up_at_s(child: Child | None) -> float:
+    """When a child counts as staying up; infinity for one that does not run."""
     if child is None or child.status is not Status.RUNNING:
         return math.inf
     if child.uses:
         return child.since_s
     breaker = child.spec.breaker
-    return child.since_s + (HOLDS_S if breaker is None else breaker.healthy_s)
+    return child.since_s + (STAYS_UP_S if breaker is None else breaker.healthy_s)

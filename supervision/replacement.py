@@ -1,7 +1,7 @@
 """Replacing a child that works: by age, by use, with or without a warm spare. Pure but for the child's state.
 
-Without a spare the child is told to end and started again. With one the replacement starts beside it; once it
-is ready it takes over the name, and the old process gets the child's shutdown time to finish what it is at.
+Without a spare the child is asked to stop and started again. With one the replacement starts beside it; when
+it is ready it takes over the name, and the old process gets the child's shutdown time to finish its work.
 """
 
 import math
@@ -14,7 +14,7 @@ from supervision.actions import (
     Kill,
     Promote,
     Report,
-    Side,
+    SideProcess,
     SpawnSpare,
     Status,
     Target,
@@ -23,7 +23,7 @@ from supervision.backoff import backoff_s
 from supervision.child_spec import Retirement
 
 MIN_WAIT_S = 1.0
-"""Between attempts at a replacement; the old process works meanwhile, so there is no hurry."""
+"""Least time between attempts at a replacement; the old process works meanwhile."""
 
 
 def retire_at_s(policy: Retirement, now_s: float, draw: float) -> float:
@@ -55,24 +55,24 @@ def _retire(child: Child, why: str, now_s: float) -> list[Action]:
         child.is_retired = True
         return [report]
     child.issued += 1
-    child.spare = Side(child.issued, now_s + child.spec.start_deadline_s)
+    child.spare = SideProcess(child.issued, now_s + child.spec.start_deadline_s)
     return [report, SpawnSpare(child.spec.id, child.issued)]
 
 
 def promote(child: Child, now_s: float, draw: float) -> list[Action]:
-    """The spare is ready: it is the child from now on, and what was the child retires."""
+    """The spare is ready: it becomes the child, and the old process retires."""
     if child.spare is None or child.spare.is_killed:
         return []
     old, child.incarnation = child.incarnation, child.spare.incarnation
     child.spare, child.uses = None, 0
-    child.retiring = Side(old, now_s + child.spec.shutdown_s)
+    child.retiring = SideProcess(old, now_s + child.spec.shutdown_s)
     child.since_s = now_s
     child.retire_at_s = retire_at_s(child.spec.retirement, now_s, draw)
     return [Promote(child.spec.id, child.incarnation), AskToStop(child.spec.id, old, finish=True)]
 
 
 def spare_failed(child: Child, ended: Ended, now_s: float, draw: float) -> list[Action]:
-    """The old process goes on working; the next attempt comes after a wait."""
+    """The old process continues; the next attempt comes after a wait."""
     spare, child.spare = child.spare, None
     if spare is None or spare.is_dropped:
         return []

@@ -1,6 +1,6 @@
-"""Why children ended, kept: one line of JSON per report, in `reports/<supervisor>.jsonl` of the run.
+"""Reports of why children ended: one line of JSON each, in `reports/<supervisor>.jsonl` of the run.
 
-OTP's four fields (supervisor, context, reason, offender), and what a post-mortem needs beside them: exit code
+A report has OTP's four fields (supervisor, context, reason, offender), and what a post-mortem needs: exit code
 or signal, the last words and last log lines of the process, and the chain of reasons that led there.
 """
 
@@ -29,10 +29,10 @@ _SHOWN = {
     "start_error": "did not start",
     "shutdown_error": "did not stop as it should",
     "shutdown": "made this supervisor give up",
-    "quarantined": "is in quarantine",
+    "child_quarantined": "is in quarantine",
     "outage": "is one of many that fail",
 }
-"""What is printed of a report, by its context; the others tell of what goes as it should."""
+"""What is printed of a report, by its context; the other contexts are no failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class SupervisorReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """What a dead process left behind."""
+    """How a process ended, and what it left behind."""
 
     pid: int = 0
     exit_code: int | None = None
@@ -87,11 +87,11 @@ def append(run_dir: Path, report: SupervisorReport) -> None:
         if path.exists() and path.stat().st_size > MAX_FILE_BYTES:
             path.replace(path.with_suffix(".jsonl.1"))
         with path.open("a+b") as file:
-            file.write(_end_of_a_torn_line(file) + json.dumps(asdict(report)).encode() + b"\n")
+            file.write(_end_of_cut_line(file) + json.dumps(asdict(report)).encode() + b"\n")
 
 
 def show(run_dir: Path, report: SupervisorReport) -> None:
-    """Print a report of an end that was not wanted to the standard error, with the child's traceback."""
+    """Print a report of a failure to the standard error, with the child's traceback."""
     what = _SHOWN.get(report.context)
     if what is not None:
         child = report.offender
@@ -100,8 +100,8 @@ def show(run_dir: Path, report: SupervisorReport) -> None:
         say_on_console(f"[{report.supervisor}] {child.id!r}{number} {what}: {report.reason}\n{crash}")
 
 
-def _end_of_a_torn_line(file: IO[bytes]) -> bytes:
-    """What a full disk or a death while writing left without an end takes no other report along."""
+def _end_of_cut_line(file: IO[bytes]) -> bytes:
+    """A line break if the last line was cut by a full disk or a crash, so that the next one is whole."""
     if not file.seek(0, os.SEEK_END):
         return b""
     file.seek(-1, os.SEEK_END)
@@ -120,7 +120,7 @@ def read(run_dir: Path, supervisor: str) -> tuple[SupervisorReport, ...]:
 
 
 def chain_below(run_dir: Path, supervisor: str) -> tuple[str, ...]:
-    """Why a supervisor gave up, and why what it gave up for did."""
+    """Why a supervisor gave up, followed by the reasons of the deaths below that led to it."""
     ends = [report for report in read(run_dir, supervisor) if report.context in _LAST_CONTEXTS]
     return (ends[-1].reason, *ends[-1].chain)[:CHAIN_LINKS] if ends else ()
 

@@ -1,4 +1,4 @@
-"""A supervised tree from one function call: what a script, a notebook or a test starts with.
+"""A supervised tree from one function call, for scripts, notebooks and tests.
 
 with supervised(worker("counter", Counter)) as system:
     system.ask("counter", Increment(by=2))
@@ -22,7 +22,7 @@ from supervision.supervisor import supervisor_args
 
 ROOT = "root"
 MAX_STOP_S = 600.0
-"""However long children may take to end: a tree that is left is not waited for for ever."""
+"""The longest wait for a tree to end when its block is left."""
 
 
 def worker(
@@ -64,9 +64,9 @@ def supervised(
     flags          of the root; Elixir's defaults (one_for_one, 3 restarts in 5 s) when left out
     run_dir        where logs, reports and crash files stay; a temporary folder when left out
     print_reports  whether a supervisor also prints to the standard error why a child ended
-    However the block is left, by an error or Ctrl-C too, children are told to stop and get `shutdown_s`.
+    When the block is left, also by an error or Ctrl-C, children are asked to stop and get `shutdown_s`.
     Raises TreeNotStarted, with the reason, when the children are not ready within start_deadline_s, and
-    TreeGaveUp at the end of the block when the tree ended by itself meanwhile and not because it was done.
+    TreeGaveUp at the end of the block when the tree ended by itself before its work was done.
     """
     fill_standard_streams()  # before anything is opened
     with scratch_folder(LONGEST_MAIL_DIR_BYTES - len("/mail")) as folder:
@@ -90,7 +90,7 @@ def supervised(
 
 
 def _while_it_runs(system: ActorSystem, children: Iterable[ChildSpec]) -> Iterator[ActorSystem]:
-    """The block itself: whatever happens in it, the tree is told to stop, and what it gave up for is said."""
+    """The block itself: when it is left, the tree is asked to stop; if it gave up, that is raised."""
     try:
         yield system
     except BaseException as error:

@@ -1,11 +1,11 @@
 """The supervisor actor: it carries out what `supervision.core` decides.
 
 Receives   Stop (from its own supervisor or the launcher), ChildReady and UsedUp (from its children),
-           the management calls of `supervision.messages` (from anyone with the run's key)
+           the management calls of `supervision.messages` (from any process with the run's key)
 Watches    the pidfd of every child (exits), the vitals board (hangs, uses)
 Dies when  the restart budget is spent (exit `shutdown`: its own supervisor decides), or its work is done
-On restart its children are gone with it (the kernel saw to that) and are started anew; dynamic ones are not
-           remembered (OTP), whoever wanted them starts them again
+On restart the kernel has killed its children, and it starts them anew. As in OTP, it does not remember
+           dynamic children: the actor that wanted them starts them again
 """
 
 import math
@@ -17,7 +17,7 @@ from actors.board import ActorState, second_row
 from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
 from actors.future import Future
-from actors.process import EXIT_SHUTDOWN, is_running, kill_the_same
+from actors.process import EXIT_SHUTDOWN, is_running, kill_process
 from actors.system_messages import ChildReady, Stop, UsedUp
 from actors.thespian_host import leave_last_words
 from supervision import management, reports
@@ -59,24 +59,24 @@ from supervision.messages import (
 from supervision.patch import changed, parse
 from supervision.reports import Death, Offender, SupervisorReport
 
-STARTING_LOOK_S = 0.25
-"""Children say that they are ready; this is for a word that got lost."""
+STARTING_CHECK_S = 0.25
+"""How often a starting child's row is read, in case its `ChildReady` got lost."""
 
-USES_LOOK_S = 1.0
-"""How often uses are read from the board, where a child has a limit: its own word may get lost, and does not
-know of a limit that was changed since its start."""
+USES_CHECK_S = 1.0
+"""How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the limit
+may have been changed since its start."""
 
-SOONEST_LOOK_S = 0.005
+SOONEST_CHECK_S = 0.005
 
-LEFTOVER_LOOK_S = 0.02
+ORPHAN_CHECK_S = 0.02
 
 CHILDREN_PER_ANSWER = 150
 REASON_LETTERS_IN_LIST = 120
 REASON_LETTERS = 4000
-"""Answers travel by mail, which carries 64 KB; the whole reason is in the report."""
+"""Limits of an answer, because mail carries 64 KB; the whole reason is in the report."""
 
 ORPHANS_END_S = 5.0
-"""Invariant no-orphans: what the kernel has to kill is gone by then."""
+"""How long orphans are waited for (invariant no-orphans): the kernel has killed them by then."""
 
 
 def supervisor_spec(
@@ -84,7 +84,8 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A child spec whose child is itself a supervisor.
 
-    It may take as long to stop as its children may (OTP waits for ever; a stopped process never ends).
+    It may take as long to stop as its children together. OTP waits for ever, but a process that is
+    suspended never ends.
     """
     waits = [child.shutdown_s for child in children]
     shutdown_s = _in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
@@ -103,12 +104,12 @@ def supervisor_spec(
 
 
 def _in_a_spec(seconds: float) -> float:
-    """The sum of times as a time that a spec may hold."""
+    """A sum of times, limited to what a spec may hold."""
     return seconds if math.isinf(seconds) else min(seconds, LONGEST_S)
 
 
 def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -> ChildSpec:
-    """A supervisor that starts empty and is told whom to start (Elixir DynamicSupervisor).
+    """A supervisor that starts without children; they are started by calls (Elixir DynamicSupervisor).
 
     limits   further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined, max_failing
     """
@@ -117,7 +118,7 @@ def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -
 
 
 def supervisor_args(flags: SupervisorFlags, children: tuple[ChildSpec, ...]) -> dict[str, Any]:
-    """What a Supervisor is started with, as plain data."""
+    """The args of a Supervisor, as plain data."""
     return {"flags": to_plain(flags), "children": [to_plain(child) for child in children]}
 
 
@@ -130,75 +131,75 @@ class Supervisor(Actor):
         flags = from_plain(self.args["flags"], SupervisorFlags)
         specs = tuple(from_plain(spec, ChildSpec) for spec in self.args["children"])
         self._core = SupervisorCore(flags, specs)
-        self._brood = ChildProcesses(self.board, self.identity, self.runtime, self.clock, self._exited)
+        self._processes = ChildProcesses(self.board, self.identity, self.runtime, self.clock, self._exited)
         self._deaths: dict[str, tuple[int, Death]] = {}
         self._reports: list[tuple[Report, Child | None, int, Death]] = []
         self._starts: dict[str, Future[Managed]] = {}
         self._ends: dict[str, list[Future[Managed]]] = {}
-        self._look_at_s = math.inf
+        self._check_at_s = math.inf
         self._all_up: Future[None] = Future()
         self._all_down: Future[None] = Future()
         for id_, child in self._core.children.items():
-            # Numbers go on where an earlier supervisor left them, so that no two processes share one.
-            known = self._brood.known(id_)
+            # Continue the numbers of an earlier supervisor, so that no two processes share an incarnation.
+            known = self._processes.known(id_)
             child.issued, child.restarts, child.last_reason = known.issued, known.restarts, known.last_reason
-        leftovers = {process for id_ in self._core.children for process in self._brood.leftovers(id_)}
-        self._start_once_gone(leftovers, self._now_s() + ORPHANS_END_S)
+        orphans = {process for id_ in self._core.children for process in self._processes.orphans(id_)}
+        self._start_after(orphans, self._now_s() + ORPHANS_END_S)
         return self._all_up
 
     def on_stop(self) -> Future[None]:
-        self._carry_out(self._core.stop("told to stop", self._now_s()))
+        self._carry_out(self._core.stop("asked to stop", self._now_s()))
         return self._all_down
 
-    # ---- what happens ----
+    # ---- events ----
 
     @receives(ChildReady)
-    def child_ready(self, word: ChildReady, child: Sender) -> None:
-        id_ = child.name.removesuffix(second_row(""))  # a spare is not yet called by the child's name
-        self._carry_out(self._core.ready(id_, word.incarnation, self._now_s()))
+    def child_ready(self, ready: ChildReady, child: Sender) -> None:
+        id_ = child.name.removesuffix(second_row(""))  # a spare has the name of the second row
+        self._carry_out(self._core.ready(id_, ready.incarnation, self._now_s()))
 
     @receives(UsedUp)
-    def child_used_up(self, word: UsedUp, child: Sender) -> None:
+    def child_used_up(self, used_up: UsedUp, child: Sender) -> None:
         id_ = child.name.removesuffix(second_row(""))
-        uses = self._brood.uses(id_, word.incarnation)
-        self._carry_out(self._core.used(id_, word.incarnation, uses, self._now_s()))
+        uses = self._processes.uses(id_, used_up.incarnation)
+        self._carry_out(self._core.used(id_, used_up.incarnation, uses, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)
         self._carry_out(self._core.exited(id_, incarnation, ended, self._now_s()))
 
-    def _start_once_gone(self, leftovers: set[tuple[int, int]], give_up_s: float) -> None:
-        """The kernel kills an earlier supervisor's children, but after it: not two of one child at once.
+    def _start_after(self, orphans: set[tuple[int, int]], give_up_s: float) -> None:
+        """Start the children once those of an earlier supervisor have ended: never two of one child at once.
 
-        One it cannot kill (it hangs in the kernel itself) is not waited for for ever.
+        The kernel kills them after their supervisor. A process that hangs in the kernel is given up.
         """
-        for pid, ticks in leftovers:
-            kill_the_same(pid, ticks)  # one that has cleared its death signal would stay for ever
-        is_any_left = any(is_running(pid, ticks) for pid, ticks in leftovers)
+        for pid, ticks in orphans:
+            kill_process(pid, ticks)  # for one that has cleared its death signal
+        is_any_left = any(is_running(pid, ticks) for pid, ticks in orphans)
         if is_any_left and self._now_s() < give_up_s:
-            self.after(LEFTOVER_LOOK_S, lambda: self._start_once_gone(leftovers, give_up_s))
+            self.after(ORPHAN_CHECK_S, lambda: self._start_after(orphans, give_up_s))
             return
         if is_any_left:
-            self.log.error("leftovers_not_gone", processes=sorted(leftovers), after_s=ORPHANS_END_S)
-        self._look()
+            self.log.error("orphans_not_gone", processes=sorted(orphans), after_s=ORPHANS_END_S)
+        self._check()
 
-    def _look(self) -> None:
-        """Time passed: who hangs, who got ready unheard, what is due; and when to look again."""
-        self._look_at_s = math.inf
+    def _check(self) -> None:
+        """Check every child: which hangs, which is ready without a message, what is due by now."""
+        self._check_at_s = math.inf
         for id_, child in list(self._core.children.items()):
             for incarnation in _starting(child):
-                if self._brood.is_ready(id_, incarnation):
+                if self._processes.is_ready(id_, incarnation):
                     self._carry_out(self._core.ready(id_, incarnation, self._now_s()))
             if child.status is Status.RUNNING:
-                self._look_at_running(id_, child)
+                self._check_running(id_, child)
         self._carry_out(self._core.tick(self._now_s()))
 
-    def _look_at_running(self, id_: str, child: Child) -> None:
-        _, why = self._brood.hang(child)
+    def _check_running(self, id_: str, child: Child) -> None:
+        _, why = self._processes.hang(child)
         if why:
             self._carry_out(self._core.hung(id_, child.incarnation, why))
         if child.spec.retirement.max_uses or self._core.outage.is_on:
-            uses = self._brood.uses(id_, child.incarnation)
+            uses = self._processes.uses(id_, child.incarnation)
             self._carry_out(self._core.used(id_, child.incarnation, uses, self._now_s()))
 
     # ---- management ----
@@ -207,9 +208,9 @@ class Supervisor(Actor):
     async def start_child(self, call: StartChild, _: Sender) -> Managed:
         def act() -> management.Outcome:
             spec = parse(call.spec, ChildSpec)
-            self._brood.refuse_taken(spec.id)
+            self._processes.refuse_taken(spec.id)
             return management.start_child(
-                self._core, spec, self._now_s(), issued=lambda: self._brood.known(spec.id).issued
+                self._core, spec, self._now_s(), issued=lambda: self._processes.known(spec.id).issued
             )
 
         return await self._manage(str(call.spec.get("id", "")), act, self._when_started)
@@ -280,14 +281,14 @@ class Supervisor(Actor):
         act: Callable[[], management.Outcome],
         wait: Callable[[str], Future[Managed]],
     ) -> Managed:
-        """Do it, and answer when it is done; what makes no sense is an answer too, never a crash."""
+        """Do it, and answer when it is done. A call that makes no sense is refused, and crashes nothing."""
         try:
             actions, refusal = act()
         except (SupervisionError, ActorError) as error:
             return Managed(ok=False, reason=str(error)[:REASON_LETTERS])
         if refusal is not management.WAITS:
             self._carry_out(actions)
-            self._publish()  # whoever hears that it is done finds it done on the board
+            self._publish()  # the caller finds the change on the board
             return self._managed(id_, ok=not refusal, reason=refusal)
         answer = wait(id_)
         self._carry_out(actions)
@@ -313,13 +314,13 @@ class Supervisor(Actor):
             state=management.describe(child),
             type=child.spec.type.value,
             restart=child.spec.restart.value,
-            pid=self._brood.pid(child.spec.id, child.incarnation),
+            pid=self._processes.pid(child.spec.id, child.incarnation),
             incarnation=child.incarnation,
             restarts=child.restarts,
             last_reason=child.last_reason[:REASON_LETTERS_IN_LIST],
         )
 
-    # ---- what is done about it ----
+    # ---- actions ----
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -330,12 +331,12 @@ class Supervisor(Actor):
                     self._spawn(id_, incarnation, is_spare=True)
                 case Promote(id_, incarnation):
                     self._deaths.pop(id_, None)
-                    self._brood.promote(id_, incarnation)
+                    self._processes.promote(id_, incarnation)
                 case AskToStop(id_, incarnation, finish):
-                    self._brood.told_to_stop(id_, incarnation)
+                    self._processes.asked_to_stop(id_, incarnation)
                     self.tell(id_, Stop(finish=finish), incarnation=incarnation)
                 case Kill(id_, incarnation, why):
-                    self._brood.kill(id_, incarnation, why)
+                    self._processes.kill(id_, incarnation, why)
                 case Report():
                     child = self._core.children.get(action.offender)
                     self._reports.append((action, child, *self._deaths.get(action.offender, (0, Death()))))
@@ -345,14 +346,14 @@ class Supervisor(Actor):
                     self._forgotten(id_)
                 case Finish():
                     self._finish(action)
-        self._look_later()
+        self._schedule_check()
 
     def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
-        """No process to be had, or no room on the board, is a start that failed: the others run on."""
+        """Start a process. If none can be had, or the board is full, the start counts as failed."""
         self._deaths.pop(id_, None)
         self.still_working()  # hundreds of starts in one turn are work, not a hang
         try:
-            self._brood.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
+            self._processes.spawn(self._core.children[id_], incarnation, is_spare=is_spare)
         except (ActorError, OSError) as error:
             ended = Ended(f"could not be started: {error}")
             self.after(0.0, lambda: self._exited(id_, incarnation, ended, Death()))
@@ -367,10 +368,10 @@ class Supervisor(Actor):
             self.board.set_state(slot, ActorState.FREE, ready=0)
         self._deaths.pop(id_, None)
 
-    def _look_later(self) -> None:
-        """After this turn: publish, answer who waited for an end, and find out when to look again."""
-        if self._look_at_s > self._now_s():
-            self._look_at_s = self._now_s()
+    def _schedule_check(self) -> None:
+        """Have `_settle_turn` called after this turn."""
+        if self._check_at_s > self._now_s():
+            self._check_at_s = self._now_s()
             self.after(0.0, self._settle_turn)
 
     def _settle_turn(self) -> None:
@@ -380,30 +381,30 @@ class Supervisor(Actor):
         if self._core.finishing is None and self._is_up():
             self._all_up.succeed(None)
         now_s = self._now_s()
-        look_at_s = max(now_s + SOONEST_LOOK_S, self._next_look_s())
-        self._look_at_s = look_at_s
-        if look_at_s < math.inf:
-            self.after(look_at_s - now_s, lambda: self._look_if_due(look_at_s))
+        check_at_s = max(now_s + SOONEST_CHECK_S, self._next_check_s())
+        self._check_at_s = check_at_s
+        if check_at_s < math.inf:
+            self.after(check_at_s - now_s, lambda: self._check_if_due(check_at_s))
 
-    def _look_if_due(self, look_at_s: float) -> None:
-        if look_at_s == self._look_at_s:  # nothing happened meanwhile that made for another moment
-            self._look()
+    def _check_if_due(self, check_at_s: float) -> None:
+        if check_at_s == self._check_at_s:  # else an event has set another moment meanwhile
+            self._check()
 
-    def _next_look_s(self) -> float:
+    def _next_check_s(self) -> float:
         moments = [self._core.next_wake_s()]
         now_s = self._now_s()
         for child in self._core.children.values():
             if child.status is Status.STARTING or child.spare is not None:
-                moments.append(now_s + STARTING_LOOK_S)
+                moments.append(now_s + STARTING_CHECK_S)
             elif child.status is Status.RUNNING and not child.is_killed:
-                moments.append(now_s + self._brood.hang(child)[0])
+                moments.append(now_s + self._processes.hang(child)[0])
                 if child.spec.retirement.max_uses or self._core.outage.is_on:
-                    moments.append(now_s + USES_LOOK_S)
+                    moments.append(now_s + USES_CHECK_S)
         return min(moments)
 
     def _is_up(self) -> bool:
-        """Everyone runs or is done. In a pool some run and the rest was tried: one flaky child keeps none."""
-        waiting = [child for child in self._core.children.values() if not _is_where_it_should_be(child)]
+        """Every child runs or is done; in a pool, some run and the rest has been tried once."""
+        waiting = [child for child in self._core.children.values() if not _is_on_target(child)]
         if self._core.flags.ordered or not waiting:
             return not waiting
         is_any_up = any(child.status is Status.RUNNING for child in self._core.children.values())
@@ -419,13 +420,13 @@ class Supervisor(Actor):
     def _publish(self) -> None:
         for child in self._core.children.values():
             state = state_of(child)
-            is_held = math.isinf(child.start_at_s)  # by an outage, until another child holds
+            is_held = math.isinf(child.start_at_s)  # by an outage, until another child stays up
             is_waiting = state in (ActorState.BACKOFF, ActorState.QUARANTINED) and not is_held
             retry_unix_s = child.start_at_s - self._now_s() + self.clock.unix_s() if is_waiting else 0.0
-            self._brood.publish(child, state, retry_unix_s)
+            self._processes.publish(child, state, retry_unix_s)
 
     def _write_reports(self) -> None:
-        """Once the replacements are under way: nobody waits for a disk."""
+        """Write reports after the restarts, which must not wait for a disk."""
         waiting, self._reports = self._reports, []
         for report, child, incarnation, death in waiting:
             self._log_report(report)
@@ -467,7 +468,7 @@ class Supervisor(Actor):
         self._publish()
         self._all_down.succeed(None)
         if self.is_stopping:
-            return  # on_stop was waiting for this; the actor ends normally
+            return  # on_stop has waited for this; the actor ends normally
         self.log.info("supervisor_finished", reason=finish.reason, normal=finish.normal)
         verdict = "done" if finish.normal else "gave up"
         self.board.set(self.identity.slot, last_reason=f"{verdict}: {finish.reason}")
@@ -480,11 +481,11 @@ class Supervisor(Actor):
 
 
 def _starting(child: Child) -> list[int]:
-    """Incarnations of a child that are not ready yet."""
+    """The incarnations of a child that are not ready yet."""
     own = [child.incarnation] if child.status is Status.STARTING else []
     return own if child.spare is None else [*own, child.spare.incarnation]
 
 
-def _is_where_it_should_be(child: Child) -> bool:
-    """It runs, or it is done for good."""
+def _is_on_target(child: Child) -> bool:
+    """Whether the child runs, or is down for good."""
     return child.status is Status.RUNNING or (child.status is Status.DOWN and child.target is Target.DOWN)

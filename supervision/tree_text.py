@@ -9,19 +9,19 @@ _GONE = frozenset({ActorState.FREE, ActorState.STOPPED})
 
 def tree_lines(board: Board) -> list[str]:
     """One line per actor: name, state, incarnation, and why it was last restarted."""
-    rows = [row for row in board.rows() if not _is_left_over(row)]
+    rows = [row for row in board.rows() if not _is_unused(row)]
     names = {row.name for row in rows}
     roots = [row for row in rows if row.parent not in names and row.state not in _GONE]
     return [line for root in roots for line in _branch(root, rows, "", "")]
 
 
-def _is_left_over(row: Vitals) -> bool:
-    """A child that was forgotten, or a second row with no process in it."""
+def _is_unused(row: Vitals) -> bool:
+    """Whether a row is that of a forgotten child, or a second row without a process."""
     return row.state is ActorState.FREE or (row.name.endswith("~") and row.state in _GONE)
 
 
 def _branch(row: Vitals, rows: Sequence[Vitals], first: str, rest: str) -> Iterator[str]:
-    yield f"{first}{_words(row)}".rstrip()
+    yield f"{first}{_line(row)}".rstrip()
     children = [child for child in rows if child.parent == row.name and child is not row]
     for child in children:
         is_last = child is children[-1]
@@ -30,7 +30,7 @@ def _branch(row: Vitals, rows: Sequence[Vitals], first: str, rest: str) -> Itera
         )
 
 
-def _words(row: Vitals) -> str:
+def _line(row: Vitals) -> str:
     state = row.state.value if row.ready or row.state is not ActorState.RUNNING else "running, not ready"
     again = f"  restarted {row.restarts}x: {row.last_reason}" if row.restarts else ""
     return f"{row.name}  {state}{again}"

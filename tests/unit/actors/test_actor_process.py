@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.process import exit_reason_of, is_alive, leave_to_the_parent
+from actors.process import exit_reason_of, is_alive, drop_parents_descriptors
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_child_leaves_sockets_and_the_like_to_its_parent_and_keeps_files_and_p
     said, saying = os.pipe()
     with (tmp_path / "file").open("w") as file:
         if not (pid := os.fork()):
-            leave_to_the_parent(except_fd=kept.fileno())
+            drop_parents_descriptors(except_fd=kept.fileno())
             is_open = [
                 Path(f"/proc/self/fd/{fd}").exists()
                 for fd in (ours.fileno(), theirs.fileno(), event, kept.fileno(), saying, file.fileno())

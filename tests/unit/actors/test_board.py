@@ -189,16 +189,16 @@ def test_a_name_can_move_to_another_slot_while_others_read(board: Board) -> None
 
 def test_a_name_that_moves_during_the_search_is_found(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = board.claim("spare", "root"), board.claim("env", "root")
-    look = Board._look_for
+    look = Board._scan_for
 
     def moves_meanwhile(self: Board, name: str) -> int | None:
-        monkeypatch.setattr(Board, "_look_for", look)
+        monkeypatch.setattr(Board, "_scan_for", look)
         board.set(first, name="env")
         board.set(second, name="retired")
         return None
 
     reader = Board(board.path)
-    monkeypatch.setattr(Board, "_look_for", moves_meanwhile)
+    monkeypatch.setattr(Board, "_scan_for", moves_meanwhile)
     assert reader.find("env") == first
     reader.close()
 

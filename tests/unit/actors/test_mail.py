@@ -20,7 +20,7 @@ from actors.board import ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, Envelope, MessageKind, UndecodedMessage, encode, message
 from actors.errors import ActorDied, ActorError, MailboxFull, MessageTooLarge
 from actors.mail import Address, Mail
-from actors.transport import LOOK_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
+from actors.transport import POLL_EVERY, QUEUE_BYTES, QUEUE_MESSAGES
 
 KEY = b"k" * 32
 PATIENCE_S = 10.0
@@ -213,7 +213,7 @@ def test_what_waits_for_a_receiver_is_bounded_in_bytes_too(post: Post) -> None:
     post.actor("bob")
     text = "x" * 60_000
     sent, _ = fill(ann, "bob", text)
-    waiting = ann._post._outboxes[1].waiting  # type: ignore[attr-defined]
+    waiting = ann._carrier._outboxes[1].waiting  # type: ignore[attr-defined]
     assert sum(map(len, waiting)) <= QUEUE_BYTES
     assert sent * len(text) < 10 * QUEUE_BYTES, "the kernel's part is bounded as well"
 
@@ -297,7 +297,7 @@ def test_a_flood_of_one_sender_does_not_keep_another_waiting(post: Post) -> None
         ann.send(note("bob", number, sender="ann"))
     post.take(bob, 10)
     carl.send(note("bob", 7, sender="carl"))
-    came = post.take(bob, 2 * LOOK_EVERY)
+    came = post.take(bob, 2 * POLL_EVERY)
     assert [envelope.message.number for envelope in came if envelope.sender == "carl"] == [7]
 
 

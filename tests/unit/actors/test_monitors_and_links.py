@@ -10,7 +10,7 @@ from actors.actor import Actor, Sender, receives
 from actors.board import ActorState
 from actors.codec import message
 from actors.errors import ActorDied, ActorError, LinkedActorEnded
-from actors.exit_watch import LOOK_S, REASON_DEADLINE_S
+from actors.exit_watch import CHECK_S, REASON_DEADLINE_S
 from actors.monitors import RETRY_S, Down, Exit, is_abnormal
 from actors.process import EXIT_CRASHED, EXIT_SHUTDOWN
 from actors.system_messages import ChildReady
@@ -147,10 +147,10 @@ def test_the_reason_is_waited_for_while_the_supervisor_finds_it_out(bench: InMem
     bench.kill("other")
     bench.board.note_end(slot, 0, "")
     bench.board.set_state(slot, ActorState.RUNNING)
-    bench.advance(5 * LOOK_S)
+    bench.advance(5 * CHECK_S)
     assert watchful.downs == []
     bench.board.note_end(slot, 1, "out of memory")
-    bench.advance(2 * LOOK_S)
+    bench.advance(2 * CHECK_S)
     assert watchful.downs == [Down(ref=ref, name="other", incarnation=1, reason="out of memory")]
 
 
@@ -161,7 +161,7 @@ def test_a_supervisor_that_never_says_why_is_not_waited_for_for_ever(bench: InMe
     bench.kill("other")
     bench.board.note_end(slot, 0, "")
     bench.board.set_state(slot, ActorState.RUNNING)
-    bench.advance(REASON_DEADLINE_S + 2 * LOOK_S)
+    bench.advance(REASON_DEADLINE_S + 2 * CHECK_S)
     assert [down.reason for down in watchful.downs] == ["unknown: its supervisor has not said why"]
 
 
@@ -174,7 +174,7 @@ def test_an_actor_that_is_being_started_can_be_monitored(bench: InMemorySystem) 
     bench.advance(1.0)
     assert watchful.downs == []
     bench.board.set_state(slot, ActorState.STOPPED, last_reason="could not be forked")
-    bench.advance(2 * LOOK_S)
+    bench.advance(2 * CHECK_S)
     assert [down.reason for down in watchful.downs] == ["could not be forked"]
 
 

@@ -171,7 +171,7 @@ def test_of_hundreds_of_temporary_children_nothing_is_remembered(world: BenchWor
             assert world.call(TerminateChild(id=name), "pool").ok
         world.until(lambda: world.counts("pool").specs == 0, "all are gone")
     pool = world.bench.actor("pool")
-    assert (pool._core.children, pool._deaths, pool._starts, pool._ends, pool._brood._held) == ({},) * 5
+    assert (pool._core.children, pool._deaths, pool._starts, pool._ends, pool._processes._held) == ({},) * 5
     assert len(world.bench.board.rows()) == len(names) + 3, "names are used again"
 
 

@@ -128,7 +128,7 @@ def test_a_new_process_is_not_taken_for_ready_because_the_last_one_was(bench: In
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that hang in the kernel itself do not end when they are killed."""
-    monkeypatch.setattr(supervisor, "kill_the_same", lambda pid, ticks: False)
+    monkeypatch.setattr(supervisor, "kill_process", lambda pid, ticks: False)
 
 
 def test_a_process_that_outlived_an_earlier_supervisor_is_killed(bench: InMemorySystem) -> None:
