@@ -205,7 +205,7 @@ def actors_stack(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]
 def events(ran: Ran, truth: Truth, before: Counts, after: Counts) -> Iterator[str]:
     told = [(one["kind"], one["unix_s"]) for one in ran.lines() if one["kind"] != "child_terminated"]
     kept = set(truth.rows("SELECT kind, unix_s FROM events"))
-    reported = {"quarantined", "shutdown", "retired", "start_error", "shutdown_error"}
+    reported = {"child_quarantined", "shutdown", "retired", "start_error", "shutdown_error"}
     yield from same("not in the record", [x for x in told if x not in kept and x[0] not in reported], [])
 
 

@@ -1,7 +1,7 @@
 """Reports of why children ended: one line of JSON each, in `reports/<supervisor>.jsonl` of the run.
 
-A report has OTP's four fields (supervisor, context, reason, offender), and what a post-mortem needs: exit code
-or signal, the last words and last log lines of the process, and the chain of reasons that led there.
+A report has OTP's four fields (supervisor, context, reason, offender), and what a post-mortem needs: exit
+code or signal, the last words and last log lines of the process, and the chain of reasons that led there.
 """
 
 import contextlib

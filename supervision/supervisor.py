@@ -63,8 +63,8 @@ STARTING_CHECK_S = 0.25
 """How often a starting child's row is read, in case its `ChildReady` got lost."""
 
 USES_CHECK_S = 1.0
-"""How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the limit
-may have been changed since its start."""
+"""How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the
+limit may have been changed since its start."""
 
 SOONEST_CHECK_S = 0.005
 

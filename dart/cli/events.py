@@ -53,7 +53,7 @@ def events(
 
     * `dartrl events --since 10m`
     * `dartrl events --for env-003 --follow`
-    * `dartrl events --kind child_terminated --kind quarantined -o jsonl | jq -r .data.reason`
+    * `dartrl events --kind child_terminated --kind child_quarantined -o jsonl | jq -r .data.reason`
     """
     from dart.inspect import event_history
     from dart.inspect.formatting import parse_span

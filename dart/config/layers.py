@@ -292,8 +292,7 @@ def _path(detail: Mapping[str, Any]) -> list[str]:
 RENAMED: Mapping[str, str] = {
     "modelled": "simulation",
     "observe": "telemetry",
-    "curation.quarantine.fruitless_groups": "curation.quarantine.groups_without_success",
-    "curation.quarantine.rest_s": "curation.quarantine.duration_s",
+    "curation.quarantine": "curation.task_quarantine",
 }
 """Sections and keys that had another name: it is not read any more, and who writes it is told the new one."""
 

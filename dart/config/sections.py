@@ -402,13 +402,13 @@ class TaskQuarantineSettings(Section):
     enabled: bool = True
     """Whether tasks are quarantined."""
     groups_without_success: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Groups in a row without a single success, the pool included, after which it rests; 0: never."""
+    """Groups in a row without a success, the pool included, after which a task is quarantined; 0: never."""
     failed_attempts: Count = 20
-    """Attempts in a row that ended by a fault after which a task rests."""
+    """Attempts in a row that ended by a fault after which a task is quarantined."""
     lost_environments: Count = 5
-    """Environments that died or hung in a row while playing a task after which it rests."""
+    """Environments that died or hung in a row while playing a task, after which it is quarantined."""
     duration_s: Seconds = 300.0
-    """How long a task rests before one group of it is tried; each time in a row twice as long."""
+    """How long the quarantine lasts before one group is tried; each time in a row twice as long."""
 
 
 class CurationSettings(Section):
@@ -439,7 +439,7 @@ class CurationSettings(Section):
     """Which steps are trained."""
     importance: TruncatedImportanceSettings = TruncatedImportanceSettings()
     """How steps of another version or another engine are weighted."""
-    quarantine: TaskQuarantineSettings = TaskQuarantineSettings()
+    task_quarantine: TaskQuarantineSettings = TaskQuarantineSettings()
     """Which tasks rest."""
     poll_s: Seconds = 0.2
     """Whoever has to wait for work or for a batch asks again after this long."""

@@ -394,7 +394,7 @@ class CuratorActor(Actor):
             trainer_waits_because=trainer.reason if trainer else "",
             environments_wait_because={name: waiting.reason for name, waiting in self._waiting.items()},
             playing=self._playing(),
-            quarantined=self._service.curator.tasks.quarantined(now_s),
+            quarantined_tasks=self._service.curator.tasks.quarantined(now_s),
             paused=self._record.paused,
         )
 

@@ -40,7 +40,7 @@ from dart.curation.quota import Quota
 from dart.curation.scheduling import Scheduling, why_no_new_group
 from dart.curation.stall_diagnosis import Playing
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.curation.task_state import TaskRules, TaskTable
 
 
@@ -66,7 +66,7 @@ class CuratorSettings:
     scheduling: Scheduling = Scheduling.ROLLOUT
     step_cap: StepCap | None = None
     pool: PoolRule | None = None
-    quarantine: QuarantineLimits | None = None
+    task_quarantine: TaskQuarantineLimits | None = None
     order_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class CuratorSettings:
         return TaskRules(
             quota=self.quota,
             step_cap=self.step_cap,
-            quarantine=self.quarantine,
+            quarantine=self.task_quarantine,
             pool=self.pool,
             order_seed=self.order_seed,
             success_above=self.success_above,
@@ -270,13 +270,13 @@ class Curator:
             guide = self.tasks[task_id].demonstrations.get(pool_id)
             if guide is None or not self._is_guide(guide):
                 del self.wanted_guides[pool_id]
-            elif pool_id not in in_hand and self.tasks[task_id].health.rest is None:
+            elif pool_id not in in_hand and self.tasks[task_id].health.quarantine is None:
                 return guide
         return None
 
     def drops(self) -> tuple[DiscardGroup, ...]:
         """Groups that will never be trained, once `injection` has nothing to add."""
-        reasons = dict.fromkeys(self._given_up, DropReason.QUARANTINED)
+        reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._book.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
         return tuple(DiscardGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))

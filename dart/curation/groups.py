@@ -16,8 +16,8 @@ class DropReason(StrEnum):
     """All rewards are equal, so no rollout is better than another."""
     TOO_FEW = "too_few"
     """Fewer than two rollouts were finished: nothing to compare."""
-    QUARANTINED = "quarantined"
-    """Its task rests because of faults; what was not complete is not played on."""
+    TASK_QUARANTINED = "task_quarantined"
+    """Its task is in quarantine because of faults; unfinished rollouts are not continued."""
     STALE = "stale"
     """A step is older than the staleness bound. Admission prevents it; a lowered bound may cause it."""
 

@@ -9,13 +9,14 @@ from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.run_phases import RunPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 
 
 def settings_of(config: Config) -> CuratorSettings:
     """The service's settings from the configuration; a switch that is off leaves its rule out."""
     curation, seed = config.curation, config.run.seed
-    number, length, rest = curation.rollout_number, curation.trajectory_length, curation.quarantine
+    number, length = curation.rollout_number, curation.trajectory_length
+    quarantine = curation.task_quarantine
     group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
     cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
     experience = curation.experience_pool
@@ -27,11 +28,11 @@ def settings_of(config: Config) -> CuratorSettings:
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
         success_above=curation.success_above,
     )
-    limits = QuarantineLimits(
-        groups_without_success=rest.groups_without_success,
-        failed_attempts=rest.failed_attempts,
-        lost_environments=rest.lost_environments,
-        duration_s=rest.duration_s,
+    limits = TaskQuarantineLimits(
+        groups_without_success=quarantine.groups_without_success,
+        failed_attempts=quarantine.failed_attempts,
+        lost_environments=quarantine.lost_environments,
+        duration_s=quarantine.duration_s,
     )
     return CuratorSettings(
         tasks=config.tasks.train,
@@ -41,7 +42,7 @@ def settings_of(config: Config) -> CuratorSettings:
         else FixedQuota(group),
         step_cap=cap if length.enabled else None,
         pool=pool if experience.enabled else None,
-        quarantine=limits if rest.enabled else None,
+        task_quarantine=limits if quarantine.enabled else None,
         scheduling=Scheduling(curation.scheduling),
         groups_per_update=config.training.groups_per_update,
         staleness_bound=curation.staleness,

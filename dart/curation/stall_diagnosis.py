@@ -95,7 +95,7 @@ class RunFacts:
     environments_wait_because: str = ""
     """The curator's reason, for one of them."""
     playing: tuple[Playing, ...] = ()
-    quarantined: Mapping[str, str] = field(default_factory=dict)
+    quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     tasks: int = 0
     paused: str = ""
@@ -246,8 +246,8 @@ def _answers(facts: RunFacts, engine: Component) -> bool:
 
 
 def _all_rest(facts: RunFacts) -> Iterator[Cause]:
-    if facts.tasks and len(facts.quarantined) >= facts.tasks:
-        reasons = [f"{task}: {reason}" for task, reason in sorted(facts.quarantined.items())]
+    if facts.tasks and len(facts.quarantined_tasks) >= facts.tasks:
+        reasons = [f"{task}: {reason}" for task, reason in sorted(facts.quarantined_tasks.items())]
         yield Cause(Link.CURATOR, f"all {facts.tasks} tasks are in quarantine: {_listed(reasons)}")
 
 

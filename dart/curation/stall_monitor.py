@@ -42,7 +42,7 @@ class CuratorView:
     environments_wait_because: Mapping[str, str] = field(default_factory=dict)
     """Why each idle environment was given no work."""
     playing: tuple[Playing, ...] = ()
-    quarantined: Mapping[str, str] = field(default_factory=dict)
+    quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
     paused: str = ""
     """Why the store takes no writes."""
@@ -77,7 +77,7 @@ class StallMonitor:
             waiting=waits,
             environments_wait_because=next(iter(view.environments_wait_because.values()), ""),
             playing=view.playing,
-            quarantined=view.quarantined,
+            quarantined_tasks=view.quarantined_tasks,
             tasks=len(self._config.tasks.train),
             paused=view.paused,
             groups_per_update=self._config.training.groups_per_update,

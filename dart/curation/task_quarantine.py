@@ -1,28 +1,31 @@
-"""Which tasks rest: those that cost rollouts or environments and teach nothing.
+"""The quarantine of tasks: tasks that cost rollouts or environments and teach nothing are left alone. Pure.
 
-A task rests when groups in a row had no success, attempts in a row ended by a fault, or environments in a
-row died or hung while they played it. After the rest one group of it is tried. A success releases the task;
-without one it rests again, twice as long. So a hopeless task costs less and less, and none is given up.
+A task enters quarantine when groups in a row had no success, attempts in a row ended by a fault, or
+environments in a row died or hung while they played it. Afterwards one group of it is tried. A success
+releases the task; without one the next quarantine lasts twice as long. So a hopeless task costs less and
+less, and none is given up.
 
-Where groups without success do not count (`groups_without_success` 0), it is faults alone that make a task
-rest: there any episode that was played to its end releases it, or a hard task would never be played again.
+Where groups without success do not count (`groups_without_success` 0), only faults lead to quarantine: there
+any episode that was played to its end releases the task, or a hard task would never be played again.
 
-Only counts in a row are kept, and not in the record: after a restart they begin anew, the rests do not.
+The counts in a row are not in the record: after a restart they begin at zero. The quarantines are.
+
+The quarantine of an environment's process is another one: `supervision.circuit_breaker`.
 """
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineLimits:
-    """How much is borne in a row."""
+class TaskQuarantineLimits:
+    """How many failures in a row lead to quarantine, and for how long."""
 
     groups_without_success: int
     """0: never a reason."""
     failed_attempts: int
     lost_environments: int
     duration_s: float
-    """The first rest; each one in a row is twice as long as the one before."""
+    """Of the first quarantine; each one in a row is twice as long as the one before."""
 
     def __post_init__(self) -> None:
         counts = (self.failed_attempts, self.lost_environments)
@@ -34,43 +37,43 @@ class QuarantineLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
-    """A task is left alone."""
+class TaskQuarantine:
+    """A task is left alone until a time."""
 
     until_unix_s: float
     length_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What happened to a task in a row, and its rest."""
+class TaskHealth:
+    """What happened to a task in a row, and its quarantine."""
 
     groups_without_success: int = 0
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """The group that was tried after a rest ended without a success."""
+    """The group that was tried after a quarantine ended without a success."""
     may_be_released: bool = False
-    """What ends a rest has happened."""
-    rest: Quarantine | None = None
+    """What ends a quarantine has happened."""
+    quarantine: TaskQuarantine | None = None
 
     def is_tried(self, now_unix_s: float) -> bool:
-        """Whether its rest is over, and what it does now decides about the next one."""
-        return self.rest is not None and self.rest.until_unix_s <= now_unix_s
+        """Whether the quarantine is over, and what happens to the task now decides about the next one."""
+        return self.quarantine is not None and self.quarantine.until_unix_s <= now_unix_s
 
 
-HEALTHY = Health()
+HEALTHY = TaskHealth()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineVerdict:
-    """A task's rest begins, or is over for good where `rest` is None."""
+class TaskQuarantineVerdict:
+    """A quarantine begins or, where it is None, the task is released."""
 
-    rest: Quarantine | None
+    quarantine: TaskQuarantine | None
     reason: str
 
 
-def after_fault(health: Health, *, environment_lost: bool) -> Health:
+def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
     """An attempt ended by a fault; the environment died or hung with it, or lived to tell."""
     return replace(
         health,
@@ -79,7 +82,7 @@ def after_fault(health: Health, *, environment_lost: bool) -> Health:
     )
 
 
-def after_episode(health: Health, limits: QuarantineLimits, *, succeeded: bool) -> Health:
+def after_episode(health: TaskHealth, limits: TaskQuarantineLimits, *, succeeded: bool) -> TaskHealth:
     """An episode was played to its end."""
     return replace(
         health,
@@ -90,12 +93,12 @@ def after_episode(health: Health, limits: QuarantineLimits, *, succeeded: bool) 
     )
 
 
-def after_demonstration(health: Health) -> Health:
+def after_demonstration(health: TaskHealth) -> TaskHealth:
     """A group without a success of its own got one from the experience pool."""
     return replace(health, groups_without_success=0, may_be_released=True)
 
 
-def after_group_without_success(health: Health, now_unix_s: float, *, any_finished: bool) -> Health:
+def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_finished: bool) -> TaskHealth:
     """A group is over, and neither a rollout of it nor the pool had a success."""
     return replace(
         health,
@@ -104,28 +107,32 @@ def after_group_without_success(health: Health, now_unix_s: float, *, any_finish
     )
 
 
-def judge(health: Health, limits: QuarantineLimits, now_unix_s: float) -> QuarantineVerdict | None:
+def judge(
+    health: TaskHealth, limits: TaskQuarantineLimits, now_unix_s: float
+) -> TaskQuarantineVerdict | None:
     """What follows for the task; None for no change."""
-    if health.rest is not None and health.may_be_released:
+    if health.quarantine is not None and health.may_be_released:
         what = (
             "a group had a success" if limits.groups_without_success else "an episode was played to its end"
         )
-        return QuarantineVerdict(rest=None, reason=f"{what} after {health.rest.length_s:g} s of rest")
+        return TaskQuarantineVerdict(
+            quarantine=None, reason=f"{what} after {health.quarantine.length_s:g} s of quarantine"
+        )
     reason = _broken_by(health, limits) or _without_success(health, limits)
     if not reason:
         return None
-    length_s = limits.duration_s if health.rest is None else 2 * health.rest.length_s
-    return QuarantineVerdict(
-        rest=Quarantine(until_unix_s=now_unix_s + length_s, length_s=length_s), reason=reason
+    length_s = limits.duration_s if health.quarantine is None else 2 * health.quarantine.length_s
+    return TaskQuarantineVerdict(
+        quarantine=TaskQuarantine(until_unix_s=now_unix_s + length_s, length_s=length_s), reason=reason
     )
 
 
-def is_unplayable(health: Health, limits: QuarantineLimits) -> bool:
-    """Whether faults make it rest: then what is live of it is not to be played on either."""
+def is_unplayable(health: TaskHealth, limits: TaskQuarantineLimits) -> bool:
+    """Whether faults lead to quarantine: then the task's live groups are not played either."""
     return bool(_broken_by(health, limits))
 
 
-def _broken_by(health: Health, limits: QuarantineLimits) -> str:
+def _broken_by(health: TaskHealth, limits: TaskQuarantineLimits) -> str:
     if health.lost_environments >= limits.lost_environments:
         return f"{health.lost_environments} environments in a row died while playing it"
     if health.failed_attempts >= limits.failed_attempts:
@@ -133,9 +140,9 @@ def _broken_by(health: Health, limits: QuarantineLimits) -> str:
     return ""
 
 
-def _without_success(health: Health, limits: QuarantineLimits) -> str:
+def _without_success(health: TaskHealth, limits: TaskQuarantineLimits) -> str:
     if 0 < limits.groups_without_success <= health.groups_without_success:
         return f"{health.groups_without_success} groups in a row had no success"
     if health.has_failed_its_trial:
-        return "the group tried after its rest had no success"
+        return "the group tried after its quarantine had no success"
     return ""

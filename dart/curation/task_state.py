@@ -1,7 +1,7 @@
 """What is known about every task, whose turn it is, and what is decided about each.
 
-Kept current from what happens, one row at a time. A task may have its next group when it does not rest; of
-one whose rest is over, only when no group of it is being played: that group is its trial.
+The table is kept current one row at a time. A task may have its next group when it is not quarantined.
+After a quarantine it may have one group, when no other of it is being played: that group is its trial.
 """
 
 import math
@@ -23,7 +23,7 @@ from dart.curation.experience_pool import PoolRule
 from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.quota import GroupPlan, Quota, success
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import HEALTHY, Health, Quarantine, QuarantineLimits
+from dart.curation.task_quarantine import HEALTHY, TaskHealth, TaskQuarantine, TaskQuarantineLimits
 from dart.curation.task_selection import next_seed, turn
 
 
@@ -33,7 +33,7 @@ class TaskRules:
 
     quota: Quota
     step_cap: StepCap | None = None
-    quarantine: QuarantineLimits | None = None
+    quarantine: TaskQuarantineLimits | None = None
     pool: PoolRule | None = None
     order_seed: int = 0
     success_above: float = SUCCESS_ABOVE
@@ -57,7 +57,7 @@ class TaskState:
     """N of its next groups."""
     step_cap: int
     demonstrations: dict[int, DemonstrationSummary]
-    health: Health
+    health: TaskHealth
     why_quarantined: str = ""
     unfinished: int = 0
     """Groups of it that are being played."""
@@ -82,9 +82,9 @@ class TaskTable:
         self._turns: IndexedHeap[str] = IndexedHeap()
         """Tasks that may have a group now."""
         self._quarantined: IndexedHeap[str] = IndexedHeap()
-        """Tasks that may not, of which no group is being played, by the end of their rest."""
-        self._at_rest: dict[str, None] = {}
-        """Every task that is not released from a rest."""
+        """Quarantined tasks of which no group is being played, by the end of their quarantine."""
+        self._unreleased: dict[str, None] = {}
+        """Every task that was not released from its quarantine."""
         self._to_judge: dict[str, None] = {}
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)
@@ -168,7 +168,7 @@ class TaskTable:
                     and limits is not None
                     and task_quarantine.is_unplayable(task.health, limits)
                 )
-                task.health = Health(rest=quarantine_of(decision))
+                task.health = TaskHealth(quarantine=quarantine_of(decision))
                 task.why_quarantined = decision.reason
                 self._place(decision.task_id)
         return is_unplayable
@@ -176,7 +176,7 @@ class TaskTable:
     # what follows
 
     def next_group(self, now_unix_s: float) -> NextGroup | None:
-        """The next task's next group; None when every task rests."""
+        """The next task's next group; None when every task is in quarantine."""
         self._wake(now_unix_s)
         task_id = self._turns.first()
         return None if task_id is None else self._group_of(self[task_id])
@@ -194,17 +194,17 @@ class TaskTable:
     def why_none(self, now_unix_s: float) -> str:
         """Why no task may have a group."""
         task_id = self._quarantined.first()
-        every = f"every task rests ({len(self._position)})"
+        every = f"every task is in quarantine ({len(self._position)})"
         if task_id is None:
-            return f"{every}; those whose rest is over are being tried"
+            return f"{every}; those whose quarantine is over are being tried"
         task = self[task_id]
-        assert task.health.rest is not None
-        left_s = max(0.0, task.health.rest.until_unix_s - now_unix_s)
+        assert task.health.quarantine is not None
+        left_s = max(0.0, task.health.quarantine.until_unix_s - now_unix_s)
         return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_quarantined}"
 
     def quarantined(self, now_unix_s: float) -> dict[str, str]:
-        """The tasks that rest now, with the reason."""
-        tasks = [self._tasks[name] for name in self._at_rest]
+        """The tasks that are in quarantine now, with the reason."""
+        tasks = [self._tasks[name] for name in self._unreleased]
         return {task.task_id: task.why_quarantined for task in tasks if not task.health.is_tried(now_unix_s)}
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
@@ -245,9 +245,14 @@ class TaskTable:
             limits is not None
             and (verdict := task_quarantine.judge(task.health, limits, now_unix_s)) is not None
         ):
-            yield DecisionKind.QUARANTINE, ends(task.health.rest), ends(verdict.rest), verdict.reason
+            yield (
+                DecisionKind.QUARANTINE,
+                end_of(task.health.quarantine),
+                end_of(verdict.quarantine),
+                verdict.reason,
+            )
 
-    def _health_is(self, task_id: str, health: Health) -> None:
+    def _health_is(self, task_id: str, health: TaskHealth) -> None:
         if self._rules.quarantine is not None:
             self[task_id].health = health
             self._to_judge[task_id] = None
@@ -255,7 +260,7 @@ class TaskTable:
     def _read(self, statistics: TaskStatistics) -> TaskState:
         """A task as the record knows it."""
         rules, decided = self._rules, statistics.decided
-        number, cap, rest = (decided.get(kind) for kind in DecisionKind)
+        number, cap, quarantine = (decided.get(kind) for kind in DecisionKind)
         largest = rules.quota.group.step_cap
         task = TaskState(
             task_id=statistics.task_id,
@@ -265,8 +270,10 @@ class TaskTable:
             rollouts=rules.quota.at_first(None if number is None else int(number.after)),
             step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),
             demonstrations={found.pool_id: found for found in statistics.demonstrations},
-            health=HEALTHY if rest is None or rules.quarantine is None else Health(rest=quarantine_of(rest)),
-            why_quarantined="" if rest is None else rest.reason,
+            health=HEALTHY
+            if quarantine is None or rules.quarantine is None
+            else TaskHealth(quarantine=quarantine_of(quarantine)),
+            why_quarantined="" if quarantine is None else quarantine.reason,
         )
         if rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap:
             self._to_judge[task.task_id] = None
@@ -277,15 +284,16 @@ class TaskTable:
         if task_id not in self._position:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)
-        rest = None if task is None else task.health.rest
+        quarantine = None if task is None else task.health.quarantine
         position = self._position[task_id]
-        if rest is None:
-            self._at_rest.pop(task_id, None)
+        if quarantine is None:
+            self._unreleased.pop(task_id, None)
         else:
-            self._at_rest[task_id] = None
+            self._unreleased[task_id] = None
         is_tried = task is not None and task.unfinished > 0
-        self._turns.set(task_id, self._turn(task_id) if rest is None else None)
-        self._quarantined.set(task_id, None if rest is None or is_tried else (rest.until_unix_s, position))
+        self._turns.set(task_id, self._turn(task_id) if quarantine is None else None)
+        until = None if quarantine is None or is_tried else (quarantine.until_unix_s, position)
+        self._quarantined.set(task_id, until)
 
     def _turn(self, task_id: str) -> tuple[float, float, int]:
         """Ties are left to the order of the configuration."""
@@ -294,7 +302,7 @@ class TaskTable:
         return (*turn(task_id, opened, self._rules.order_seed), self._position[task_id])
 
     def _wake(self, now_unix_s: float) -> None:
-        """Tasks whose rest is over take turns again."""
+        """Let tasks take turns again when their quarantine is over."""
         for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
             self._quarantined.discard(task_id)
             self._turns.put(task_id, self._turn(task_id))
@@ -312,14 +320,14 @@ class TaskTable:
         return NextGroup(task_id=task.task_id, plan=plan, probes_length=probes)
 
 
-def ends(rest: Quarantine | None) -> str:
-    """The end of a rest as it is recorded; empty where there is none."""
-    return "" if rest is None else repr(rest.until_unix_s)
+def end_of(quarantine: TaskQuarantine | None) -> str:
+    """The end of a quarantine as it is recorded; empty where there is none."""
+    return "" if quarantine is None else repr(quarantine.until_unix_s)
 
 
-def quarantine_of(decision: TaskDecision) -> Quarantine | None:
-    """The rest a recorded decision began; None where it ended one."""
+def quarantine_of(decision: TaskDecision) -> TaskQuarantine | None:
+    """The quarantine that a recorded decision began; None where it ended one."""
     if not decision.after:
         return None
     until_unix_s = float(decision.after)
-    return Quarantine(until_unix_s=until_unix_s, length_s=until_unix_s - decision.unix_s)
+    return TaskQuarantine(until_unix_s=until_unix_s, length_s=until_unix_s - decision.unix_s)

@@ -20,7 +20,7 @@ RESTARTED = "child_terminated"
 """Context of the reports of children that failed and were, or would have been, started again."""
 
 _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
-"""Other contexts report a decision after a death (quarantined, shutdown) or a replacement."""
+"""Other contexts report a decision after a death (child_quarantined, shutdown) or a replacement."""
 
 
 def reports_since(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> list[SupervisorReport]:

@@ -82,7 +82,7 @@ def _report(
     """One task. The curator's rules are applied to the past decisions: a switch may be off by now."""
     rewards = known.recent_rewards if known else ()
     pool = known.demonstrations if known else ()
-    rest = curated.health.rest
+    rest = curated.health.quarantine
     is_quarantined = rest is not None and not curated.health.is_tried(now_s)
     return TaskReport(
         task_id=task_id,

@@ -89,7 +89,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     TASK_RELEASED: EventKind(
         level="info",
-        about="A task that rested is played like the others again.",
+        about="A task that was in quarantine is played like the others again.",
         subject="the task",
         fields={"reason": "what released it"},
     ),
@@ -209,10 +209,12 @@ REPORTS: Mapping[str, EventKind] = {
         about="An actor, or its replacement, could not be started.", subject="the actor", fields={}
     ),
     "shutdown_error": EventKind(
-        about="An actor that was told to stop ended otherwise.", subject="the actor", fields={}
+        about="An actor that was asked to stop ended otherwise.", subject="the actor", fields={}
     ),
-    "quarantined": EventKind(
-        about="An actor failed too often and is left alone for a while.", subject="the actor", fields={}
+    "child_quarantined": EventKind(
+        about="An actor failed too often and is left alone for a while: its circuit breaker is open.",
+        subject="the actor",
+        fields={},
     ),
     "retired": EventKind(
         about="An actor is replaced by a fresh one: it is old, or was used often.",

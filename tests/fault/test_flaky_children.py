@@ -104,7 +104,7 @@ def test_hangs_have_a_budget_of_their_own() -> None:
         system.kill("a", signal.SIGSTOP)
         await_state(system, "a", ActorState.QUARANTINED)
         last = reports.read(system.system.run_dir, "crowd")[-1]
-        assert last.context == "quarantined"
+        assert last.context == "child_quarantined"
         assert "over 1 failures of kind 'hang'" in last.reason
 
 

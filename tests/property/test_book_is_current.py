@@ -21,7 +21,7 @@ from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.curation.task_selection import turn
 from dart.testing.memory_record import MemoryRecord, at_once
 
@@ -50,7 +50,7 @@ def rules(chance: Random) -> CuratorSettings:
         )
         if chance.random() < 0.7
         else None,
-        quarantine=QuarantineLimits(
+        task_quarantine=TaskQuarantineLimits(
             groups_without_success=3, failed_attempts=3, lost_environments=2, duration_s=30.0
         )
         if chance.random() < 0.5
@@ -143,7 +143,7 @@ class Run:
         check_work(asked, snapshot, self.settings)
         for known in snapshot.tasks:
             task, read = book.tasks[known.task_id], fresh.tasks[known.task_id]
-            assert task.health.rest == read.health.rest
+            assert task.health.quarantine == read.health.quarantine
             assert [
                 (one.groups_opened, list(one.rewards), one.longest_success_steps, one.rollouts, one.step_cap)
                 for one in (task, read)
@@ -175,7 +175,7 @@ def check_work(decision: object, snapshot: Snapshot, settings: CuratorSettings) 
     elif unissued:
         assert isinstance(decision, NewLease)
         assert decision.group_id == unissued[0].group_id
-    elif settings.quarantine is None and not isinstance(decision, NoWork):
+    elif settings.task_quarantine is None and not isinstance(decision, NoWork):
         opened = {task.task_id: task.groups_opened for task in snapshot.tasks}
         turns = {name: turn(name, opened.get(name, 0), settings.order_seed) for name in settings.tasks}
         assert getattr(decision, "task_id", None) == min(settings.tasks, key=lambda name: turns[name])
@@ -222,7 +222,7 @@ def test_the_runs_do_contain_updates_and_every_way_to_end() -> None:
             run.moment()
     assert sum(run.batches for run in runs) > 20
     reasons = {reason for run in runs for reason in run.record.drops}
-    assert {"no_spread", "quarantined", "attempts_spent:infrastructure"} <= reasons
+    assert {"no_spread", "task_quarantined", "attempts_spent:infrastructure"} <= reasons
 
 
 @given(

@@ -39,7 +39,7 @@ from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.service import CurationService, Record, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord
@@ -145,7 +145,7 @@ class Training(RuleBasedStateMachine):
             quota=DynamicQuota(group=plan, minimum=2, threshold=0.6) if dynamic else FixedQuota(plan),
             step_cap=StepCap(largest=5, slack=1, probe_share=0.3) if dynamic else None,
             pool=PoolRule(max_uses=MAX_USES) if dynamic else None,
-            quarantine=QuarantineLimits(
+            task_quarantine=TaskQuarantineLimits(
                 groups_without_success=groups_without_success,
                 failed_attempts=4,
                 lost_environments=3,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.process import exit_reason_of, is_alive, drop_parents_descriptors
+from actors.process import drop_parents_descriptors, exit_reason_of, is_alive
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path:
     [
         ("modelled.success", "simulation"),
         ("observe.load_every_s", "telemetry"),
-        ("curation.quarantine.rest_s", "curation.quarantine.duration_s"),
-        ("curation.quarantine.fruitless_groups", "curation.quarantine.groups_without_success"),
+        ("curation.quarantine.rest_s", "curation.task_quarantine"),
+        ("curation.quarantine.fruitless_groups", "curation.task_quarantine"),
     ],
 )
 def test_the_hint_of_a_renamed_key_is_its_new_name(key: str, new: str) -> None:

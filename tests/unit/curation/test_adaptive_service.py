@@ -13,7 +13,7 @@ from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.testing.memory_record import MemoryRecord, at_once
 
 PLAN = GroupPlan(rollouts=4, step_cap=10)
@@ -29,8 +29,10 @@ SETTINGS = CuratorSettings(
 DYNAMIC = replace(SETTINGS, quota=DynamicQuota(group=PLAN, minimum=2, threshold=0.6))
 SHORT = replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=0.0))
 POOL = replace(SETTINGS, pool=PoolRule(max_uses=1))
-LIMITS = QuarantineLimits(groups_without_success=2, failed_attempts=4, lost_environments=2, duration_s=100.0)
-RESTS = replace(SETTINGS, quarantine=LIMITS, tasks=("click-test", "login-user"))
+LIMITS = TaskQuarantineLimits(
+    groups_without_success=2, failed_attempts=4, lost_environments=2, duration_s=100.0
+)
+RESTS = replace(SETTINGS, task_quarantine=LIMITS, tasks=("click-test", "login-user"))
 
 
 class World:
@@ -300,7 +302,7 @@ def test_a_task_that_kills_environments_rests_and_its_group_is_not_played_on() -
     assert decision is not None
     assert decision.reason == "2 environments in a row died while playing it"
     assert float(decision.after) == 1100.0
-    assert world.record.drops == {"quarantined": 1}
+    assert world.record.drops == {"task_quarantined": 1}
     others = {world.lease(f"other-{number}").task_id for number in range(7)}
     assert others == {"login-user"}
 
@@ -324,7 +326,7 @@ def test_where_all_tasks_rest_environments_are_told_why() -> None:
     answer = world.work("other")
     assert isinstance(answer, NoWork)
     assert answer.reason == (
-        "every task rests (1); the next one is click-test in 60 s: "
+        "every task is in quarantine (1); the next one is click-test in 60 s: "
         "2 environments in a row died while playing it"
     )
 
@@ -346,7 +348,7 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
     assert len(set(trial)) == 1
     answer = world.work("env-004")
     assert isinstance(answer, NoWork)
-    assert answer.reason == "every task rests (1); those whose rest is over are being tried"
+    assert answer.reason == "every task is in quarantine (1); those whose quarantine is over are being tried"
 
 
 def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
@@ -355,7 +357,7 @@ def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
         world.restarted()
         world.now_unix_s = float(world.told[-1].after)
         world.plays(*[0.0] * 4)
-        assert world.told[-1].reason == "the group tried after its rest had no success"
+        assert world.told[-1].reason == "the group tried after its quarantine had no success"
         assert float(world.told[-1].after) == world.now_unix_s + duration_s
 
 
@@ -363,7 +365,10 @@ def test_a_success_releases_a_task_at_once() -> None:
     world = quarantined()
     world.now_unix_s += 100
     world.plays(1.0)
-    assert (world.told[-1].after, world.told[-1].reason) == ("", "a group had a success after 100 s of rest")
+    assert (world.told[-1].after, world.told[-1].reason) == (
+        "",
+        "a group had a success after 100 s of quarantine",
+    )
     for number in range(3):
         world.lease(f"env-{number:03d}")
     assert isinstance(world.work("env-004"), RolloutLease)
@@ -377,7 +382,7 @@ def test_a_trial_that_succeeds_after_faults_is_trained_although_its_cap_changes_
     kinds = [decision.kind for decision in world.told]
     assert kinds == [DecisionKind.QUARANTINE, DecisionKind.STEP_CAP, DecisionKind.QUARANTINE]
     assert isinstance(at_once(world.service.batch()), Batch)
-    assert world.record.drops == {"quarantined": 1}
+    assert world.record.drops == {"task_quarantined": 1}
 
 
 def test_a_demonstration_counts_as_a_success() -> None:

@@ -9,7 +9,7 @@ from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.settings import settings_of
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import QuarantineLimits
+from dart.curation.task_quarantine import TaskQuarantineLimits
 
 
 def settings_with(*overrides: str) -> CuratorSettings:
@@ -20,7 +20,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
     settings = settings_with()
     assert settings.quota == FixedQuota(GroupPlan(rollouts=8, step_cap=10))
     assert (settings.step_cap, settings.pool) == (None, None)
-    assert settings.quarantine == QuarantineLimits(
+    assert settings.task_quarantine == TaskQuarantineLimits(
         groups_without_success=0, failed_attempts=20, lost_environments=5, duration_s=300.0
     )
     assert (settings.scheduling, settings.over_provision) == (Scheduling.ROLLOUT, 0.0)
@@ -36,7 +36,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
         ),
         ("trajectory_length.enabled=true", "step_cap", StepCap(largest=10, slack=1, probe_share=0.1)),
         ("experience_pool.enabled=true", "pool", PoolRule(max_uses=16, matches_seeds=True)),
-        ("quarantine.enabled=false", "quarantine", None),
+        ("task_quarantine.enabled=false", "task_quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
         ("batch_lease_s=30.0", "batch_lease_s", 30.0),

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
     "all tasks rest": (
         replace(
             environments_wait(WELL, "every task is in quarantine"),
-            quarantined={"t/a": "20 attempts failed in a row", "t/b": "5 environments died"},
+            quarantined_tasks={"t/a": "20 attempts failed in a row", "t/b": "5 environments died"},
         ),
         Starving.ENVIRONMENTS,
         Link.CURATOR,

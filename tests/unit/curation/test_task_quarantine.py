@@ -1,12 +1,12 @@
-"""When a task rests, for how long, and what brings it back."""
+"""When a task is quarantined, for how long, and what releases it."""
 
 import pytest
 
 from dart.curation.task_quarantine import (
     HEALTHY,
-    Health,
-    Quarantine,
-    QuarantineLimits,
+    TaskHealth,
+    TaskQuarantine,
+    TaskQuarantineLimits,
     after_demonstration,
     after_episode,
     after_fault,
@@ -16,15 +16,17 @@ from dart.curation.task_quarantine import (
 )
 
 NOW = 1000.0
-LIMITS = QuarantineLimits(groups_without_success=2, failed_attempts=4, lost_environments=3, duration_s=100.0)
-FAULTS_ALONE = QuarantineLimits(
+LIMITS = TaskQuarantineLimits(
+    groups_without_success=2, failed_attempts=4, lost_environments=3, duration_s=100.0
+)
+FAULTS_ALONE = TaskQuarantineLimits(
     groups_without_success=0, failed_attempts=4, lost_environments=3, duration_s=100.0
 )
 
 
 def health_after(
-    events: str, limits: QuarantineLimits = LIMITS, health: Health = HEALTHY, now: float = NOW
-) -> Health:
+    events: str, limits: TaskQuarantineLimits = LIMITS, health: TaskHealth = HEALTHY, now: float = NOW
+) -> TaskHealth:
     """f: fault told, l: environment lost, e: episode failed, s: success, g: group failed, n: group of which
     nothing was played, p: a demonstration was added."""
     for event in events:
@@ -63,7 +65,7 @@ def test_a_task_quarantined_after_too_much_in_a_row_and_says_of_what(events: str
     verdict = judge(health_after(events), LIMITS, NOW)
     assert (verdict.reason if verdict else "") == reason
     if verdict is not None:
-        assert verdict.rest == Quarantine(until_unix_s=NOW + 100, length_s=100.0)
+        assert verdict.quarantine == TaskQuarantine(until_unix_s=NOW + 100, length_s=100.0)
 
 
 def test_groups_without_success_are_no_reason_where_they_do_not_count() -> None:
@@ -75,18 +77,18 @@ def test_faults_make_what_is_live_of_it_unplayable(events: str, unplayable: bool
     assert is_unplayable(health_after(events), LIMITS) is unplayable
 
 
-RESTING = Health(rest=Quarantine(until_unix_s=NOW, length_s=100.0))
+QUARANTINED = TaskHealth(quarantine=TaskQuarantine(until_unix_s=NOW, length_s=100.0))
 
 
 @pytest.mark.parametrize("events", ["g", "n", "lll", "ffff"])
 def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
-    verdict = judge(health_after(events, LIMITS, RESTING), LIMITS, NOW)
+    verdict = judge(health_after(events, LIMITS, QUARANTINED), LIMITS, NOW)
     assert verdict is not None
-    assert verdict.rest == Quarantine(until_unix_s=NOW + 200, length_s=200.0)
+    assert verdict.quarantine == TaskQuarantine(until_unix_s=NOW + 200, length_s=200.0)
 
 
 def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
-    assert judge(health_after("g", LIMITS, RESTING, now=NOW - 1), LIMITS, NOW - 1) is None
+    assert judge(health_after("g", LIMITS, QUARANTINED, now=NOW - 1), LIMITS, NOW - 1) is None
 
 
 @pytest.mark.parametrize(
@@ -100,14 +102,14 @@ def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
     ],
 )
 def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
-    limits: QuarantineLimits, events: str, is_released: bool
+    limits: TaskQuarantineLimits, events: str, is_released: bool
 ) -> None:
-    verdict = judge(health_after(events, limits, RESTING), limits, NOW)
+    verdict = judge(health_after(events, limits, QUARANTINED), limits, NOW)
     assert (verdict is not None) is is_released
     if verdict is not None:
-        assert verdict.rest is None
+        assert verdict.quarantine is None
         what = "an episode was played to its end" if limits is FAULTS_ALONE else "a group had a success"
-        assert verdict.reason == f"{what} after 100 s of rest"
+        assert verdict.reason == f"{what} after 100 s of quarantine"
 
 
 @pytest.mark.parametrize(
@@ -117,4 +119,4 @@ def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
 def test_limits_that_cannot_hold_are_refused(change: dict[str, float]) -> None:
     known = {"groups_without_success": 0, "failed_attempts": 1, "lost_environments": 1, "duration_s": 1.0}
     with pytest.raises(ValueError, match="quarantine needs"):
-        QuarantineLimits(**(known | change))  # type: ignore[arg-type]
+        TaskQuarantineLimits(**(known | change))  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ CONFIG = Config.model_validate(
         "curation": {
             "rollout_number": {"enabled": True},
             "trajectory_length": {"enabled": True},
-            "quarantine": {"enabled": True},
+            "task_quarantine": {"enabled": True},
         },
     }
 )
@@ -57,7 +57,7 @@ FEWER = decision(DecisionKind.ROLLOUTS, "8", "4", "success 0.80 over the last 8"
 SHORTER = decision(DecisionKind.STEP_CAP, "10", "3", "the longest success has 2 steps", 5.0)
 RESTS = decision(DecisionKind.QUARANTINE, "", str(NOON + 310), "20 attempts in a row ended by a fault", 10.0)
 RELEASED = decision(
-    DecisionKind.QUARANTINE, str(NOON + 310), "", "a group had a success after 300 s of rest", 320.0
+    DecisionKind.QUARANTINE, str(NOON + 310), "", "a group had a success after 300 s of quarantine", 320.0
 )
 
 
@@ -80,7 +80,7 @@ def test_the_history_says_in_words_what_changed_when_and_why() -> None:
         "12:00:00  N 8 -> 4: success 0.80 over the last 8 (version 12)",
         "12:00:05  step cap 10 -> 3: the longest success has 2 steps (version 12)",
         "12:00:10  in quarantine until 12:05:10: 20 attempts in a row ended by a fault (version 12)",
-        "12:05:20  released: a group had a success after 300 s of rest (version 12)",
+        "12:05:20  released: a group had a success after 300 s of quarantine (version 12)",
     ]
 
 
@@ -114,7 +114,7 @@ def test_what_was_decided_does_not_hold_where_the_switch_is_off_or_the_bounds_ha
     store: Store,
 ) -> None:
     store.record_decisions((FEWER, SHORTER, RESTS))
-    parts = ("rollout_number", "trajectory_length", "quarantine")
+    parts = ("rollout_number", "trajectory_length", "task_quarantine")
     off = {"curation": {name: {"enabled": False} for name in parts}, "tasks": {"train": TASKS}}
     task, _ = task_reports.task_reports(store, Config.model_validate(off), NOON)
     assert (task.rollouts, task.step_cap, task.quarantined_until_unix_s, task.quarantine_reason) == (

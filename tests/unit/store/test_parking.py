@@ -144,7 +144,7 @@ def test_what_cannot_be_replayed_is_played_anew_as_a_new_attempt(record: Store, 
 
 def test_a_dropped_group_forgets_what_was_parked(record: Store, lease: RolloutLease) -> None:
     record.park_rollout(lease.rollout_id, 1, STEPS, "", 8)
-    record.drop_group(lease.group_id, "quarantined")
+    record.drop_group(lease.group_id, "task_quarantined")
     assert record.parked_steps(lease.rollout_id) == ()
     assert record.integrity(0) == ()
 

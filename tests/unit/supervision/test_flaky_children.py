@@ -118,7 +118,7 @@ def test_a_child_in_quarantine_costs_its_siblings_nothing_and_comes_back_on_prob
     for _ in range(2):
         pool.restart()
     actions = pool.exit()
-    assert [a.context for a in actions if isinstance(a, Report)] == ["child_terminated", "quarantined"]
+    assert [a.context for a in actions if isinstance(a, Report)] == ["child_terminated", "child_quarantined"]
     assert pool["a"].is_quarantined
     assert pool["b"].status is Status.RUNNING
     assert pool.core.next_wake_s() == pool.now_s + 30.0

@@ -10,7 +10,7 @@ from supervision.actions import Action, Ended, Report, Spawn, Status
 from supervision.child_spec import Backoff, Breaker, ChildSpec, SupervisorFlags
 from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
-from supervision.outage import HOLDS_S, WITHIN_S, Outage, cause_of
+from supervision.outage import STAYS_UP_S, WITHIN_S, Outage, cause_of
 
 GONE = Ended("MachineHung: vm 7 answered nothing for 30 s")
 NAMES = tuple("abcdefgh")
@@ -100,7 +100,7 @@ def test_an_outage_puts_nobody_into_quarantine_and_does_not_end_the_pool() -> No
     assert pool.core.finishing is None
 
 
-@pytest.mark.parametrize(("has_breaker", "holds_s"), [(True, HEALTHY_S), (False, HOLDS_S)])
+@pytest.mark.parametrize(("has_breaker", "holds_s"), [(True, HEALTHY_S), (False, STAYS_UP_S)])
 def test_when_the_scout_has_run_for_long_enough_all_come_back(has_breaker: bool, holds_s: float) -> None:
     pool = Pool(has_breaker=has_breaker)
     pool.fail(*"abcde")
