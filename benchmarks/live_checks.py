@@ -404,6 +404,8 @@ CHANGING = {
 APART = {
     "eval": "it measures a checkpoint in a run of its own",
     "pretrain": "it makes a policy from nothing, for minutes",
+    "init": "it writes a project, and knows no run",
+    "setup": "it installs the browser and the pages",
 }
 """Commands that are about no run; they are asked for help only."""
 

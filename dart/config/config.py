@@ -179,14 +179,15 @@ def _file_layer(path: Path) -> tuple[Layer, list[Problem]]:
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
-    """Make `training.policy` and `context.prompt` absolute.
+    """Make `training.policy` absolute, and `context.prompt` where it is found.
 
-    A policy that is nowhere is one of the working directory: what needs it reports its absolute path.
+    Each is looked for beside the configuration file, then beside the bundled configurations. What is in
+    neither place is one of the working directory.
     """
     beside = [configuration_file(path).resolve().parent] if path else []
-    places = [*beside, bundled_folder().parent, Path.cwd()]
+    places = [*beside, bundled_folder().parent]
     given_policy, given_prompt = config.training.policy, config.context.prompt
-    policy = _found(given_policy, places) or Path.cwd() / given_policy
+    policy = _found(given_policy, places) or given_policy.absolute()
     prompt = str(_found(Path(given_prompt), places) or given_prompt) if given_prompt else ""
     training = config.training.model_copy(update={"policy": policy})
     context = config.context.model_copy(update={"prompt": prompt})
@@ -194,7 +195,7 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 
 
 def _found(path: Path, places: Sequence[Path]) -> Path | None:
-    """The first of these folders' files or folders of this name that is there."""
+    """The path below the first of these folders that has it; an absolute path is itself, if it is there."""
     return next((place / path for place in places if _is_there(place / path)), None)
 
 
