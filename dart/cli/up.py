@@ -29,7 +29,7 @@ DOWN_DEADLINE_S = 120.0
 TAKEN_S = 5.0
 """For the run to receive the first signal of `down --now` before the second is sent."""
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def up(
@@ -336,7 +336,7 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
                 f"the run in {root} is not up after {UP_DEADLINE_S:g} s and is still starting; "
                 "`dartrl status` shows its progress, `dartrl down --now` ends it"
             )
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return code
 
 
@@ -393,5 +393,5 @@ def _await_received(root: Path, pidfd: int) -> None:
 
     give_up_s = time.monotonic() + TAKEN_S
     while read(RunPaths(root)) is None and time.monotonic() < give_up_s:
-        if select.select([pidfd], [], [], LOOK_S)[0]:
+        if select.select([pidfd], [], [], POLL_S)[0]:
             return

@@ -27,7 +27,7 @@ class Sidecar:
     """Its address, or what it waits for."""
 
 
-def say(paths: RunPaths, sidecar: Sidecar) -> None:
+def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
     """Write a status, which is valid while this process runs. Raises OSError."""
     said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, sidecar.name)
@@ -37,7 +37,7 @@ def say(paths: RunPaths, sidecar: Sidecar) -> None:
 
 
 def beat(paths: RunPaths, name: str) -> None:
-    """Give a sign of life, after `say`. Call it every few seconds."""
+    """Give a sign of life, after `write_sidecar`. Call it every few seconds."""
     os.utime(_file(paths, name))
 
 
@@ -66,7 +66,7 @@ def read_sidecars(paths: RunPaths) -> tuple[Sidecar, ...]:
     return tuple(sidecar for sidecar in found if sidecar is not None)
 
 
-def forget(paths: RunPaths, name: str) -> None:
+def remove_sidecar(paths: RunPaths, name: str) -> None:
     """Remove the status of a sidecar that has ended."""
     _file(paths, name).unlink(missing_ok=True)
 

@@ -202,9 +202,9 @@ def _watch(
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())
             for poller in pollers:
-                poller.look()
+                poller.poll()
             listener.show(reader.read())
-            signals.mind_hangup()
+            signals.handle_hangup()
             if signals.count and stop_by_s == math.inf:
                 stop_by_s = time.monotonic() + STOP_DEADLINE_S
                 system.stop()

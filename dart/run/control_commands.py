@@ -59,7 +59,7 @@ HOLD_DEADLINE_S = 10.0
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
 """Share of the time of a request in which a supervisor has to show that it answers, and its limits."""
 
-DRAIN_LOOK_S = 0.5
+DRAIN_POLL_S = 0.5
 """Interval of the check whether an episode or an update still runs."""
 
 STARTS_AT_ONCE = 16
@@ -278,7 +278,7 @@ class Commands:
         while isinstance(held, m.WorkPaused) and held.is_held and (held.playing or held.is_training):
             if now_s() >= give_up_s:
                 return ControlAnswer(ControlOutcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
-            await self._actor.sleep(DRAIN_LOOK_S)
+            await self._actor.sleep(DRAIN_POLL_S)
             held = await self._held(m.PauseWork(is_held=None))
         if isinstance(held, ControlAnswer):
             return held

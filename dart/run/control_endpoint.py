@@ -57,7 +57,7 @@ SPEC = ChildSpec(
     backoff=BACKOFF,
 )
 
-RESTORE_LOOK_S = 5.0
+RESTORE_EVERY_S = 5.0
 """Interval of the check whether a pool was restarted and lacks changes made since the start."""
 
 NO_ROOM_PAUSE_S = 1.0
@@ -79,7 +79,7 @@ class ControlActor(Actor):
         self._waiting: set[socket.socket] = set()
         """Those of them that have not sent their request yet."""
         self.runtime.watch(self.args["wake_fd"], lambda: None)
-        self.every(RESTORE_LOOK_S, self._commands.restore)
+        self.every(RESTORE_EVERY_S, self._commands.restore)
         self._listen()
 
     def _listen(self) -> None:
@@ -162,18 +162,18 @@ class ControlEndpoint:
         self._supervisor = MainSupervisor(paths, [SPEC], self._start, emitter, clock)
 
     def __enter__(self) -> Self:
-        self.look()
+        self.poll()
         if self._service is None or not self._service.comes_up():
-            self.look()
+            self.poll()
             status = read_sidecar(self._paths, NAME)
             why = status.text if status else "its thread does not answer"
             self.__exit__()
             raise TemporaryError(f"the control endpoint did not come up: {why}")
         return self
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Start it again after a defect, each time later. Call it about every second; it never waits."""
-        self._supervisor.look()
+        self._supervisor.poll()
 
     def __exit__(self, *_: object) -> None:
         self._supervisor.__exit__()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Sidecar, forget, say
+from dart.inspect.sidecar_status import Sidecar, remove_sidecar, write_sidecar
 from dart.telemetry.emit import EventEmitter, emit
 from dart.telemetry.events import SIDECAR_DOWN, SIDECAR_UP
 from supervision.actions import Action, AskToStop, Ended, Kill, Spawn
@@ -22,7 +22,7 @@ from supervision.core import SupervisorCore
 BACKOFF = Backoff(initial_s=1.0, factor=3.0, max_s=300.0, jitter=0.0, reset_after_s=120.0)
 """A child that can never work costs a start every five minutes."""
 
-STOP_LOOK_S = 0.01
+STOP_POLL_S = 0.01
 
 _FLAGS = SupervisorFlags(ordered=False, max_restarts=COUNT_MOST)
 """The budget is never spent: no failure of these children ends the run."""
@@ -81,7 +81,7 @@ class MainSupervisor:
     def __enter__(self) -> Self:
         return self
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notice what has ended, hangs or reports something new, and start what is due.
 
         Call it about every second; it never waits.
@@ -95,11 +95,11 @@ class MainSupervisor:
         """Ask all children to end, and kill those that do not within their `shutdown_s`."""
         self._carry_out(self._core.stop("the run is over", self._clock()))
         while not self._core.is_finished:
-            self._sleep(STOP_LOOK_S)
+            self._sleep(STOP_POLL_S)
             self._note_ends()
             self._carry_out(self._core.tick(self._clock()))
         for id_ in self._core.children:
-            forget(self._paths, id_)
+            remove_sidecar(self._paths, id_)
 
     def _note_ends(self) -> None:
         for id_, running in list(self._running.items()):
@@ -127,7 +127,7 @@ class MainSupervisor:
                     self._running[action.id].kill()
 
     def _spawn(self, child: Spawn) -> None:
-        forget(self._paths, child.id)
+        remove_sidecar(self._paths, child.id)
         try:
             self._running[child.id] = self._start(self._core.children[child.id].spec)
         except OSError as error:  # no memory, no descriptor, no disk: the run goes on
@@ -143,7 +143,7 @@ class MainSupervisor:
             down = Sidecar(name=id_, is_well=False, text=text)
             self._report(down)
             with suppress(OSError):  # the event says it, too
-                say(self._paths, down)
+                write_sidecar(self._paths, down)
 
     def _report(self, status: Sidecar) -> None:
         if status == self._reported.get(status.name):

@@ -45,7 +45,7 @@ class SignalCounter:
         """The tree has ended: from now on a second signal ends this process."""
         self._ends_at_once = True
 
-    def mind_hangup(self) -> None:
+    def handle_hangup(self) -> None:
         """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
         if not has_hung_up:

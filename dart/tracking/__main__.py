@@ -8,14 +8,14 @@ from pathlib import Path
 from dart.config.config import Config, load_config
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths, make_private
-from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, say
+from dart.inspect.sidecar_status import TRACKING, Sidecar, beat, write_sidecar
 from dart.preflight.requirements import missing_trackers
 from dart.run.sidecars import begin_sidecar
 from dart.store.browse_queries import RunBrowser
 from dart.tracking.follower import Position, TrackingFollower
 from dart.tracking.writers import TensorBoard, TrackingWriter, WeightsAndBiases
 
-LOOK_EVERY_S = 2.0
+POLL_S = 2.0
 
 
 def main(arguments: list[str]) -> None:
@@ -34,9 +34,9 @@ def main(arguments: list[str]) -> None:
         }
         for writer in writers.values():
             stack.callback(writer.close)
-        say(paths, Sidecar(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
+        write_sidecar(paths, Sidecar(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
         follower = TrackingFollower(store, config, writers, position)
-        while not is_over.wait(LOOK_EVERY_S):
+        while not is_over.wait(POLL_S):
             follower.catch_up()
             beat(paths, TRACKING)
         follower.catch_up(is_over=True)

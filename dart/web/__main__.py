@@ -10,13 +10,13 @@ from dart.config.config import load_config
 from dart.config.sections import WebSettings
 from dart.core.errors import DartError, UnavailableError
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import WEB, Sidecar, beat, say
+from dart.inspect.sidecar_status import WEB, Sidecar, beat, write_sidecar
 from dart.run.sidecars import begin_sidecar
 from dart.web.app import web_app
 from dart.web.auth import Access, access_for
 from dart.web.server import address, listen, own_names, serve, token_of
 
-LOOK_AGAIN_S = 5.0
+RETRY_S = 5.0
 
 
 def main(arguments: list[str]) -> None:
@@ -42,14 +42,14 @@ def _listening(web: WebSettings, paths: RunPaths) -> socket:
         try:
             listener = listen(web.host, web.port)
         except UnavailableError as error:
-            say(
+            write_sidecar(
                 paths,
-                Sidecar(name=WEB, is_well=False, text=f"{error}; it tries again every {LOOK_AGAIN_S:g} s"),
+                Sidecar(name=WEB, is_well=False, text=f"{error}; it tries again every {RETRY_S:g} s"),
             )
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(RETRY_S)
             continue
         place = address(web.host, listener.getsockname()[1])
-        say(paths, Sidecar(name=WEB, is_well=True, text=place))
+        write_sidecar(paths, Sidecar(name=WEB, is_well=True, text=place))
         return listener
 
 

@@ -59,7 +59,7 @@ STREAMS_MOST = 32
 STREAM_S = 600.0
 """A stream ends after this time; the page asks again, and its session is checked again."""
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 GOOD_FOR = 0.8
 """Share of a part's interval for which its HTML is kept; below one, so that the next look renders it anew."""
 
@@ -309,7 +309,7 @@ async def changes(
                 if part.name not in made and due_s[part.name] <= now_s():
                     due_s[part.name] = now_s() + part.every_s
                     made[part.name] = asyncio.create_task(part_or_error(html(part), (DartError,)))
-            await sleep(LOOK_EVERY_S)
+            await sleep(POLL_S)
             for name in [name for name, task in made.items() if task.done()]:
                 text = await made.pop(name)
                 if sent.get(name) != text:

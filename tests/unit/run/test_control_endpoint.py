@@ -177,18 +177,18 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
 
     now_s, speaker = 0.0, Speaker()
     with ControlEndpoint(paths, mail, PLANT, speaker, clock=lambda: now_s) as endpoint:
-        endpoint.look()
+        endpoint.poll()
         with monkeypatch.context() as patched:
             patched.setattr(ControlActor, "_read", broken)
             with pytest.raises(SilentError):
                 request(paths.root, StopActor(name="nobody", wait_ms=0))
-            look_until(endpoint, lambda: bool(speaker.told))
+            poll_until(endpoint, lambda: bool(speaker.told))
             down = read_sidecar(paths, "control")
             assert down is not None
             assert "ended by a defect (RuntimeError('a defect'))" in down.text
 
         now_s += 1.0
-        look_until(endpoint, lambda: len(speaker.told) > 1)
+        poll_until(endpoint, lambda: len(speaker.told) > 1)
         assert request(paths.root, StopActor(name="nobody")).outcome is ControlOutcome.REFUSED
 
     assert [(event, subject) for event, subject, _ in speaker.told] == [
@@ -199,9 +199,9 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
     assert read_sidecar(paths, "control") is None
 
 
-def look_until(endpoint: ControlEndpoint, holds: Callable[[], bool]) -> None:
+def poll_until(endpoint: ControlEndpoint, holds: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up_s
-        endpoint.look()
+        endpoint.poll()
         time.sleep(0.005)

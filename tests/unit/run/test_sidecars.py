@@ -11,7 +11,7 @@ import pytest
 
 from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import Sidecar, beat, forget, read_sidecar, say, silent_s
+from dart.inspect.sidecar_status import Sidecar, beat, read_sidecar, remove_sidecar, silent_s, write_sidecar
 from dart.run import sidecars
 from dart.run.main_supervisor import MainSupervisor
 from dart.run.sidecars import HANG_DEADLINE_S, SidecarProcess, sidecar_spec
@@ -74,7 +74,7 @@ class World:
 
     def look_after(self, seconds: float) -> None:
         self.sleep(seconds)
-        self.beside.look()
+        self.beside.poll()
 
 
 @pytest.fixture
@@ -87,30 +87,30 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_it_is_started_for_this_run_and_bound_to_this_process(world: World) -> None:
-    world.beside.look()
-    world.beside.look()
+    world.beside.poll()
+    world.beside.poll()
 
     (process,) = world.started
     assert process.command[1:] == ["-m", "dart.web.__main__", str(world.paths.root), str(os.getpid())]
 
 
 def test_what_it_says_of_itself_is_told_once(world: World) -> None:
-    world.beside.look()
-    say(world.paths, Sidecar(name="web", is_well=True, text="http://127.0.0.1:8700/"))
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="http://127.0.0.1:8700/"))
     for _ in range(3):
-        world.beside.look()
+        world.beside.poll()
 
     assert world.recorded == [("web", True, "http://127.0.0.1:8700/")]
     assert world.lines == [("sidecar_up", {"subject": "web", "text": "http://127.0.0.1:8700/"})]
 
 
 def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: World) -> None:
-    world.beside.look()
+    world.beside.poll()
     waits = []
     for _ in range(7):
         (world.paths.logs / "web.stderr").write_text("Traceback\nthe token file is open to others\n")
         world.started[-1].returncode = 1
-        world.beside.look()
+        world.beside.poll()
         down = read_sidecar(world.paths, "web")
         assert down is not None
         assert "the token file is open" in down.text
@@ -129,11 +129,11 @@ def test_one_that_ends_is_started_again_each_time_later_and_says_why(world: Worl
 
 
 def test_one_that_ran_for_long_is_started_again_soon(world: World) -> None:
-    world.beside.look()
+    world.beside.poll()
     for _ in range(4):
         world.look_after(1000.0)
         world.started[-1].returncode = -signal.SIGKILL
-        world.beside.look()
+        world.beside.poll()
         world.look_after(1.0)
 
     assert len(world.started) == 5
@@ -141,16 +141,16 @@ def test_one_that_ran_for_long_is_started_again_soon(world: World) -> None:
 
 
 def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
-    world.beside.look()
-    say(world.paths, Sidecar(name="web", is_well=True, text="here"))
-    world.beside.look()
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
+    world.beside.poll()
     assert world.started[0].returncode is None
 
     os.utime(world.paths.root / "web.json", (0.0, 0.0))
-    world.beside.look()
+    world.beside.poll()
 
     assert world.started[0].signals == [signal.SIGKILL]
-    world.beside.look()
+    world.beside.poll()
     name, is_well, text = world.recorded[-1]
     assert (name, is_well) == ("web", False)
     assert text.startswith("killed: no sign of life for ")
@@ -164,7 +164,7 @@ def test_one_that_cannot_be_started_does_not_end_the_run(
 
     monkeypatch.setattr(sidecars.subprocess, "Popen", refuse)
 
-    world.beside.look()
+    world.beside.poll()
 
     assert world.recorded == [
         ("web", False, "could not be started: no more processes; it is started again in 1 s")
@@ -178,9 +178,9 @@ def test_at_the_end_of_the_run_it_is_told_to_end_and_then_killed(
     world: World, ends_when_told: bool, signals: list[int]
 ) -> None:
     with world.beside:
-        world.beside.look()
+        world.beside.poll()
         world.started[0].ends_when_told = ends_when_told
-        say(world.paths, Sidecar(name="web", is_well=True, text="here"))
+        write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
 
     assert world.started[0].signals == signals
     assert not (world.paths.root / "web.json").exists()
@@ -201,7 +201,7 @@ def test_what_one_said_holds_only_while_that_very_process_runs(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     paths, here = RunPaths(tmp_path), Sidecar(name="web", is_well=True, text="here")
-    say(paths, here)
+    write_sidecar(paths, here)
     assert read_sidecar(paths, "web") == here
 
     damage(tmp_path / "web.json")
@@ -212,11 +212,11 @@ def test_what_one_said_holds_only_while_that_very_process_runs(
 def test_a_sign_of_life_counts_from_the_first_word_on(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     assert silent_s(paths, "web", 1e12) == 0.0
-    say(paths, Sidecar(name="web", is_well=True, text="here"))
+    write_sidecar(paths, Sidecar(name="web", is_well=True, text="here"))
     os.utime(tmp_path / "web.json", (1000.0, 1000.0))
     assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) == HANG_DEADLINE_S
 
     beat(paths, "web")
     assert silent_s(paths, "web", 1000.0 + HANG_DEADLINE_S) < 0.0
-    forget(paths, "web")
-    forget(paths, "web")
+    remove_sidecar(paths, "web")
+    remove_sidecar(paths, "web")
