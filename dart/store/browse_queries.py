@@ -22,7 +22,7 @@ from dart.store.queries import (
     steps_by_rollout,
 )
 from dart.store.reader import StoreReader
-from dart.store.serialization import Row, read_trajectory
+from dart.store.serialization import read_trajectory, record_of
 
 PAGE = 50
 """Rows of a page."""
@@ -166,7 +166,7 @@ class RunBrowser(StoreReader):
                 before=wanted.before_id,
                 limit=limit,
             )
-            return tuple(_summary(row) for row in rows)
+            return tuple(record_of(TrajectorySummary, row) for row in rows)
 
     def trajectory(self, rollout_id: int) -> Trajectory | None:
         """A finished episode with its steps; None when the rollout has none, or does not exist."""
@@ -191,14 +191,16 @@ class RunBrowser(StoreReader):
                 drop_reason=row.drop_reason,
                 trained_version=scalar(connection, TRAINED_VERSION, key=row.batch_id),
                 stored_unix_s=scalar(connection, STORED, key=rollout_id),
-                attempts=tuple(_attempt(one) for one in select(connection, ATTEMPTS, key=rollout_id)),
+                attempts=tuple(
+                    record_of(Attempt, one) for one in select(connection, ATTEMPTS, key=rollout_id)
+                ),
                 group=tuple(scalars(connection, MEMBERS, key=row.group_id)),
             )
 
     def newest_attempts(self, limit: int = PAGE) -> tuple[Attempt, ...]:
         """What failed last, newest first."""
         with self._reading() as connection:
-            return tuple(_attempt(row) for row in select(connection, NEWEST_ATTEMPTS, limit=limit))
+            return tuple(record_of(Attempt, row) for row in select(connection, NEWEST_ATTEMPTS, limit=limit))
 
     # events
 
@@ -315,11 +317,3 @@ def _conditions(wanted: TrajectoryFilter) -> Iterator[str]:
         yield f"trajectories.reward {'>' if wanted.is_success else '<='} :success_above"
     if wanted.before_id is not None:
         yield "trajectories.rollout_id < :before"
-
-
-def _summary(row: Row) -> TrajectorySummary:
-    return TrajectorySummary(**{name: getattr(row, name) for name in TrajectorySummary.__dataclass_fields__})
-
-
-def _attempt(row: Row) -> Attempt:
-    return Attempt(**{name: getattr(row, name) for name in Attempt.__dataclass_fields__})

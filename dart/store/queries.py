@@ -17,8 +17,6 @@ from dart.core.records import (
     BatchState,
     DecisionKind,
     DemonstrationSummary,
-    Evaluation,
-    EvaluationPhase,
     Event,
     GroupRecord,
     GroupState,
@@ -28,7 +26,7 @@ from dart.core.records import (
     Version,
 )
 from dart.core.types import Demonstration, RolloutState
-from dart.store.serialization import Row, read_demonstration, unpack_steps
+from dart.store.serialization import Row, read_demonstration, record_of, unpack_steps
 from dart.store.sqlite import Connection, Cursor
 
 LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
@@ -243,33 +241,11 @@ def newest_version(connection: Connection) -> Version | None:
 
 
 def read_version(row: Row) -> Version:
-    return Version(
-        version=row.version,
-        checkpoint=row.checkpoint,
-        metrics=dict(json.loads(row.metrics)),
-        created_unix_s=float(row.created_unix_s),
-    )
-
-
-def read_evaluation(row: Row) -> Evaluation:
-    return Evaluation(
-        phase=EvaluationPhase(row.phase),
-        policy_version=row.policy_version,
-        task_id=row.task_id,
-        seed=row.seed,
-        reward=float(row.reward),
-        is_greedy=bool(row.is_greedy),
-    )
+    return record_of(Version, row, metrics=dict(json.loads(row.metrics)))
 
 
 def read_event(row: Row) -> Event:
-    return Event(
-        event_id=row.event_id,
-        unix_s=float(row.unix_s),
-        kind=row.kind,
-        subject=row.subject,
-        data=dict(json.loads(row.data)),
-    )
+    return record_of(Event, row, data=dict(json.loads(row.data)))
 
 
 def leased_batch(connection: Connection) -> Batch | None:
@@ -278,12 +254,8 @@ def leased_batch(connection: Connection) -> Batch | None:
 
 
 def read_batch(connection: Connection, row: Row) -> Batch:
-    return Batch(
-        batch_id=row.batch_id,
-        group_ids=tuple(scalars(connection, BATCH_GROUPS, batch_id=row.batch_id)),
-        fence=row.fence,
-        deadline_unix_s=row.deadline_unix_s,
-    )
+    group_ids = tuple(scalars(connection, BATCH_GROUPS, batch_id=row.batch_id))
+    return record_of(Batch, row, group_ids=group_ids)
 
 
 def live_groups(connection: Connection) -> tuple[GroupRecord, ...]:
@@ -308,35 +280,11 @@ def one_group(connection: Connection, row: Row) -> GroupRecord:
 
 
 def read_group(row: Row, members: Sequence[RolloutRecord], injected: Sequence[int]) -> GroupRecord:
-    return GroupRecord(
-        group_id=row.group_id,
-        task_id=row.task_id,
-        seed=row.seed,
-        rollouts_wanted=row.rollouts_wanted,
-        step_cap=row.step_cap,
-        policy_version=row.policy_version,
-        batch_id=row.batch_id,
-        rollouts=tuple(members),
-        probes_length=bool(row.probes_length),
-        injected=tuple(injected),
-    )
+    return record_of(GroupRecord, row, rollouts=tuple(members), injected=tuple(injected))
 
 
 def read_rollout(row: Row) -> RolloutRecord:
-    return RolloutRecord(
-        rollout_id=row.rollout_id,
-        group_id=row.group_id,
-        state=RolloutState(row.state),
-        environment=row.environment,
-        attempt=row.attempt,
-        fence=row.fence,
-        deadline_unix_s=row.deadline_unix_s,
-        reward=row.reward,
-        oldest_version=row.oldest_version,
-        num_steps=row.num_steps,
-        parked_steps=row.parked_steps or 0,
-        resumes=row.resumes,
-    )
+    return record_of(RolloutRecord, row, parked_steps=row.parked_steps or 0)
 
 
 def trajectories_by_group(
@@ -363,16 +311,15 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
     rewards = recent_rewards_by_task(connection, recent_rewards)
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
     for row in select(connection, NEWEST_DECISIONS):
-        decided[row.task_id][DecisionKind(row.kind)] = read_decision(row)
+        decided[row.task_id][DecisionKind(row.kind)] = record_of(TaskDecision, row)
     held: defaultdict[str, list[DemonstrationSummary]] = defaultdict(list)
     for row in select(connection, DEMONSTRATIONS):
-        held[row.task_id].append(read_summary(row))
+        held[row.task_id].append(record_of(DemonstrationSummary, row))
     return tuple(
-        TaskStatistics(
-            task_id=row.task_id,
-            groups_opened=row.groups_opened,
+        record_of(
+            TaskStatistics,
+            row,
             recent_rewards=tuple(rewards[row.task_id]),
-            longest_success_steps=row.longest_success_steps,
             decided=decided[row.task_id],
             demonstrations=tuple(held[row.task_id]),
         )
@@ -386,33 +333,6 @@ def recent_rewards_by_task(connection: Connection, last: int) -> defaultdict[str
     for row in select(connection, RECENT_REWARDS, last=last):
         found[row.task_id].append(row.reward)
     return found
-
-
-def read_decision(row: Row) -> TaskDecision:
-    return TaskDecision(
-        task_id=row.task_id,
-        kind=DecisionKind(row.kind),
-        before=row.before,
-        after=row.after,
-        reason=row.reason,
-        policy_version=row.policy_version,
-        unix_s=float(row.unix_s),
-    )
-
-
-def read_summary(row: Row) -> DemonstrationSummary:
-    return DemonstrationSummary(
-        pool_id=row.pool_id,
-        task_id=row.task_id,
-        seed=row.seed,
-        origin=row.origin,
-        num_steps=row.num_steps,
-        uses=row.uses,
-        dropped=bool(row.dropped),
-        lacks_thought=bool(row.lacks_thought),
-        guide_id=row.guide_id,
-        rolls=row.rolls,
-    )
 
 
 def read_demonstrations(connection: Connection, rows: Sequence[Row]) -> dict[int, Demonstration]:

@@ -31,7 +31,7 @@ from dart.store import audit, queries, row_damage, sqlite_checks
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current, refuse_absent
 from dart.store.queries import execute, first, scalar, scalars, select
-from dart.store.serialization import read_trajectory, unpack_steps
+from dart.store.serialization import read_trajectory, record_of, unpack_steps
 from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
@@ -161,13 +161,15 @@ class StoreReader:
         query = queries.DECISIONS if task_id is None else queries.DECISIONS_OF_TASK
         with self._reading() as connection:
             rows = select(connection, query, limit=limit, task=task_id)
-            return tuple(queries.read_decision(row) for row in reversed(rows))
+            return tuple(record_of(TaskDecision, row) for row in reversed(rows))
 
     def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
         """What the experience pool holds, for one task or for all of them, dropped ones included."""
         query = queries.DEMONSTRATIONS if task_id is None else queries.DEMONSTRATIONS_OF_TASK
         with self._reading() as connection:
-            return tuple(queries.read_summary(row) for row in select(connection, query, task=task_id))
+            return tuple(
+                record_of(DemonstrationSummary, row) for row in select(connection, query, task=task_id)
+            )
 
     def demonstration(self, pool_id: int) -> Demonstration:
         """One demonstration with its steps."""
@@ -256,7 +258,7 @@ class StoreReader:
         """Evaluation episodes in the order they were recorded."""
         query = queries.EVALUATIONS if phase is None else queries.EVALUATIONS_OF_PHASE
         with self._reading() as connection:
-            return tuple(queries.read_evaluation(row) for row in select(connection, query, phase=phase))
+            return tuple(record_of(Evaluation, row) for row in select(connection, query, phase=phase))
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
         """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""

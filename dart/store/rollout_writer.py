@@ -21,6 +21,7 @@ from dart.store.serialization import (
     check_trajectory,
     checksum,
     pack_steps,
+    record_of,
     step_rows,
     trajectory_row,
 )
@@ -314,17 +315,7 @@ def is_held(rollout: Any, fence: int) -> bool:
 
 
 def lease_of(row: Row[Any]) -> RolloutLease:
-    return RolloutLease(
-        rollout_id=row.rollout_id,
-        group_id=row.group_id,
-        task_id=row.task_id,
-        seed=row.seed,
-        step_cap=row.step_cap,
-        attempt=row.attempt,
-        fence=row.fence,
-        deadline_unix_s=row.deadline_unix_s,
-        parked_steps=row.parked_steps or 0,
-    )
+    return record_of(RolloutLease, row, parked_steps=row.parked_steps or 0)
 
 
 def check_same_rollout(rollout: Row[Any], trajectory: Trajectory) -> None:

@@ -8,13 +8,17 @@ is of the values as the columns hold them, so that it can be computed again from
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 import msgpack
 
-from dart.core.types import Demonstration, Outcome, PromptImage, Step, Trajectory, VersionSpan
+from dart.core.types import Demonstration, PromptImage, Step, Trajectory, VersionSpan
 from dart.store.errors import StoreConflict
+
+T = TypeVar("T")
 
 Values = dict[str, Any]
 
@@ -96,23 +100,42 @@ def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     return [float(row[name]) if name in _FLOATS else row[name] for name in columns]
 
 
+def row_of(record: Any, *without: str) -> Values:
+    """The columns that the fields of a record are, but for those that are none."""
+    names = (field.name for field in dataclasses.fields(record) if field.name not in without)
+    values = {name: getattr(record, name) for name in names}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+
+
+def record_of(cls: type[T], row: Row, **known: Any) -> T:
+    """The record that a row is: each field is the column of its name, unless its value is known already.
+
+    Raises TypeError or ValueError for a column that holds no value of its field.
+    """
+    columns = {name: make(getattr(row, name)) for name, make in _makers(cls) if name not in known}
+    return cls(**columns, **known)
+
+
+@cache
+def _makers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields of a record, each with what makes its value of a column's."""
+    hints = get_type_hints(cls)
+    return tuple((field.name, _maker(hints[field.name])) for field in dataclasses.fields(cls))
+
+
+def _maker(hint: Any) -> Callable[[Any], Any]:
+    if hint in (bool, float) or (isinstance(hint, type) and issubclass(hint, Enum)):
+        return hint  # type: ignore[no-any-return]
+    return lambda value: value
+
+
 def trajectory_row(
     trajectory: Trajectory, steps: Iterable[Values], *, fence: int, stored_unix_s: float
 ) -> Values:
     """The row of `trajectories` that belongs to its rows of `steps`."""
-    row = {
-        "rollout_id": trajectory.rollout_id,
-        "group_id": trajectory.group_id,
-        "task_id": trajectory.task_id,
-        "seed": trajectory.seed,
-        "environment": trajectory.environment,
-        "instruction": trajectory.instruction,
-        "outcome": trajectory.outcome.value,
-        "reward": trajectory.reward,
+    row = row_of(trajectory, "steps") | {
         "num_steps": len(trajectory.steps),
         "oldest_version": min(step.policy_version for step in trajectory.steps),
-        "started_unix_s": trajectory.started_unix_s,
-        "duration_s": trajectory.duration_s,
         "fence": fence,
         "stored_unix_s": stored_unix_s,
     }
@@ -146,19 +169,12 @@ def step_row(step: Step) -> Values:
 
 def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> Values:
     """The row of `pool`, never used yet."""
-    row = {
-        "task_id": demonstration.task_id,
-        "seed": demonstration.seed,
-        "origin": demonstration.origin,
-        "instruction": demonstration.instruction,
-        "reward": demonstration.reward,
+    row = row_of(demonstration, "pool_id", "steps") | {
         "num_steps": len(demonstration.steps),
         "content_sha256": content_sha256(demonstration),
         "uses": 0,
         "dropped": False,
         "added_unix_s": added_unix_s,
-        "lacks_thought": demonstration.lacks_thought,
-        "guide_id": demonstration.guide_id,
     }
     return row | {"checksum": checksum(row, DEMONSTRATION_COLUMNS, demonstration_step_rows(0, demonstration))}
 
@@ -192,17 +208,7 @@ def demonstration_step_rows(pool_id: int, demonstration: Demonstration) -> list[
 
 def read_demonstration(row: Row, steps: Iterable[Row]) -> Demonstration:
     """The demonstration of a row of `pool` and its rows of `pool_steps` in order."""
-    return Demonstration(
-        pool_id=row.pool_id,
-        task_id=row.task_id,
-        seed=row.seed,
-        origin=row.origin,
-        instruction=row.instruction,
-        reward=row.reward,
-        steps=tuple(read_step(step) for step in steps),
-        lacks_thought=bool(row.lacks_thought),
-        guide_id=row.guide_id,
-    )
+    return record_of(Demonstration, row, steps=tuple(read_step(step) for step in steps))
 
 
 def pack_steps(steps: Sequence[Step]) -> bytes:
@@ -237,19 +243,7 @@ def _spans(plain: Iterable[Any]) -> tuple[VersionSpan, ...]:
 
 def read_trajectory(row: Row, steps: Iterable[Row]) -> Trajectory:
     """The trajectory of a row of `trajectories` and its rows of `steps` in order."""
-    return Trajectory(
-        rollout_id=row.rollout_id,
-        group_id=row.group_id,
-        task_id=row.task_id,
-        seed=row.seed,
-        environment=row.environment,
-        instruction=row.instruction,
-        outcome=Outcome(row.outcome),
-        reward=float(row.reward),
-        steps=tuple(read_step(step) for step in steps),
-        started_unix_s=float(row.started_unix_s),
-        duration_s=float(row.duration_s),
-    )
+    return record_of(Trajectory, row, steps=tuple(read_step(step) for step in steps))
 
 
 def read_step(row: Row) -> Step:

@@ -9,7 +9,7 @@ The books are kept twice, by counter and by state; `dart.store.audit` compares t
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import text
 
@@ -22,6 +22,7 @@ from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
 from dart.store.rollout_writer import RolloutWriter
+from dart.store.serialization import row_of
 from dart.store.task_counters import know_task, recount_successes
 from dart.store.writer import insert_new, insert_row
 
@@ -56,20 +57,11 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
         with self._transaction() as connection:
             for task_id in {decision.task_id for decision in decisions}:
                 know_task(connection, task_id)
-            rows = [decision_row(decision) for decision in decisions]
-            return sum(insert_new(connection, schema.decisions, row) for row in rows)
+            return sum(insert_new(connection, schema.decisions, row_of(one)) for one in decisions)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
         """Record one evaluation episode; DUPLICATE when this one is known, which keeps its first reward."""
-        values = {
-            "phase": evaluation.phase.value,
-            "policy_version": evaluation.policy_version,
-            "task_id": evaluation.task_id,
-            "seed": evaluation.seed,
-            "reward": evaluation.reward,
-            "is_greedy": evaluation.is_greedy,
-            "created_unix_s": self._clock(),
-        }
+        values = row_of(evaluation) | {"created_unix_s": self._clock()}
         with self._transaction() as connection:
             is_new = insert_new(connection, schema.evaluations, values)
             return StoredResult.ACCEPTED if is_new else StoredResult.DUPLICATE
@@ -101,15 +93,3 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
                 span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
                 found += connection.execute(THIN_EVENTS, span).rowcount
             return found
-
-
-def decision_row(decision: TaskDecision) -> dict[str, Any]:
-    return {
-        "task_id": decision.task_id,
-        "kind": decision.kind.value,
-        "before": decision.before,
-        "after": decision.after,
-        "reason": decision.reason,
-        "policy_version": decision.policy_version,
-        "unix_s": decision.unix_s,
-    }
