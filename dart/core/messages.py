@@ -19,9 +19,9 @@ store       -> asker     Paused, when the disk refuses
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, dataclass_transform, get_args
 
-from actors.codec import message
+from actors import codec
 from dart.core.records import (
     Batch,
     BatchRefusal,
@@ -38,10 +38,17 @@ from dart.core.records import (
 )
 from dart.core.types import FaultKind, GenerateRequest, Generation, RolloutLease, Trajectory
 
-message(RolloutLease)
-message(Generation)
+codec.message(RolloutLease)
+codec.message(Generation)
+codec.message(Batch)
 
 T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def message(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass of a class, and a message that actors can send each other."""
+    return codec.message(dataclass(frozen=True, slots=True, kw_only=True)(cls))
 
 
 class Call(Generic[T]):
@@ -64,7 +71,6 @@ def result_type(call: type[Call[T]]) -> type[T]:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkRequest:
     """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or Wait."""
 
@@ -72,7 +78,6 @@ class WorkRequest:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTask:
     """Play one held-out seed and report the reward; nothing is trained on it."""
 
@@ -86,7 +91,6 @@ class EvaluationTask:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedTask:
     """Play the task of a demonstration with its actions as a hint; a success is one of the policy's own."""
 
@@ -100,7 +104,6 @@ class GuidedTask:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoWorkYet:
     """Nothing for you now; ask again later."""
 
@@ -109,7 +112,6 @@ class NoWorkYet:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseWork:
     """Give out no new episode and batch, or go on; answered by WorkHeld, or Paused: nothing changed."""
 
@@ -118,7 +120,6 @@ class PauseWork:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPaused:
     """Whether new work is held back, which is in the record, and what goes on."""
 
@@ -129,7 +130,6 @@ class WorkPaused:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutStored:
     """A leased rollout ended and its trajectory is in the record."""
 
@@ -137,7 +137,6 @@ class RolloutStored:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFailed:
     """A leased rollout ended without a reward."""
 
@@ -148,7 +147,6 @@ class RolloutFailed:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutParked:
     """A leased rollout was interrupted at a step boundary; its steps are in the record."""
 
@@ -156,7 +154,6 @@ class RolloutParked:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedStored:
     """An episode under a demonstration's actions ended and is in the record."""
 
@@ -165,7 +162,6 @@ class GuidedStored:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuidedFailed:
     """An episode under a demonstration's actions ended without a reward."""
 
@@ -176,7 +172,6 @@ class GuidedFailed:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationEnded(Call[StoredResult]):
     """An evaluation episode has a result: `FENCED` when the lease of the episode had ended before."""
 
@@ -186,7 +181,6 @@ class EvaluationEnded(Call[StoredResult]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFailed:
     """An evaluation episode ended without a reward."""
 
@@ -201,7 +195,6 @@ class EvaluationFailed:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Generate:
     """Ask the policy for one answer; answered by Generation, by Wait: another engine may answer, or by
     CannotAnswer: none can."""
@@ -210,7 +203,6 @@ class Generate:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CannotAnswer:
     """There is something wrong with the request itself; asking again will not help."""
 
@@ -218,7 +210,6 @@ class CannotAnswer:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadVersion:
     """Serve this policy version from now on; answered by VersionLoaded once a generate proved it.
 
@@ -230,7 +221,6 @@ class LoadVersion:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Serve:
     """Every engine has loaded the version: go on. No answer."""
 
@@ -238,7 +228,6 @@ class Serve:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionLoaded:
     """What the engine serves now, as read back from a real answer."""
 
@@ -246,7 +235,6 @@ class VersionLoaded:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFailed:
     """The version could not be taken over; the engine still serves the one it had."""
 
@@ -256,13 +244,11 @@ class LoadFailed:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """Prove by a real generate that this engine answers; answered by VersionLoaded."""
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSuspect:
     """An ask of this rollout actor ended without an answer. No answer; it is probed before it is used."""
 
@@ -271,13 +257,11 @@ class EngineSuspect:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhichWorkers:
     """Ask weight_sync who serves what; answered by Workers."""
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
     """One rollout actor as weight_sync sees it."""
 
@@ -292,7 +276,6 @@ class WorkerReport:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
     """All rollout actors, and the version they should serve."""
 
@@ -301,7 +284,6 @@ class Workers:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPublished:
     """A new policy version is committed."""
 
@@ -313,30 +295,16 @@ class VersionPublished:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRequest:
-    """The trainer is idle; answered by BatchLease, Wait or RunOver."""
+    """The trainer is idle; answered by Batch, Wait or RunOver."""
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLease:
-    """Whole groups for one update."""
-
-    batch_id: int
-    group_ids: tuple[int, ...]
-    fence: int
-    """Repeated in CommitUpdate; a later lease of the same batch voids it."""
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOver:
     """Training and evaluation are done; the trainer may end, and with it the run."""
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateCommitted:
     """A batch is consumed and a new version exists."""
 
@@ -349,7 +317,6 @@ class UpdateCommitted:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenGroup(Call[GroupRecord]):
     """Open a group of one task and seed."""
 
@@ -364,7 +331,6 @@ class OpenGroup(Call[GroupRecord]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRollout(Call[RolloutChange[RolloutLease]]):
     """Issue the next rollout of a group."""
 
@@ -374,7 +340,6 @@ class LeaseRollout(Call[RolloutChange[RolloutLease]]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
     """Lease a rollout that no environment plays."""
 
@@ -384,7 +349,6 @@ class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRollout(Call[RolloutChange[Release]]):
     """Take a lease back: its attempt is spent."""
 
@@ -396,7 +360,6 @@ class ReleaseRollout(Call[RolloutChange[Release]]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFile:
     """The steps of an episode, in a file (`dart.store.step_files`): they may be more than mail carries."""
 
@@ -405,7 +368,6 @@ class StepFile:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRollout(Call[StoredResult]):
     """Store a finished episode under the lease it was played with."""
 
@@ -417,7 +379,6 @@ class FinishRollout(Call[StoredResult]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParkRollout(Call[Park]):
     """Keep what was played of an episode that must be interrupted."""
 
@@ -430,7 +391,6 @@ class ParkRollout(Call[Park]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetParked(Call[StoredResult]):
     """Forget the parked steps of a rollout that could not be replayed: it is played anew."""
 
@@ -441,7 +401,6 @@ class ForgetParked(Call[StoredResult]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InjectDemonstration(Call[None]):
     """Add a demonstration to a group in which every rollout failed."""
 
@@ -450,7 +409,6 @@ class InjectDemonstration(Call[None]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGuided(Call[Guided]):
     """Count an episode that was played under a demonstration's actions."""
 
@@ -462,7 +420,6 @@ class RecordGuided(Call[Guided]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDecisions(Call[int]):
     """Record what was decided about tasks; answered by how many decisions are new."""
 
@@ -470,7 +427,6 @@ class RecordDecisions(Call[int]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EventDraft:
     """Something that happened, before it is in the record."""
 
@@ -480,7 +436,6 @@ class EventDraft:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEvents(Call[int]):
     """Record what happened; answered by how many events. Told, not asked: a lost one changes nothing."""
 
@@ -488,7 +443,6 @@ class RecordEvents(Call[int]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DropGroup(Call[int]):
     """Drop a group and its rollouts; answered by how many rollouts."""
 
@@ -497,7 +451,6 @@ class DropGroup(Call[int]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseBatch(Call[Batch]):
     """Lease complete groups to the trainer for one update."""
 
@@ -506,7 +459,6 @@ class LeaseBatch(Call[Batch]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignBatch(Call[Batch]):
     """Lease the open batch again, to a trainer that was started again."""
 
@@ -515,7 +467,6 @@ class ReassignBatch(Call[Batch]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitUpdate(Call[Commit]):
     """Consume a batch: its rollouts are trained and the version it made exists."""
 
@@ -527,7 +478,6 @@ class CommitUpdate(Call[Commit]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseBatch(Call[BatchRefusal]):
     """Give a batch back that cannot be trained."""
 
@@ -542,7 +492,6 @@ class RefuseBatch(Call[BatchRefusal]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEvaluation(Call[StoredResult]):
     """Record one evaluation episode."""
 
@@ -550,7 +499,6 @@ class RecordEvaluation(Call[StoredResult]):
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
     """The answer to a Call, after its effect is durable."""
 
@@ -559,7 +507,6 @@ class CallResult:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
     """The disk refuses writes. Nothing of this one was kept: ask again later."""
 
@@ -568,7 +515,6 @@ class Paused:
 
 
 @message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
     """The call contradicts the record; nothing changed. The caller's picture of the record is wrong."""
 

@@ -22,7 +22,15 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, RunPhase, StoredResult, TaskDecision
+from dart.core.records import (
+    Batch,
+    DecisionKind,
+    Evaluation,
+    EvaluationPhase,
+    RunPhase,
+    StoredResult,
+    TaskDecision,
+)
 from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
@@ -197,7 +205,7 @@ class CuratorActor(Actor):
     # ---- trainer ----
 
     @receives(m.BatchRequest)
-    async def batch(self, call: m.BatchRequest, sender: Sender) -> m.BatchLease | m.NoWorkYet | m.RunOver:
+    async def batch(self, call: m.BatchRequest, sender: Sender) -> Batch | m.NoWorkYet | m.RunOver:
         answer = await self._batch_now()
         if isinstance(answer, m.NoWorkYet):
             self._trainer_waiting = self._still_waiting(self._trainer_waiting, answer.reason)
@@ -236,7 +244,7 @@ class CuratorActor(Actor):
 
     # ---- what is given out ----
 
-    async def _batch_now(self) -> m.BatchLease | m.NoWorkYet | m.RunOver:
+    async def _batch_now(self) -> Batch | m.NoWorkYet | m.RunOver:
         phase = self._phase()
         if phase is RunPhase.DONE:
             return m.RunOver()
@@ -249,11 +257,11 @@ class CuratorActor(Actor):
     def _is_batch_open(self) -> bool:
         return self._reader.open_batch() is not None
 
-    async def _batch_lease(self) -> m.BatchLease | m.NoWorkYet:
+    async def _batch_lease(self) -> Batch | m.NoWorkYet:
         decision = await self._service.batch()
         if isinstance(decision, NoBatch):
             return m.NoWorkYet(retry_after_s=decision.retry_after_s, reason=decision.reason)
-        return m.BatchLease(batch_id=decision.batch_id, group_ids=decision.group_ids, fence=decision.fence)
+        return decision
 
     async def _rollout_for(self, environment: str) -> RolloutLease | m.NoWorkYet:
         async def lease() -> RolloutLease | m.NoWorkYet:

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from actors.actor import Actor
 from actors.codec import from_plain
 from dart.core import messages as m
-from dart.core.records import DemonstrationSummary, RolloutRecord, Snapshot
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
 
@@ -53,7 +52,8 @@ class RecordClient:
 
     def __init__(self, actor: Actor, reader: StoreReader) -> None:
         self._actor = actor
-        self._reader = reader
+        self.rollout, self.demonstrations = reader.rollout, reader.demonstrations
+        self.snapshot = reader.snapshot
         self.paused = ""
         """Why the disk refuses writes now; empty while it does not."""
 
@@ -63,12 +63,3 @@ class RecordClient:
 
     def _note_pause(self, reason: str) -> None:
         self.paused = reason
-
-    def rollout(self, rollout_id: int) -> RolloutRecord:
-        return self._reader.rollout(rollout_id)
-
-    def demonstrations(self, task_id: str) -> tuple[DemonstrationSummary, ...]:
-        return self._reader.demonstrations(task_id)
-
-    def snapshot(self, recent_rewards: int) -> Snapshot:
-        return self._reader.snapshot(recent_rewards)

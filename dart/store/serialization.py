@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgpack
 
@@ -112,7 +112,7 @@ def record_of(cls: type[T], row: Row, **known: Any) -> T:
 
     Raises TypeError or ValueError for a column that holds no value of its field.
     """
-    columns = {name: make(getattr(row, name)) for name, make in _makers(cls) if name not in known}
+    columns = {name: make(getattr(row, name)) for name, make in _makers(cast(Any, cls)) if name not in known}
     return cls(**columns, **known)
 
 

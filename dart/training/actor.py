@@ -22,7 +22,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
-from dart.core.records import STALENESS_BOUND, Commit
+from dart.core.records import STALENESS_BOUND, Batch, Commit
 from dart.core.types import Group
 from dart.store.client import write
 from dart.store.disk_wait import await_room
@@ -94,7 +94,7 @@ class TrainerActor(Actor):
             ended, self._update_ended = self._update_ended, None
             ended.succeed(None)
 
-    async def _next_batch(self) -> m.BatchLease | None:
+    async def _next_batch(self) -> Batch | None:
         """Wait for the next batch; None when the run is over."""
         while True:
             try:
@@ -108,10 +108,10 @@ class TrainerActor(Actor):
                     return None
                 case m.NoWorkYet():
                     await self.sleep(answer.retry_after_s)
-                case m.BatchLease():
+                case Batch():
                     return answer
 
-    async def _update(self, batch: m.BatchLease) -> None:
+    async def _update(self, batch: Batch) -> None:
         groups = self._reader.groups_to_trajectories(batch.group_ids)
         staleness = staleness_of(groups, self._learner.version)
         self._assert_fresh(staleness, batch.batch_id)
@@ -129,7 +129,7 @@ class TrainerActor(Actor):
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
 
-    async def _train(self, batch: m.BatchLease, groups: tuple[Group, ...]) -> Any | None:
+    async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> Any | None:
         """Make the update and return its report; None when the batch cannot be trained and was refused."""
         for tries in itertools.count(1):
             try:
@@ -154,7 +154,7 @@ class TrainerActor(Actor):
             return report
         raise AssertionError("unreachable: the count has no end")
 
-    async def _refuse(self, batch: m.BatchLease, found: Blame, detail: str) -> None:
+    async def _refuse(self, batch: Batch, found: Blame, detail: str) -> None:
         """Record that the batch is refused. The curator learns of it from the record at its next request."""
         self.log.error(
             BATCH_REFUSED,
@@ -181,7 +181,7 @@ class TrainerActor(Actor):
             deadline_s=self._config.training.checkpoint_deadline_s,
         )
 
-    async def _commit(self, batch: m.BatchLease, folder: Path, metrics: dict[str, float]) -> None:
+    async def _commit(self, batch: Batch, folder: Path, metrics: dict[str, float]) -> None:
         """Commit the new version to the record, durably. Raises BatchTaken."""
         version = self._learner.version
         call = m.CommitUpdate(

@@ -107,14 +107,10 @@ def started(bench: InMemorySystem, tmp_path: Path, *answers: Any) -> OneBatchCur
     return curator
 
 
-def lease_of(batch: Batch) -> m.BatchLease:
-    return m.BatchLease(batch_id=batch.batch_id, group_ids=batch.group_ids, fence=batch.fence)
-
-
 def test_an_update_is_committed_under_its_lease_and_then_told(
     bench: InMemorySystem, tmp_path: Path, batch: Batch
 ) -> None:
-    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    curator = started(bench, tmp_path, batch, m.RunOver())
     bench.settle()
     assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
@@ -131,12 +127,12 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
     bench: InMemorySystem, tmp_path: Path, batch: Batch
 ) -> None:
     newer = reassigned(tmp_path, batch)
-    curator = started(bench, tmp_path, lease_of(batch))
+    curator = started(bench, tmp_path, batch)
     with pytest.raises(BatchTaken, match=rf"batch {batch.batch_id} \(lease 1\) is dropped"):
         bench.settle()
     assert (tmp_path / "checkpoints" / "v000001").is_dir()
 
-    curator.answers = [lease_of(newer), m.RunOver()]
+    curator.answers = [newer, m.RunOver()]
     args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
     bench.start(TrainerActor, "trainer", args)
     bench.settle()
@@ -169,7 +165,7 @@ def test_a_full_disk_makes_the_checkpoint_wait_and_the_update_is_not_lost(
         write(self, folder)
 
     monkeypatch.setattr(SimulatedLearner, "_write_files", refused)
-    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    curator = started(bench, tmp_path, batch, m.RunOver())
     bench.advance(0.5)
     assert (curator.committed, len(refusals), is_ready(bench)) == ([], 1, False)
     bench.advance(1.0)
@@ -218,7 +214,7 @@ def test_a_batch_that_cannot_be_trained_is_given_back_and_the_run_goes_on(
     reason: str,
 ) -> None:
     tried = failing(monkeypatch, error, times=tries)
-    started(bench, tmp_path, lease_of(batch), m.RunOver())
+    started(bench, tmp_path, batch, m.RunOver())
     bench.settle()
     assert len(tried) == tries
     with StoreReader(tmp_path / "store.db") as store:
@@ -234,7 +230,7 @@ def test_an_update_that_is_finite_the_second_time_is_kept(
     bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1)
-    curator = started(bench, tmp_path, lease_of(batch), m.RunOver())
+    curator = started(bench, tmp_path, batch, m.RunOver())
     bench.settle()
     assert curator.committed == [1]
 
@@ -249,10 +245,10 @@ def test_one_group_that_is_not_finite_is_dropped_and_the_others_of_its_batch_are
         step = store.groups_to_trajectories((bad,))[0].trajectories[1].steps[0]
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0, (step,)), times=1)
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
-    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    curator = started(bench, tmp_path, batch, wait, wait)
     bench.settle()
     with Store(tmp_path / "store.db") as store:
-        curator.answers = [lease_of(store.lease_batch((good,), 1e12)), m.RunOver()]
+        curator.answers = [store.lease_batch((good,), 1e12), m.RunOver()]
     bench.advance(1.0)
     assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
@@ -274,14 +270,14 @@ def test_single_groups_that_are_not_finite_do_not_end_training_however_many(
 
     monkeypatch.setattr(SimulatedLearner, "update", refused)
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
-    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    curator = started(bench, tmp_path, batch, wait, wait)
     bench.settle()
     for _ in range(MAX_REFUSED_IN_A_ROW + 1):
         with Store(tmp_path / "store.db") as store:
-            curator.answers = [lease_of(batch_with_one_bad_group(store)), wait, wait]
+            curator.answers = [batch_with_one_bad_group(store), wait, wait]
         bench.advance(1.0)
     monkeypatch.setattr(SimulatedLearner, "update", trained_on)
-    curator.answers = [lease_of(another_batch(tmp_path)), m.RunOver()]
+    curator.answers = [another_batch(tmp_path), m.RunOver()]
     bench.advance(1.0)
     assert curator.committed == [1]
 
@@ -296,13 +292,13 @@ def test_a_policy_that_makes_every_batch_not_finite_ends_training(
 ) -> None:
     failing(monkeypatch, NonFiniteUpdate("loss", float("nan"), 0), times=1000)
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
-    curator = started(bench, tmp_path, lease_of(batch), wait, wait)
+    curator = started(bench, tmp_path, batch, wait, wait)
     for _ in range(MAX_REFUSED_IN_A_ROW - 1):
         bench.settle()
-        curator.answers = [lease_of(another_batch(tmp_path)), wait, wait]
+        curator.answers = [another_batch(tmp_path), wait, wait]
         bench.advance(1.0)
     bench.settle()
-    curator.answers = [lease_of(another_batch(tmp_path))]
+    curator.answers = [another_batch(tmp_path)]
     with pytest.raises(NonFiniteUpdate):
         bench.advance(1.0)
     with StoreReader(tmp_path / "store.db") as store:
@@ -320,7 +316,7 @@ def test_an_update_that_is_being_made_is_committed_before_a_trainer_stops(
 ) -> None:
     at_once, held = TrainerActor.in_thread, Future[Any]()
     monkeypatch.setattr(TrainerActor, "in_thread", lambda self, work, **named: held)
-    curator = started(bench, tmp_path, lease_of(batch))
+    curator = started(bench, tmp_path, batch)
     bench.settle()
     bench.tell("trainer", Stop())
     bench.settle()
