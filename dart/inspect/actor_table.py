@@ -185,16 +185,10 @@ def find_actor(name: str, actors: Sequence[ActorRow]) -> ActorRow:
 
     raises    UsageError with the names that look like it
     """
-    import difflib
+    from dart.config.layers import did_you_mean, near
 
     for row in actors:
         if row.name == name:
             return row
-    similar = difflib.get_close_matches(name, [row.name for row in actors], n=2, cutoff=0.55)
-    hint = f"; did you mean {' or '.join(similar)}?" if similar else "; 'dartrl actors list' shows them all"
-    raise UsageError(f"the run has no actor {name!r}{hint}")
-
-
-def is_running(actors: Iterable[ActorRow]) -> bool:
-    """Whether any of the actors has a process."""
-    return any(row.process != ProcessState.GONE for row in actors)
+    hint = did_you_mean(near(name, [row.name for row in actors]))
+    raise UsageError(f"the run has no actor {name!r}{hint or '; `dartrl actors list` shows them all'}")

@@ -41,7 +41,7 @@ class CheckpointRow:
 
 def read_versions(paths: RunPaths) -> list[VersionRow]:
     """Every version, oldest first."""
-    serving = _serving(paths.board)
+    engines = serving(rows_of(paths.board))
     with StoreReader(paths.store) as store:
         found = store.versions()
     return [
@@ -50,16 +50,11 @@ def read_versions(paths: RunPaths) -> list[VersionRow]:
             created_unix_s=one.created_unix_s,
             checkpoint=str(one.folder(paths.root)),
             is_kept=one.folder(paths.root).is_dir(),
-            served_by=tuple(name for name, version in serving.items() if version == one.version),
+            served_by=tuple(name for name, version in engines.items() if version == one.version),
             metrics=one.metrics,
         )
         for one in found
     ]
-
-
-def _serving(path: Path) -> Mapping[str, int]:
-    """Engines that are up, to the version they serve."""
-    return serving(rows_of(path))
 
 
 def read_checkpoints(paths: RunPaths) -> list[CheckpointRow]:

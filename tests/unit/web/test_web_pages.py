@@ -40,7 +40,7 @@ PAGES = {
     "/trajectories?task=enter-text&result=success&outcome=finished": ["/trajectory?id=4"],
     "/trajectory?id=2": ["type “", "click at 80, 60", "made version 1", "says that it is done", "/blobs/"],
     "/trajectory?id=3": ["Failed attempts", "the browser died"],
-    "/trajectory?id=8": ["not played to an end"],
+    "/trajectory?id=8": ["was not finished"],
     "/compare?a=1&b=2": ["They differ from step 1 on"],
 }
 
