@@ -25,7 +25,7 @@ class Target(StrEnum):
     """Down first, then up: it is restarted along with a failed sibling, or replaced."""
 
 
-class Call(StrEnum):
+class ManagementCall(StrEnum):
     """A management call that waits for a child's start."""
 
     START = "start_child"
@@ -176,7 +176,7 @@ class Child:
     is_hung: bool = False
     is_retired: bool = False
     """It goes down to be replaced by a fresh one."""
-    call: Call | None = None
+    call: ManagementCall | None = None
     circuit: Circuit = field(default_factory=Circuit)
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
     spare: SideProcess | None = None

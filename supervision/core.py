@@ -20,12 +20,12 @@ from supervision.actions import (
     Action,
     Answer,
     AskToStop,
-    Call,
     Child,
     Ended,
     Finish,
     Forget,
     Kill,
+    ManagementCall,
     Report,
     Spawn,
     Status,
@@ -173,7 +173,7 @@ class SupervisorCore:
 
     def _call_failed(self, child: Child, ended: Ended) -> list[Action]:
         """Answer start_child or restart_child with the reason; no restart, and no budget is spent (OTP)."""
-        child.is_forgotten = child.call is Call.START
+        child.is_forgotten = child.call is ManagementCall.START
         child.target = Target.DOWN
         return answer(child, ok=False, reason=ended.reason)
 

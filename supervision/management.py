@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from supervision import replacement
-from supervision.actions import Action, Call, Child, Status, Target
+from supervision.actions import Action, Child, ManagementCall, Status, Target
 from supervision.child_spec import ChildSpec, Restart, SupervisorFlags, check_fits
 from supervision.circuit_breaker import Circuit
 from supervision.core import SupervisorCore, answer
@@ -56,7 +56,7 @@ def start_child(
         return [], ALREADY_STARTED if is_up else _why_present(spec.id)
     if 0 < core.flags.max_children <= len(core.children):
         return [], MAX_CHILDREN
-    core.children[spec.id] = Child(spec, call=Call.START, issued=issued())
+    core.children[spec.id] = Child(spec, call=ManagementCall.START, issued=issued())
     return core.reconcile(now_s), WAITS
 
 
@@ -80,7 +80,8 @@ def restart_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
     refusal = NOT_FOUND if child is None or core.flags.dynamic else _why_busy(child)
     if child is None or refusal:
         return [], refusal
-    child.target, child.call, child.start_at_s, child.since_s = Target.UP, Call.RESTART, now_s, now_s
+    child.target, child.call = Target.UP, ManagementCall.RESTART
+    child.start_at_s = child.since_s = now_s
     child.failures_in_row = 0
     return core.reconcile(now_s), WAITS
 

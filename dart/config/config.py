@@ -1,9 +1,9 @@
-"""Everything a person may set, with complete defaults: an empty file runs the laptop job.
+"""The configuration: its sections, loading and checks. An empty file runs the laptop job.
 
-Layers, the last one wins: the defaults below, one TOML file, `--set section.key=value`. They are merged key
-by key before anything is validated. Unknown keys are refused, all problems are reported at once, and old
-names get no alias. Only this module and `dart.config.layers` parse text; the rest of the system passes these
-frozen models or plain data. No heavy library is imported here: the command line has to answer at once.
+The layers are the defaults, one TOML file and `--set section.key=value`; later layers win. They are merged
+key by key before anything is validated. Unknown keys are refused, old names have no aliases, and all problems
+are reported at once. Only this module and `dart.config.layers` parse text; the rest of the system uses these
+frozen models or plain data. No heavy library is imported here, so that commands start quickly.
 """
 
 from collections import Counter
@@ -59,20 +59,21 @@ from dart.config.sections import (
 from dart.core.errors import ConfigurationError
 
 ACTORS_MOST = 1000
-"""Of both pools together: the board has 1024 rows, and a child that is replaced has two for a while."""
+"""Largest number of environments and engines together. The board has 1024 rows, and an actor uses two of them
+while it is replaced."""
 
 UNKNOWN_TASKS_SHOWN = 5
 
 REVERT_FIELDS = ("address", "host", "port", "snapshot")
 SERVER_FIELDS = ("port",)
-"""What is filled into commands for virtual machines."""
+"""Placeholders in commands for virtual machines."""
 
 PROBLEMS_SHOWN = 20
-"""The first ones: what fits on a screen."""
+"""Number of problems in a message, as many as fit on a screen."""
 
 
 class ConfigError(ConfigurationError):
-    """The configuration has one or more problems: the first lines of them, all in ``problems``."""
+    """The configuration has problems. The message shows the first ones, ``problems`` holds all."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         lines = [str(problem) for problem in problems[:PROBLEMS_SHOWN]]
@@ -100,20 +101,20 @@ class Config(Section):
     supervision: SupervisionSettings = SupervisionSettings()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
-        """A TOML file that resolves to this configuration."""
+        """Return a TOML file that resolves to this configuration."""
         return to_toml(self.model_dump(mode="json"), origins or {})
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A valid configuration, and where each value came from."""
+    """A valid configuration and the origin of each value."""
 
     config: Config
     origins: Mapping[str, str]
     """Dotted key to `default`, the file's name or `--set`."""
 
     def to_toml(self) -> str:
-        """The configuration as TOML, each value with its origin as a comment."""
+        """Return the configuration as TOML, each value with its origin as a comment."""
         return self.config.to_toml(self.origins)
 
 
@@ -129,7 +130,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
         config = Config.model_validate(data)
     except ValidationError as error:
         problems += explain(error, Config, origins, defaults)
-        # The rest of the file is still worth checking: what was refused counts as not given.
+        # Check the rest of the file too: a refused value counts as not given.
         config = Config.model_validate(without_refused(data, error, defaults))
     for keys, text in contradictions(config):
         problems.append(Problem(_first_given(keys, origins), keys[0], text))
@@ -139,7 +140,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
 
 
 def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
-    """What is different by default where environments are desktops or virtual machines."""
+    """Return the layer of defaults for desktops and virtual machines, if the configuration uses them."""
     given, _ = merge(layers)
     environments = given.get("environments")
     kind = environments.get("kind") if isinstance(environments, dict) else None
@@ -149,7 +150,7 @@ def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
-    """Where the first of these keys that somebody set was set."""
+    """Return the origin of the first of these keys that is not a default."""
     given = (
         origin
         for key in keys
@@ -160,7 +161,7 @@ def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The configuration a file and `--set` overrides make; without both, the defaults.
+    """Return the configuration of a file and `--set` overrides; the defaults without either.
 
     raises    ConfigError with every problem found
     """
@@ -207,11 +208,11 @@ def _is_there(path: Path) -> bool:
 
 
 Contradiction = tuple[tuple[str, ...], str]
-"""The keys that do not go together, the one to blame first; what is wrong with it and what to do."""
+"""The keys that contradict each other, the one to change first; and what is wrong with it."""
 
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
-    """Values that are each allowed and wrong together."""
+    """Yield values that are valid alone but not together."""
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
@@ -220,13 +221,13 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _children_problems(config)
     yield from _breaker_problems(config.supervision)
     yield from _curation_problems(config.curation)
-    yield from _simulated_problems(config)
+    yield from _kind_problems(config)
     yield from _latency_problems(config)
     yield from _ranks_problems(config.training)
 
 
 def _size_problems(config: Config) -> Iterator[Contradiction]:
-    """Each actor has a row on the board, and there are only so many."""
+    """The board has a limited number of rows, one for each actor."""
     actors = config.environments.count + config.rollout.count
     if actors > ACTORS_MOST:
         yield (
@@ -236,7 +237,7 @@ def _size_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:
-    """Waits that are added must fit into the deadlines, and the longest episode into its lease."""
+    """Added waits must fit into the deadlines, and the longest episode into its lease."""
     waits, environments = config.environments.latency, config.environments
     if not waits.enabled:
         return
@@ -278,14 +279,16 @@ def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
         )
 
 
-def _simulated_problems(config: Config) -> Iterator[Contradiction]:
-    """Each kind of environment plays its own tasks only."""
+def _kind_problems(config: Config) -> Iterator[Contradiction]:
+    """Each kind of environment plays its own tasks only; their ids begin with the kind."""
     kind = config.environments.kind
     for task in config.tasks.train:
-        if task.partition("/")[0] in set(KINDS) - {kind}:
+        prefix = task.partition("/")[0]
+        if prefix != kind and (prefix in KINDS or not KINDS[kind].task_ids):
             yield (
                 ("tasks.train", "environments.kind"),
-                f"names {task!r}, which environments of kind {config.environments.kind!r} do not play",
+                f"names {shortened(repr(task))}, which environments of kind {kind!r} do not play: "
+                f"their task ids begin with '{kind}/'",
             )
 
 
@@ -294,20 +297,20 @@ def _breaker_problems(supervision: SupervisionSettings) -> Iterator[Contradictio
         if isinstance(child, ChildSettings) and child.breaker.enabled and name not in POOLS.values():
             yield (
                 (f"supervision.{name}.breaker.enabled",),
-                "must be false: only children of a pool can be left alone, "
-                f"{sorted(set(POOLS.values()))} are pools",
+                "must be false: only children of a pool can be quarantined; the pools are "
+                f"{', '.join(sorted(set(POOLS.values())))}",
             )
 
 
 def _children_problems(config: Config) -> Iterator[Contradiction]:
-    """What is said of single children: that there is such a child, and that it may be said."""
+    """Settings of single children must name an existing child and be valid for it."""
     supervision = config.supervision
     known = [f"env-{index:03d}" for index in range(config.environments.count)]
     known += [f"rollout-{index}" for index in range(config.rollout.count)]
     for child_id, different in supervision.children.items():
         key = f"supervision.children.{child_id}"
         if child_id not in known:
-            yield (key,), f"is no child of a pool{did_you_mean(near(child_id, known))}"
+            yield (key,), f"is not a child of a pool{did_you_mean(near(child_id, known))}"
             continue
         pool = supervision.model_copy(update={"children": {}}).child(child_id)
         try:
@@ -318,7 +321,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
-    """A fault that this kind of environment cannot have would never strike."""
+    """A fault that this kind of environment cannot have would never happen."""
     if not environments.faults.enabled:
         return
     for kind in set(InjectedFault) - KINDS[environments.kind].injectable:
@@ -330,7 +333,7 @@ def _fault_problems(environments: EnvironmentsSettings) -> Iterator[Contradictio
 
 
 def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradiction]:
-    """What each provider of virtual machines needs to be told."""
+    """Each provider of virtual machines needs its own settings."""
     osworld = environments.osworld
     if environments.kind != "osworld":
         return
@@ -346,31 +349,32 @@ def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradic
     if osworld.provider == "local" and not osworld.local.server:
         yield (
             ("environments.osworld.local.server", "environments.osworld.provider"),
-            "must be the command of a guest server, got nothing",
+            "must be the command of a guest server, got an empty list",
         )
     can_revert = osworld.provider == "addresses" and bool(osworld.revert_command)
     if osworld.renew == "revert" and not can_revert:
         yield (
             ("environments.osworld.renew",),
-            "is 'revert', which needs provider 'addresses' and a revert_command",
+            "is 'revert', which needs provider 'addresses' and a revert_command; set both or use 'recreate'",
         )
     if osworld.renew == "recreate" and osworld.provider == "addresses":
         yield (
             ("environments.osworld.renew", "environments.osworld.provider"),
-            "is 'recreate', but nobody makes machines of given addresses anew: choose 'revert' or 'keep'",
+            "must be 'revert' or 'keep' with provider 'addresses', which cannot create machines, "
+            "got 'recreate'",
         )
 
 
 def _template_problems(key: str, command: Sequence[str], known: Collection[str]) -> Iterator[Contradiction]:
-    """A command whose placeholders could not be filled in would fail at the first reset."""
-    there_are = ", ".join(f"{{{name}}}" for name in sorted(known))
+    """A command with an unknown placeholder would fail at the first reset."""
+    placeholders = ", ".join(f"{{{name}}}" for name in sorted(known))
     for part in command:
         try:
             part.format(**dict.fromkeys(known, ""))
         except (ValueError, LookupError, AttributeError):
             yield (
                 (f"environments.osworld.{key}",),
-                f"has {shortened(repr(part))}, which cannot be filled in; there are {there_are}, "
+                f"has an unknown placeholder in {shortened(repr(part))}; known are {placeholders}; "
                 "and {{ stands for a brace",
             )
 
@@ -403,7 +407,7 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
         hint = did_you_mean(near(task, known))
         yield ("tasks.train",), f"names {shortened(repr(task))}, which is not a task{hint}"
     if len(unknown) > UNKNOWN_TASKS_SHOWN:
-        yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more that are not tasks"
+        yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more ids that are not tasks"
 
 
 def _backoff_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
@@ -416,14 +420,14 @@ def _backoff_problems(supervision: SupervisionSettings) -> Iterator[Contradictio
 
 
 def known_tasks(config: Config) -> Collection[str]:
-    """Ids of the tasks there are for the kind of environment; empty where nothing can be checked."""
+    """Return the task ids of the configured kind of environment; empty when they cannot be checked."""
     name = KINDS[config.environments.kind].task_ids
     ids: Collection[str] = resolve_name(name)(config) if name else ()
     return ids
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration file, for editors: with the meaning of every key."""
+    """Return the JSON schema of a configuration file, with the meaning of every key, for editors."""
     schema = Config.model_json_schema()
     schema["title"] = "dartrl configuration"
     sections = {model.__name__: model for model in _models(Config)}
@@ -436,7 +440,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """A section and all sections below it."""
+    """Yield a section and all sections below it."""
     yield model
     for name in model.model_fields:
         below = section_of(model, [name])
@@ -445,7 +449,7 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Every key whose value is not the same, with both values; None where a side has no such key."""
+    """Yield every key with different values, and both values; None where a side does not have the key."""
     old, new = (dict(dotted(config.model_dump(mode="json"))) for config in (before, after))
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key):
@@ -453,6 +457,6 @@ def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]
 
 
 def field_rows() -> Iterator[tuple[str, str, Any]]:
-    """Every key in file order: (dotted key, its description, its default)."""
+    """Yield every key in file order: (dotted key, description, default)."""
     for key, default in dotted(Config().model_dump(mode="json")):
         yield key, describe(Config, key), default

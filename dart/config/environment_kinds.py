@@ -1,8 +1,9 @@
-"""The kinds of environments there are (`environments.kind`): one row for each, read wherever kinds differ.
+"""The table of environment kinds (`environments.kind`); all code that depends on the kind reads it.
 
-To add a kind, write its environment (`dart.environments.protocol.Environment`), add a row here and its name
-to `EnvironmentsSettings.kind`. A row names functions by "module:function", which are imported when they are
-called: a browser needs no X libraries, a desktop no HTTP client, and a configuration is read without either.
+To add a kind, write its environment (`dart.environments.protocol.Environment`), add a row here and add the
+name to `EnvironmentsSettings.kind`. A row names functions as "module:function". They are imported when they
+are called, so a browser needs no X libraries, a desktop needs no HTTP client, and reading a configuration
+needs neither.
 """
 
 from collections.abc import Mapping
@@ -13,24 +14,24 @@ from dart.config.injected_faults import DESKTOP_FAULTS, InjectedFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentKind:
-    """What is different from kind to kind."""
+    """The properties of one kind."""
 
     make: str
-    """(config, name of the actor, paths of the run) to an environment that faults can be injected into."""
+    """Function (config, name of the actor, paths of the run) that returns an environment."""
     task_ids: str = ""
-    """Config to the ids of the installed tasks, none where that cannot be known; empty: any id goes."""
+    """Function (config) that returns the ids of the installed tasks, none when they are unknown. Empty: every
+    id that begins with the kind is a task."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into it."""
     content_follows_from_seed: bool = True
-    """Whether a task begins differently for each seed."""
+    """Whether the seed decides how a task begins."""
 
 
 KINDS: Mapping[str, EnvironmentKind] = {
     "miniwob": EnvironmentKind(
         make="dart.environments.miniwob.environment:make",
         task_ids="dart.environments.miniwob.pages:tasks_of",
-        injectable=frozenset(InjectedFault)
-        - DESKTOP_FAULTS,  # a page in a browser has no windows, no applications
+        injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page has no windows and no applications
     ),
     "simulated": EnvironmentKind(make="dart.environments.simulated:make"),
     "desktop": EnvironmentKind(

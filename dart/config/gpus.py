@@ -1,7 +1,7 @@
-"""Which GPUs of this machine each engine sees, and which the trainer: dealt in order, engines first.
+"""The assignment of this machine's GPUs to engines and trainer: in order, engines first.
 
-An actor that is to see some of them sets `CUDA_VISIBLE_DEVICES` for itself and what it starts, before CUDA
-begins. Its supervisor never does, so that whoever is started again finds all of them and takes its own.
+An actor sets `CUDA_VISIBLE_DEVICES` for itself and its child processes, before CUDA starts. Its supervisor
+never does, so that a restarted actor sees all GPUs and takes its own again.
 """
 
 import os
@@ -14,35 +14,36 @@ from dart.config.config import Config
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-"""Numbers are those of nvidia-smi; CUDA's own order begins with the fastest."""
+"""Setting that numbers GPUs as nvidia-smi does; CUDA's own order begins with the fastest."""
 
 RUN_ON_GPUS = ("transformers", "vllm")
+"""Engines that use GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAssignment:
-    """GPUs by number (or whatever else CUDA_VISIBLE_DEVICES takes); empty where there are none."""
+    """GPUs by number, or by any other name that CUDA_VISIBLE_DEVICES accepts; empty without GPUs."""
 
     engines: tuple[tuple[str, ...], ...]
-    """Of each rollout actor."""
+    """GPUs of each rollout actor."""
     trainer: tuple[str, ...]
 
 
 def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> tuple[str, ...]:
-    """What this process may use: what it was told, or every NVIDIA device there is."""
-    told = (os.environ if environment is None else environment).get(VISIBLE)
-    if told is not None:
-        return tuple(gpu.strip() for gpu in told.split(",") if gpu.strip())
+    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, or every NVIDIA device."""
+    visible = (os.environ if environment is None else environment).get(VISIBLE)
+    if visible is not None:
+        return tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
     numbers = (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*"))
     return tuple(sorted((number for number in numbers if number.isdigit()), key=int))
 
 
 def assign_gpus(config: Config, here: Sequence[str]) -> GpuAssignment:
-    """Who sees which.
+    """Assign GPUs to engines and trainer.
 
-    Engines take `rollout.vllm.tensor_parallel` each of `rollout.gpus`, or of all; the trainer's ranks take
-    one each of `training.gpus`, or of those no engine has. Where there are too few, they are dealt again from
-    the beginning: then several share one.
+    Each engine gets `rollout.vllm.tensor_parallel` of `rollout.gpus`, or of all GPUs. Each of the trainer's
+    ranks gets one of `training.gpus`, or of the GPUs that no engine has. When there are too few, assignment
+    starts again from the first, so that several share one.
     """
     rollout, training = config.rollout, config.training
     width = rollout.vllm.tensor_parallel if rollout.engine == "vllm" else 1
@@ -59,14 +60,14 @@ def _taken(gpus: Sequence[int | str], begin: int, count: int) -> tuple[str, ...]
 
 
 def set_visible_devices(gpus: Sequence[str]) -> None:
-    """This process, and those it starts, use these GPUs; nothing is changed where there are none."""
+    """Restrict this process and its children to these GPUs; does nothing for an empty list."""
     if gpus:
         os.environ[VISIBLE] = ",".join(gpus)
         os.environ.setdefault(ORDER, BY_BUS)
 
 
-def in_words(shares: GpuAssignment) -> str:
-    """One line: who has which; empty where there are none."""
-    told = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(shares.engines) if gpus]
-    told += [f"trainer: {', '.join(shares.trainer)}"] if shares.trainer else []
-    return "; ".join(told)
+def in_words(assignment: GpuAssignment) -> str:
+    """Describe the assignment in one line; empty without GPUs."""
+    parts = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(assignment.engines) if gpus]
+    parts += [f"trainer: {', '.join(assignment.trainer)}"] if assignment.trainer else []
+    return "; ".join(parts)

@@ -1,21 +1,20 @@
 """The faults that can be injected, by the names of their rates in the configuration. Pure.
 
-The kinds and where they were met in the field: virtual machines that never come up, answer before there is a
-window manager, hang, die, lose an action or apply it twice, show a picture that stands still or is cut off,
-come back from a snapshot with something of the last episode or with a window nobody asked for, and evaluators
-that answer with something that is no score.
+Real virtual machines have all of them. They never start, or answer before the window manager runs; they hang
+or die; they lose an action or apply it twice; their screenshots freeze or are cut off; a snapshot contains
+something of the last episode or an unexpected window; and evaluators return something that is not a score.
 """
 
 from enum import StrEnum
 
 
 class InjectedFault(StrEnum):
-    """What is done to an environment. New kinds come last: a plan draws in this order."""
+    """A kind of fault. New kinds are added at the end, because plans draw in this order."""
 
     CRASH = "crash"
-    """What shows the screen is killed."""
+    """The browser or machine is killed."""
     HANG = "hang"
-    """What shows the screen is stopped."""
+    """The browser or machine is stopped."""
     LOST_ACTION = "lost_action"
     """An action never arrives."""
     DOUBLED_ACTION = "doubled_action"
@@ -25,23 +24,23 @@ class InjectedFault(StrEnum):
     BAD_EVALUATION = "bad_evaluation"
     """The score is not a number."""
     FAILED_RESET = "failed_reset"
-    """The reset is refused."""
+    """The reset fails."""
     NEVER_READY = "never_ready"
-    """It starts and never answers."""
+    """The browser or machine starts and never answers."""
     READY_TOO_EARLY = "ready_too_early"
-    """It answers, and there is no window manager yet."""
+    """The machine answers before its window manager runs."""
     TRUNCATED_FRAME = "truncated_frame"
     """Only half of a screenshot arrives."""
     DIRTY_RESET = "dirty_reset"
-    """Something of another episode is still there."""
+    """Something of another episode is still on the machine."""
     POPUP = "popup"
-    """A window nobody asked for lies over the start screen."""
+    """An unexpected window covers part of the start screen."""
     SLOW_START = "slow_start"
-    """A reset takes longer by a third of its deadline. No fault by itself: everything has to hold it."""
+    """A reset takes longer by a third of its deadline, which the run has to tolerate without a fault."""
     DEAD_APPLICATION = "dead_application"
-    """The task's application is stopped: the picture stays, nothing happens any more."""
+    """The task's application is stopped: its picture stays and it does not react."""
     DEAD_WINDOW_MANAGER = "dead_window_manager"
-    """The window manager is killed: the picture stays, nothing gets the focus any more."""
+    """The window manager is killed: the picture stays and no window gets the focus."""
 
 
 RESET_FAULTS = frozenset(
@@ -54,7 +53,7 @@ RESET_FAULTS = frozenset(
         InjectedFault.SLOW_START,
     }
 )
-"""They strike a reset, which is tried again from nothing within its attempt; no episode has begun."""
+"""Faults of a reset. A reset is repeated within its attempt, so these spend no attempt by themselves."""
 
 DESKTOP_FAULTS = frozenset(
     {
@@ -65,4 +64,4 @@ DESKTOP_FAULTS = frozenset(
         InjectedFault.DEAD_WINDOW_MANAGER,
     }
 )
-"""They need windows and applications."""
+"""Faults that need windows and applications."""

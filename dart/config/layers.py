@@ -1,4 +1,4 @@
-"""How configuration layers are read, merged, explained and written: TOML and pydantic, but no key of ours."""
+"""Reading, merging, explaining and writing of configuration layers. Knows TOML and pydantic, but no key."""
 
 import ast
 import copy
@@ -20,24 +20,24 @@ from pydantic.fields import FieldInfo
 Table = dict[str, Any]
 
 FILE_BYTES_MOST = 4 * 2**20
-"""A configuration that people wrote is far below; what is longer is another file."""
+"""Largest configuration file; a longer one is probably another file."""
 
 DEPTH_MOST = 16
-"""Tables and lists in one another: twice of what any key needs."""
+"""Deepest nesting of tables and lists; twice what any key needs."""
 
 SHOWN_CHARACTERS = 120
-"""Of a key or a value that is quoted in a problem."""
+"""How many characters of a key or a value a message quotes."""
 
 HINTS_MOST = 20
-"""Wrong keys that are told what they may have meant: looking for it takes time."""
+"""Number of wrong keys for which similar keys are looked up, which takes time."""
 
 OVERRIDES = "--set"
-"""Origin of values that were given on the command line."""
+"""Origin of values from the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it was written, and what to do."""
+    """One error in a configuration: its origin, its key, and what to do."""
 
     origin: str
     key: str
@@ -50,22 +50,22 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested tables from one place."""
+    """Nested tables from one origin."""
 
     origin: str
     data: Table
 
 
 def shortened(text: str) -> str:
-    """Text that is quoted in a message, cut where it is too long for one line."""
+    """Shorten text that a message quotes to one line."""
     cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
     return text if len(text) <= SHOWN_CHARACTERS else cut
 
 
 def file_layer(path: Path, *, origin: str, missing: str) -> tuple[Layer, list[Problem]]:
-    """Read one TOML file; what is wrong with it comes back as problems beside an empty layer.
+    """Read one TOML file. Returns an empty layer and the problems when it cannot be read.
 
-    origin    what the file is called in problems, and the origin of its values
+    origin    name of the file in problems, and the origin of its values
     missing   what to say when there is no such file
     """
     try:
@@ -88,11 +88,13 @@ def file_layer(path: Path, *, origin: str, missing: str) -> tuple[Layer, list[Pr
     return Layer(origin, {}), [problem]
 
 
-TOO_DEEP = f"tables and lists are nested more than {DEPTH_MOST} deep; no key is; is this another file?"
+TOO_DEEP = (
+    f"tables and lists are nested more than {DEPTH_MOST} deep, which no key needs; is this another file?"
+)
 
 
 def _text_of(path: Path) -> str:
-    """Its text. Raises OSError, UnicodeDecodeError, and ValueError for what is too long to be one of ours."""
+    """Read a file as UTF-8. Raises OSError, UnicodeDecodeError, or ValueError when it is too long."""
     with path.open("rb") as file:
         content = file.read(FILE_BYTES_MOST + 1)
     if len(content) > FILE_BYTES_MOST:
@@ -101,7 +103,7 @@ def _text_of(path: Path) -> str:
 
 
 def _is_deep(data: object) -> bool:
-    """Whether a value is nested too deep for anything that goes through it."""
+    """Whether a value is nested deeper than `DEPTH_MOST`."""
     level = [data]
     for _ in range(DEPTH_MOST):
         level = [
@@ -114,7 +116,7 @@ def _is_deep(data: object) -> bool:
 
 
 def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
-    """Read `section.key=value` overrides; a value is TOML, and a bare word is a string."""
+    """Read `section.key=value` overrides. A value is TOML; anything that is not TOML is a string."""
     data: Table = {}
     problems = []
     for override in overrides:
@@ -151,7 +153,7 @@ def _put(data: Table, path: Sequence[str], value: Any) -> bool:
 
 
 def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of nested tables with its dotted key, in order."""
+    """Yield every value of nested tables with its dotted key, in order."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
             yield from dotted(value, f"{prefix}{key}.")
@@ -160,39 +162,40 @@ def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
-    """Lay later layers over earlier ones, key by key: (tables, dotted key -> origin).
+    """Merge layers key by key, later ones over earlier ones. Returns tables, and origins by dotted key.
 
-    Where one layer has a table and another a value the later one wins whole; validation says which was right.
+    Where one layer has a table and another one a value, the later one replaces it; validation refuses the
+    wrong one.
     """
     merged: Table = {}
     for layer in layers:
-        merged = _laid_over(merged, layer.data)
+        merged = _merged(merged, layer.data)
     origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
     return merged, origins
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
         both_tables = isinstance(under, dict) and isinstance(value, dict)
-        result[key] = _laid_over(under, value) if both_tables else value  # type: ignore[arg-type]
+        result[key] = _merged(under, value) if both_tables else value  # type: ignore[arg-type]
     return result
 
 
 def near(word: str, known: Collection[str]) -> list[str]:
-    """Up to two known words that look like this one: those that begin like it, then the nearest first."""
+    """Return up to two similar known words; those with the same first letter come first."""
     close = difflib.get_close_matches(word, known, n=8, cutoff=0.55)
     return sorted(close, key=lambda one: one[:1] != word[:1])[:2]
 
 
 def did_you_mean(candidates: Sequence[str]) -> str:
-    """`; did you mean x or y?` when there are candidates, else nothing."""
+    """Return `; did you mean x or y?` for candidates, and an empty text without any."""
     return f"; did you mean {' or '.join(candidates)}?" if candidates else ""
 
 
 def section_of(model: type[BaseModel], path: Sequence[str]) -> type[BaseModel] | None:
-    """The model of the section a path leads to; the model itself for an empty path, None for a wrong one."""
+    """Return the model of a section by its path; the model itself for an empty path, None for a wrong one."""
     for name in path:
         field = model.model_fields.get(name)
         inner = _section(field) if field else None
@@ -203,7 +206,7 @@ def section_of(model: type[BaseModel], path: Sequence[str]) -> type[BaseModel] |
 
 
 def describe(model: type[BaseModel], key: str) -> str:
-    """The docstring below the field a dotted key names; empty when there is none."""
+    """Return the docstring below the field of a dotted key; empty without one."""
     *sections, name = key.split(".")
     section = section_of(model, sections)
     return field_docstrings(section).get(name, "") if section else ""
@@ -211,9 +214,9 @@ def describe(model: type[BaseModel], key: str) -> str:
 
 @cache
 def field_docstrings(model: type) -> dict[str, str]:
-    """The string below each field of a model or a dataclass, from the source.
+    """Return the string below each field of a model or a dataclass, read from the source.
 
-    pydantic can read them too (use_attribute_docstrings), at every import: that costs each command 40 ms.
+    pydantic can do this too (use_attribute_docstrings), but at every import, which costs each command 40 ms.
     """
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(tree, ast.ClassDef)
@@ -240,7 +243,7 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def explain(
     error: ValidationError, model: type[BaseModel], origins: Mapping[str, str], defaults: Table
 ) -> list[Problem]:
-    """One problem for each error pydantic found, in this project's words."""
+    """Turn pydantic's errors into problems, in the words of a TOML file."""
     known = dict(dotted(defaults))
     details = error.errors(include_url=False)
     inner = {
@@ -279,13 +282,13 @@ def _quoted(value: object) -> str:
 
 
 def _given_by(key: str, origins: Mapping[str, str]) -> str:
-    """Where a key, or something in the section it names, was set."""
+    """Return the origin of a key, or of a key in the section that it names."""
     touched = [origin for name, origin in origins.items() if name == key or name.startswith(f"{key}.")]
     return next((origin for origin in touched if origin != "default"), "default")
 
 
 def _path(detail: Mapping[str, Any]) -> list[str]:
-    """The names that lead to a key; what follows a place in a list is a type, not a name."""
+    """Return the names that lead to a key; names after a list index are types, not keys."""
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
@@ -294,12 +297,12 @@ RENAMED: Mapping[str, str] = {
     "observe": "telemetry",
     "curation.quarantine": "curation.task_quarantine",
 }
-"""Sections and keys that had another name: it is not read any more, and who writes it is told the new one."""
+"""Old names of sections and keys. They are refused, and the message names the new one."""
 
 
 def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
-    """The new name of a renamed key, else a key of exactly that name in any section, else what looks like it
-    beside it, else what is there."""
+    """Suggest a key: the new name of a renamed one, the same name in another section, a similar name in this
+    section, or all names of this section."""
     if renamed := RENAMED.get(".".join(path)):
         return did_you_mean([renamed])
     elsewhere = [key for key in _keys(model) if key.rpartition(".")[2] == path[-1]]
@@ -320,14 +323,14 @@ def _about(description: str, default: Any) -> str:
 
 
 def without_refused(data: Table, error: ValidationError, defaults: Table) -> Table:
-    """The tables with every refused value put back to its default, so that the rest can be checked."""
+    """Replace every refused value by its default, so that the rest can be checked."""
     cleaned = copy.deepcopy(data)
     for detail in error.errors(include_url=False):
         *sections, key = _path(dict(detail))
         table, original = cleaned, defaults
         for section in sections:
             table, original = table[section], original[section]
-        table.pop(key, None)  # each type that it might have had refuses it
+        table.pop(key, None)  # a union reports the same key once for each of its types
         if key in original:
             table[key] = original[key]
     return cleaned
@@ -351,7 +354,7 @@ RULES: Mapping[str, str] = {
     "literal_error": "must be {expected}",
     "too_short": "must have at least {min_length} entries",
 }
-"""What pydantic's error types say in the words of a TOML file."""
+"""Messages for pydantic's error types, in the words of a TOML file."""
 
 
 def _rule(detail: Mapping[str, Any]) -> str:
@@ -360,7 +363,7 @@ def _rule(detail: Mapping[str, Any]) -> str:
 
 
 def to_toml(data: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> str:
-    """Nested tables as TOML text; a value whose origin is given has it as a comment."""
+    """Write nested tables as TOML; a value with a known origin gets it as a comment."""
     lines = (
         [f"[{prefix.rstrip('.')}]"] if prefix and any(not isinstance(v, dict) for v in data.values()) else []
     )
@@ -383,10 +386,10 @@ def _escaped(character: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """One value as TOML writes it."""
+    """Write one value as TOML."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, str):
-        # A TOML basic string is a JSON string; what is no letter on a terminal is escaped in it, too.
+        # A TOML basic string is a JSON string; characters that a terminal cannot show are escaped too.
         return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
     return str(value).lower() if isinstance(value, bool) else repr(value)

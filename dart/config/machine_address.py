@@ -8,7 +8,7 @@ SERVER_PORT, CHROMIUM_PORT, VNC_PORT, VLC_PORT = 5000, 9222, 8006, 8080
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineAddress:
-    """Where a machine's ports are reached from here."""
+    """The host and the ports at which a machine is reached."""
 
     host: str
     server: int = SERVER_PORT
@@ -20,7 +20,7 @@ class MachineAddress:
 
 
 def parse_address(text: str) -> MachineAddress:
-    """``host``, and up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
+    """Parse ``host`` with up to three ports: ``host:server:chromium:vlc``. Raises ValueError."""
     host, *ports = text.split(":")
     is_right = len(ports) <= 3 and all(port.isascii() and port.isdigit() for port in ports)
     numbers = [int(port[:6]) for port in ports] if is_right else []

@@ -266,7 +266,7 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
     [
         (
             "supervision.children.env-03.shutdown_s=1.0",
-            "supervision.children.env-03 is no child of a pool; did you mean env-003 or env-007?",
+            "supervision.children.env-03 is not a child of a pool; did you mean env-003 or env-007?",
         ),
         (
             "supervision.children.env-003.shutdwn_s=1.0",
@@ -278,7 +278,7 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
         ),
         (
             "supervision.store.breaker.enabled=true",
-            "supervision.store.breaker.enabled must be false: only children of a pool can be left alone",
+            "supervision.store.breaker.enabled must be false: only children of a pool can be quarantined",
         ),
     ],
 )
@@ -409,7 +409,7 @@ def test_a_file_has_the_last_word_on_the_limits_of_machines(tmp_path: Path) -> N
         ),
         (
             ["environments.kind=osworld", "environments.osworld.provider=addresses"],
-            "environments.osworld.renew is 'recreate', but nobody makes machines of given addresses anew",
+            "environments.osworld.renew must be 'revert' or 'keep' with provider",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_of_thousands_of_problems_the_first_are_shown_and_all_are_counted(tmp_pa
 def test_of_thousands_of_unknown_tasks_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
     told = complaint(tmp_path, f"[tasks]\ntrain={[f't{number}' for number in range(3000)]}")
     assert "tasks.train names 't4', which is not a task" in told
-    assert told.splitlines()[-1].endswith("tasks.train names 2995 more that are not tasks")
+    assert told.splitlines()[-1].endswith("tasks.train names 2995 more ids that are not tasks")
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,7 @@ def test_a_placeholder_that_is_not_filled_in_is_refused(
 ) -> None:
     command = f"revert_command=['{part}']" if key == "revert_command" else f"local.server=['{part}']"
     settings_ = f"{OSWORLD}provider='{provider}'\naddresses=['127.0.0.1:1']\ntasks='{tmp_path}'\n{command}\n"
-    assert f"has {part!r}, which cannot be filled in; there are {{" in complaint(
-        tmp_path, settings_ + TRAINED
-    )
+    assert f"has an unknown placeholder in {part!r}; known are {{" in complaint(tmp_path, settings_ + TRAINED)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""Every kind of environment has a row in the table of kinds, and a task of another kind is refused."""
+
+from pkgutil import resolve_name
+from typing import get_args
+
+import pytest
+
+from dart.config.config import ConfigError, load_config
+from dart.config.environment_kinds import KINDS
+from dart.config.sections import EnvironmentsSettings
+from dart.environments.factory import make_environment
+
+
+def names_of_kinds() -> tuple[str, ...]:
+    return get_args(EnvironmentsSettings.model_fields["kind"].annotation)
+
+
+def test_every_kind_that_a_configuration_may_name_has_a_row_and_every_row_a_name() -> None:
+    assert sorted(names_of_kinds()) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("kind", names_of_kinds())
+def test_the_functions_that_a_row_names_exist(kind: str) -> None:
+    row = KINDS[kind]
+    assert callable(resolve_name(row.make))
+    assert not row.task_ids or callable(resolve_name(row.task_ids))
+
+
+def test_a_kind_without_a_row_is_refused_and_does_not_become_another_one() -> None:
+    with pytest.raises(ConfigError, match=r"environments\.kind must be 'miniwob', .*, got 'vnc'"):
+        load_config(None, ["environments.kind=vnc"])
+
+
+def test_a_row_that_is_missing_is_an_error_and_not_another_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(KINDS, "simulated")
+    config = load_config().model_copy(
+        update={"environments": EnvironmentsSettings().model_copy(update={"kind": "simulated"})}
+    )
+    with pytest.raises(KeyError, match="simulated"):
+        make_environment(config, "env-000", 1, None, lambda: 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["simulated", "miniwob"])
+@pytest.mark.parametrize("task", ["desktop/editor-write", "osworld/chrome/1", "vnc/one", "click-test"])
+def test_a_task_that_environments_of_the_kind_do_not_play_is_refused(kind: str, task: str) -> None:
+    with pytest.raises(ConfigError, match=f"tasks.train names '{task}'") as refused:
+        load_config(None, [f"environments.kind={kind}", f'tasks.train=["{task}"]'])
+    assert "do not play" in str(refused.value) or "is not a task" in str(refused.value)
