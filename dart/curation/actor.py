@@ -353,7 +353,7 @@ class CuratorActor(Actor):
         )
 
     def _actions(self) -> int:
-        """Environment steps played for training; looked up only where they are limited."""
+        """Environment steps played for training; read only when they are limited."""
         now_s = self.clock.monotonic_s()
         if self._plan.max_actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + self._config.curation.poll_s
@@ -393,7 +393,7 @@ class CuratorActor(Actor):
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
     def _curator_view(self) -> CuratorView:
-        """Who waits for what that somebody should be getting."""
+        """What the stall monitor needs to know of this curator."""
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.DONE or self._is_paused:
             return CuratorView()

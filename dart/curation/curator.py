@@ -46,11 +46,11 @@ from dart.curation.task_state import TaskRules, TaskTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorSettings:
-    """What the curator goes by; ideas that are None are switched off."""
+    """The curator's settings; a rule that is None is switched off."""
 
     tasks: tuple[str, ...]
     seeds: Sequence[int]
-    """Training seeds; a range will do."""
+    """Training seeds; may be a range."""
     quota: Quota
     groups_per_update: int
     staleness_bound: int
@@ -100,21 +100,21 @@ class CuratorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """What is seen of those the curator gives work to, and of those they need."""
+    """Which environments live, and whether the engines that they need answer."""
 
     living: Mapping[str, float] = field(default_factory=dict)
-    """Since when (unix seconds) each environment lives that runs and gives signs of life."""
+    """Environments that run and beat, with their start in unix seconds."""
     supervised_since: Mapping[str, float] = field(default_factory=dict)
-    """Since when (unix seconds) the supervisor of each environment lives."""
+    """The start of each environment's supervisor, in unix seconds."""
     engines_answer: bool = True
-    """Some engine has been there to answer for as long as a lease lasts."""
+    """Some engine has been able to answer for at least the length of a lease."""
 
 
 WorkDecision = RevokeLease | ReassignLease | NewLease | OpenGroup | NoWork
 
 
 class Curator:
-    """The decisions, and the book and the tasks they are taken from."""
+    """Decides what is played and trained, from the live groups and the tasks."""
 
     def __init__(
         self, settings: CuratorSettings, snapshot: Snapshot, serving_version: int | None = None
@@ -126,7 +126,7 @@ class Curator:
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch leased to the trainer."""
-        self._book = LiveGroupIndex(snapshot.groups)
+        self._live_groups = LiveGroupIndex(snapshot.groups)
         self.tasks = TaskTable(settings.tasks, snapshot.tasks, settings.task_rules)
         self.wanted_guides: dict[int, str] = {}
         """Demonstrations that the policy should do itself since a group failed, with their tasks."""
@@ -134,54 +134,54 @@ class Curator:
         """Unfinished groups of tasks that cannot be played."""
         self._group_of: dict[str, int] = {}
         """The group each environment played in last, where it stays with it."""
-        for group_id in self._book.unfinished:
-            self.tasks.group_is_played(self._book[group_id].task_id, 1)
+        for group_id in self._live_groups.unfinished:
+            self.tasks.group_is_played(self._live_groups[group_id].task_id, 1)
 
-    # what happened
+    # ---- events ----
 
     def group_seen(self, group: GroupRecord) -> None:
         """A group was opened."""
-        is_new = self._book.get(group.group_id) is None
-        self._book.put(group)
+        is_new = self._live_groups.get(group.group_id) is None
+        self._live_groups.put(group)
         if is_new:
             self.tasks.group_opened(group.task_id)
 
     def rollout_seen(self, rollout: RolloutRecord) -> None:
-        """A rollout was leased, taken back, parked, finished or dropped; settled groups do not count."""
-        group = self._book.get(rollout.group_id)
+        """A rollout was leased, revoked, parked, finished or dropped; those of settled groups are ignored."""
+        group = self._live_groups.get(rollout.group_id)
         if group is None:
             return
-        was_played = rollout.group_id in self._book.unfinished
-        before = self._book.put_rollout(rollout)
+        was_played = rollout.group_id in self._live_groups.unfinished
+        before = self._live_groups.put_rollout(rollout)
         if rollout.environment is not None and self.settings.scheduling.keeps_environments_with_their_group:
             self._group_of[rollout.environment] = rollout.group_id
         was_stored = before is not None and before.state == RolloutState.STORED
         if rollout.state == RolloutState.STORED and not was_stored and rollout.reward is not None:
             self.tasks.episode_ended(group.task_id, rollout.reward, rollout.num_steps)
-        if was_played and rollout.group_id not in self._book.unfinished:
+        if was_played and rollout.group_id not in self._live_groups.unfinished:
             self.tasks.group_is_played(group.task_id, -1)
 
     def attempt_failed(self, group_id: int, fault_kind: FaultKind, *, environment_lost: bool) -> None:
-        """A lease was taken back, because its environment died or hung or told a fault.
+        """A lease was revoked, because its environment died, hung or reported a fault.
 
-        What an engine or the store is to blame for says nothing about the task.
+        A fault of an engine or of the store does not count against the task.
         """
-        group = self._book.get(group_id)
+        group = self._live_groups.get(group_id)
         if group is not None and fault_kind not in (FaultKind.POLICY, FaultKind.SYSTEM):
             self.tasks.attempt_failed(group.task_id, environment_lost=environment_lost)
 
     def injected(self, decision: InjectDemonstration) -> None:
         """A demonstration was added to a group."""
-        group = self._book[decision.group_id]
+        group = self._live_groups[decision.group_id]
         self._want_guide(group)
-        self._book.put(replace(group, injected=(*group.injected, decision.pool_id)))
+        self._live_groups.put(replace(group, injected=(*group.injected, decision.pool_id)))
         self.tasks.demonstration_used(group.task_id, decision.pool_id)
 
     def group_dropped(self, group_id: int, now_unix_s: float) -> None:
-        """A group is out of the book."""
-        was_played = group_id in self._book.unfinished
+        """A group was dropped from the live groups."""
+        was_played = group_id in self._live_groups.unfinished
         self._given_up.pop(group_id, None)
-        group = self._book.remove(group_id)
+        group = self._live_groups.remove(group_id)
         self._want_guide(group)
         if was_played:
             self.tasks.group_is_played(group.task_id, -1)
@@ -193,13 +193,13 @@ class Curator:
         """The trainer has a batch, perhaps the same one again."""
         self.open_batch = batch
         for group_id in batch.group_ids:
-            self._book.put(replace(self._book[group_id], batch_id=batch.batch_id))
+            self._live_groups.put(replace(self._live_groups[group_id], batch_id=batch.batch_id))
 
     def update_committed(self, version: int) -> None:
         """The open batch was trained and made this version."""
         assert self.open_batch is not None
         for group_id in self.open_batch.group_ids:
-            self._book.remove(group_id)
+            self._live_groups.remove(group_id)
         self.open_batch = None
         self.trainer_version = version
 
@@ -209,34 +209,34 @@ class Curator:
             if self.tasks.decided(decision):
                 self._give_up(decision.task_id)
 
-    # what to do
+    # ---- decisions ----
 
     def work_for(self, environment: str, now_unix_s: float) -> WorkDecision:
         """What an idle environment should play.
 
-        TakeBack and OpenGroup prepare work: carry them out, show the result, ask again.
+        RevokeLease and OpenGroup prepare work: carry them out, report the result, and call again.
         """
-        if (held := self._book.played_by(environment)) is not None:
+        if (held := self._live_groups.played_by(environment)) is not None:
             detail = f"{environment} asked for work while it held this lease"
-            return self._take_back(held, detail, is_at_work=False)
+            return self._revoke(held, detail, is_at_work=False)
         deadline_unix_s = now_unix_s + self.settings.lease_s
         if (own := self._group_to_stay_with(environment)) is not None:
             lease = self._lease_of(own, deadline_unix_s)
             return lease or self._no_work(f"the other rollouts of group {own.group_id} are being played")
-        for index in (self._book.with_awaiting, self._book.with_unissued):
+        for index in (self._live_groups.with_awaiting, self._live_groups.with_unissued):
             if (group_id := index.first()) is not None and (
-                lease := self._lease_of(self._book[group_id], deadline_unix_s)
+                lease := self._lease_of(self._live_groups[group_id], deadline_unix_s)
             ) is not None:
                 return lease
         return self._new_group(now_unix_s)
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
-        """Leases whose deadline has passed, to be played again by somebody else."""
+        """Leases whose deadline has passed, to be revoked: another environment plays them again."""
         return tuple(
-            self._take_back(
+            self._revoke(
                 rollout, f"{rollout.environment} did not report by the deadline of its lease", is_at_work=True
             )
-            for rollout in self._book.overdue(now_unix_s)
+            for rollout in self._live_groups.overdue(now_unix_s)
         )
 
     def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> RevokeLease:
@@ -254,8 +254,8 @@ class Curator:
         if self.settings.pool is None:
             return None
         stale = set(self._stale())
-        for group_id in self._book.untrainable.keys() - stale:
-            group = self._book[group_id]
+        for group_id in self._live_groups.untrainable.keys() - stale:
+            group = self._live_groups[group_id]
             known = self.tasks[group.task_id].demonstrations.values()
             if (found := self.settings.pool.demonstration_for(group, known)) is not None:
                 return InjectDemonstration(group_id=group_id, pool_id=found.pool_id)
@@ -277,7 +277,7 @@ class Curator:
     def drops(self) -> tuple[DiscardGroup, ...]:
         """Groups that will never be trained, once `injection` has nothing to add."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
-        reasons |= self._book.untrainable
+        reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
         return tuple(DiscardGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))
 
@@ -287,43 +287,43 @@ class Curator:
 
     def batch(self) -> GiveBatch | NoBatch:
         """The oldest ready groups, unless taking them would make a group left behind too old."""
-        ready, wanted = len(self._book.ready), self.settings.groups_per_update
+        ready, wanted = len(self._live_groups.ready), self.settings.groups_per_update
         if ready < wanted:
-            return self._no_batch(f"{ready} of {wanted} groups are ready, {len(self._book)} are live")
+            return self._no_batch(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
         if (slow := self._would_be_too_late(wanted)) is not None:
             return self._no_batch(
                 f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
             )
-        return GiveBatch(group_ids=tuple(self._book.ready.smallest(wanted)))
+        return GiveBatch(group_ids=tuple(self._live_groups.ready.smallest(wanted)))
 
     def stale_batch(self) -> tuple[Batch, int] | None:
         """The open batch and the age of its oldest step in versions, when that is beyond the bound."""
         if self.open_batch is None or self.trainer_version is None:
             return None
-        oldest = [groups.oldest_step(self._book[group_id]) for group_id in self.open_batch.group_ids]
+        oldest = [groups.oldest_step(self._live_groups[group_id]) for group_id in self.open_batch.group_ids]
         staleness = self.trainer_version - min(
             (version for version in oldest if version is not None), default=self.trainer_version
         )
         return (self.open_batch, staleness) if staleness > self.settings.staleness_bound else None
 
     def counts(self) -> GroupCounts:
-        """How many groups stand where."""
-        return self._book.counts()
+        """How many groups are at each stage."""
+        return self._live_groups.counts()
 
     def played(self, now_unix_s: float) -> Iterator[Playing]:
-        """What is being played by whom, and for how long by now."""
-        for rollout in self._book.held():
-            task_id = self._book[rollout.group_id].task_id
+        """The rollouts that are being played."""
+        for rollout in self._live_groups.held():
+            task_id = self._live_groups[rollout.group_id].task_id
             yield Playing(
                 environment=rollout.environment or "",
                 what=f"rollout {rollout.rollout_id} of group {rollout.group_id} ({task_id})",
                 for_s=self.settings.lease_s - (rollout.deadline_unix_s - now_unix_s),
             )
 
-    # how
+    # ---- inside ----
 
     def _want_guide(self, group: GroupRecord) -> None:
-        """A group is over: where all of it failed, the policy should do a demonstration of it itself."""
+        """A group is settled: if all of it failed, the policy should play under a demonstration."""
         if self.settings.pool is None:
             return
         known = self.tasks[group.task_id].demonstrations.values()
@@ -334,12 +334,12 @@ class Curator:
         known = self.tasks[guide.task_id].demonstrations.values()
         return self.settings.pool is not None and self.settings.pool.is_guide(guide, known)
 
-    def _take_back(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
-        """Its holder died or hung with it, or lives and did not get it, or not get on with it.
+    def _revoke(self, rollout: RolloutRecord, detail: str, *, is_at_work: bool) -> RevokeLease:
+        """Revoke a lease whose holder died, hung, or never received it.
 
-        is_at_work   a holder that lives has the lease; else its answer, or its report, got lost on the way
-        What got lost says nothing of the task; nor does the holder's end where all of a pool was started
-        again, or the whole run.
+        is_at_work   a living holder has the lease; otherwise the lease, or the report, was lost in the mail
+        Lost mail does not count against the task. Neither does the holder's end when its whole pool, or the
+        run, was restarted.
         """
         is_alone = self.outside.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
             rollout
@@ -347,11 +347,11 @@ class Curator:
         is_lost = is_alone and self._is_lost(rollout)
         is_to_blame = is_lost or (is_at_work and is_alone and self.outside.engines_answer)
         kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
-        told = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
-        return replace(told, environment_lost=is_lost)
+        revoke = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
+        return replace(revoke, environment_lost=is_lost)
 
     def _is_lost(self, rollout: RolloutRecord) -> bool:
-        """Whether the environment that was given this is gone, or is another one by the same name."""
+        """Whether the environment that got the lease has ended, or was restarted since."""
         alive_since_unix_s = self.outside.living.get(rollout.environment or "")
         return alive_since_unix_s is None or alive_since_unix_s > self._leased_unix_s(rollout)
 
@@ -361,13 +361,13 @@ class Curator:
     def _group_to_stay_with(self, environment: str) -> GroupRecord | None:
         """The group whose other rollouts this environment has to wait for."""
         group_id = self._group_of.get(environment)
-        if group_id is None or group_id not in self._book.unfinished:
+        if group_id is None or group_id not in self._live_groups.unfinished:
             self._group_of.pop(environment, None)
             return None
-        return self._book[group_id]
+        return self._live_groups[group_id]
 
     def _lease_of(self, group: GroupRecord, deadline_unix_s: float) -> ReassignLease | NewLease | None:
-        """What there is to play of a group: what awaits somebody before what is new."""
+        """The next lease of a group: a rollout that awaits another attempt first, then a new one."""
         if (waiting := groups.awaiting(group)) is not None:
             return ReassignLease(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
         if groups.unissued(group):
@@ -375,9 +375,9 @@ class Curator:
         return None
 
     def _give_up(self, task_id: str) -> None:
-        """Nothing more of this task is played for now."""
-        for group_id in self._book.unfinished:
-            if self._book[group_id].task_id == task_id:
+        """Play no further rollouts of this task's groups."""
+        for group_id in self._live_groups.unfinished:
+            if self._live_groups[group_id].task_id == task_id:
                 self._given_up[group_id] = None
 
     def _new_group(self, now_unix_s: float) -> OpenGroup | NoWork:
@@ -398,8 +398,8 @@ class Curator:
         )
 
     def _why_no_new_group(self, serving_version: int, trainer_version: int) -> str:
-        """What forbids to open a group, in words; empty when nothing does."""
-        settings, live = self.settings, len(self._book)
+        """Why no group may be opened; empty when one may."""
+        settings, live = self.settings, len(self._live_groups)
         admissible = groups_admissible(
             serving_version=serving_version,
             trainer_version=trainer_version,
@@ -413,10 +413,9 @@ class Curator:
                 f"when it is trained (trainer at {trainer_version}, engines at {serving_version})"
             )
         most = most_groups(settings.over_provision, settings.groups_per_update)
-        if self._book.unbatched >= most:
-            return (
-                f"{self._book.unbatched} groups are in flight or ready, over-provisioning allows {most:.0f}"
-            )
+        unbatched = self._live_groups.unbatched
+        if unbatched >= most:
+            return f"{unbatched} groups are in flight or ready, over-provisioning allows {most:.0f}"
         return why_no_new_group(
             settings.scheduling,
             serving_version=serving_version,
@@ -428,24 +427,24 @@ class Curator:
     def _stale(self) -> list[int]:
         if self.trainer_version is None:
             return []
-        return self._book.stale(self.trainer_version - self.settings.staleness_bound)
+        return self._live_groups.stale(self.trainer_version - self.settings.staleness_bound)
 
     def _would_be_too_late(self, wanted: int) -> GroupRecord | None:
-        """An unfinished group that would become stale if so many of the oldest ready ones went without it.
+        """An unfinished group that would become stale if the next batch went without it; None without one.
 
-        None to go ahead: also where some group will be stale whatever is chosen, and waiting gains nothing.
-        The trainer asks again and again while it waits, so this counts groups and looks at none.
+        Also None when some group will be stale with any choice: then waiting gains nothing. The trainer asks
+        again and again while it waits, so this counts groups and visits none.
         """
-        live = self._book.floors()
+        live = self._live_groups.floors()
         left = Counter(live)
-        left.subtract(self._book.oldest_ready(wanted))
+        left.subtract(self._live_groups.oldest_ready(wanted))
         if self._can_all_be_fresh(left, updates_from_now=1) or not self._can_all_be_fresh(
             live, updates_from_now=0
         ):
             return None
-        slow = self._book.unfinished.first()
+        slow = self._live_groups.unfinished.first()
         assert slow is not None, "of ready groups the oldest are chosen, so the rest is in time"
-        return self._book[slow]
+        return self._live_groups[slow]
 
     def _can_all_be_fresh(self, floors: Mapping[int, int], updates_from_now: int) -> bool:
         return can_all_be_fresh(

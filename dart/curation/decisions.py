@@ -35,7 +35,7 @@ class RevokeLease:
     detail: str
     max_attempts: int
     environment_lost: bool = False
-    """Its environment died or hung; else it lives and told of a fault."""
+    """Its environment died or hung; otherwise it lives and reported a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

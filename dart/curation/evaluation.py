@@ -18,7 +18,7 @@ FENCES_PER_INCARNATION = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationLease:
-    """Who plays an evaluation episode, and until when."""
+    """Which environment plays an evaluation episode, and until when."""
 
     phase: EvaluationPhase
     episode: EvaluationEpisode
@@ -65,7 +65,7 @@ class EvaluationLeases:
         incarnation: int | None,
         now_unix_s: float,
     ) -> EvaluationLease | None:
-        """Lease the first missing episode that nobody plays; None if all are being played."""
+        """Lease the first missing episode that is not being played; None if all are."""
         episode = next((one for one in missing if (phase, one) not in self._leases), None)
         if episode is None:
             return None
@@ -87,11 +87,11 @@ class EvaluationLeases:
         return next((one for one in self._leases.values() if one.fence == fence), None)
 
     def held_by(self, environment: str) -> tuple[EvaluationLease, ...]:
-        """What an environment has; one that asks for work plays none of it."""
+        """The leases of an environment; when it asks for work, it plays none of them."""
         return tuple(one for one in self._open() if one.environment == environment)
 
     def gone(self, incarnation_of: Callable[[str], int | None]) -> tuple[Lost, ...]:
-        """Leases whose environment has ended, as far as that is known."""
+        """Leases whose environment is known to have ended."""
         return tuple(
             Lost(one, f"{one.environment} ended while it played")
             for one in self._open()
@@ -99,7 +99,7 @@ class EvaluationLeases:
         )
 
     def overdue(self, now_unix_s: float) -> tuple[Lost, ...]:
-        """Leases that are over."""
+        """Leases whose deadline has passed."""
         return tuple(
             Lost(one, f"{one.environment} did not report within {self._lease_s:g} s (curation.lease_s)")
             for one in self._open()
@@ -108,7 +108,7 @@ class EvaluationLeases:
 
     @contextmanager
     def recording(self, lease: EvaluationLease) -> Iterator[None]:
-        """While the result goes into the record the lease holds, whatever becomes of its environment."""
+        """Keep a lease valid while its result is being recorded, even if its environment ends."""
         self._being_recorded.add(lease.fence)
         try:
             yield

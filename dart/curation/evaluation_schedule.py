@@ -11,7 +11,7 @@ from dart.curation.stall_diagnosis import Playing
 from dart.store.reader import StoreReader
 
 INTERRUPTED = "interrupted"
-"""Why an evaluation episode has no result when its environment was told to stop."""
+"""Why an evaluation episode has no result when its environment was asked to stop."""
 
 
 class EvaluationSchedule:
@@ -56,7 +56,7 @@ class EvaluationSchedule:
         self.missing[lease.phase] = self._read_missing(lease.phase)
 
     def interrupted(self, lease: EvaluationLease, detail: str) -> None:
-        """The environment was told to stop: no attempt is spent."""
+        """The environment was asked to stop: no attempt is spent."""
         self.leases.end(lease)
         self._report_failure(lease, INTERRUPTED, detail)
 

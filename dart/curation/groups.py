@@ -1,4 +1,4 @@
-"""What a group is worth and what it still needs, read off its record."""
+"""What a group has taught so far and what it still needs, from its record. Pure."""
 
 from enum import StrEnum
 
@@ -23,33 +23,33 @@ class DropReason(StrEnum):
 
 
 def unissued(group: GroupRecord) -> int:
-    """How many of its rollouts nobody was given yet."""
+    """How many rollouts of a group have not been leased yet."""
     return group.rollouts_wanted - len(group.rollouts)
 
 
 def awaiting(group: GroupRecord) -> RolloutRecord | None:
-    """Its first rollout that nobody plays now: its last attempt failed, or it was parked."""
+    """The first rollout of a group that awaits another attempt: the last one failed, or was parked."""
     idle = (r for r in group.rollouts if r.state == RolloutState.LEASED and r.environment is None)
     return next(idle, None)
 
 
 def is_complete(group: GroupRecord) -> bool:
-    """Whether all its rollouts were issued and none is being played."""
+    """Whether all rollouts of a group were leased and none is being played."""
     return not unissued(group) and all(r.state != RolloutState.LEASED for r in group.rollouts)
 
 
 def rewards(group: GroupRecord) -> tuple[float, ...]:
-    """Rewards of its finished rollouts."""
+    """The rewards of a group's finished rollouts."""
     return tuple(r.reward for r in group.rollouts if r.state == RolloutState.STORED and r.reward is not None)
 
 
 def has_success(group: GroupRecord, success_above: float) -> bool:
-    """Whether a finished rollout of it succeeded, by a reward above the threshold."""
+    """Whether a finished rollout of a group succeeded: its reward is above the threshold."""
     return any(reward > success_above for reward in rewards(group))
 
 
 def has_only_failed(group: GroupRecord, success_above: float) -> bool:
-    """Whether it is complete, something of it was finished and nothing succeeded."""
+    """Whether a group is complete, some rollouts were finished and none succeeded."""
     return is_complete(group) and bool(rewards(group)) and not has_success(group, success_above)
 
 
@@ -69,7 +69,7 @@ def why_untrainable(group: GroupRecord) -> DropReason | None:
 
 
 def oldest_step(group: GroupRecord) -> int | None:
-    """Least policy version among the steps it has, parked ones included; None while there are none."""
+    """The oldest policy version among a group's steps, parked ones included; None while it has none."""
     kept = (r.oldest_version for r in group.rollouts if r.state != RolloutState.DROPPED)
     return min((version for version in kept if version is not None), default=None)
 

@@ -1,9 +1,9 @@
-"""The live groups, indexed by every question that is asked of them.
+"""The live groups, with an index for each question that the curator asks.
 
-A copy of the record's rows: shown a row, it brings its indexes up to date in O(log n) (a group has few
-rollouts). It decides nothing. Its size is that of the live groups.
+The index is a copy of the record's rows. A changed row updates it in O(log n), because a group has few
+rollouts. It decides nothing, and holds live groups only.
 
-Groups leased to the trainer are in the book until their update is committed, and in none of the indexes.
+Groups leased to the trainer are kept until their update is committed, and are in none of the indexes.
 """
 
 import math
@@ -20,7 +20,7 @@ from dart.curation.indexed_heap import IndexedHeap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """How many groups stand where, and how many rollouts are out."""
+    """How many groups are at each stage, and how many rollouts are being played."""
 
     live: int
     at_trainer: int
@@ -28,11 +28,11 @@ class GroupCounts:
     """Complete and trainable."""
     unfinished: int
     awaiting: int
-    """With a rollout that somebody must play again or take up."""
+    """Groups with a rollout that awaits another attempt."""
     unissued: int
-    """With rollouts nobody was given yet."""
+    """Groups with rollouts that were not leased yet."""
     played: int
-    """Rollouts some environment holds."""
+    """Rollouts that are being played."""
 
 
 class LiveGroupIndex:
@@ -45,18 +45,18 @@ class LiveGroupIndex:
         self.unfinished: IndexedHeap[int] = IndexedHeap()
         self.ready: IndexedHeap[int] = IndexedHeap()
         self.untrainable: dict[int, DropReason] = {}
-        """Complete, and they teach nothing."""
+        """Complete groups that teach nothing."""
         self._by_oldest_step: IndexedHeap[int] = IndexedHeap()
         self._floors: Counter[int] = Counter()
         self._ready_floors: Counter[int] = Counter()
         self._played: dict[str, dict[int, RolloutRecord]] = {}
-        """Environment to the rollouts it holds."""
+        """The rollouts that each environment plays."""
         self._deadlines: IndexedHeap[tuple[int, int]] = IndexedHeap()
-        """(rollout, group) that somebody holds."""
+        """(rollout, group) of every lease, by deadline."""
         for group in live:
             self.put(group)
 
-    # what is there
+    # ---- questions ----
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -94,7 +94,7 @@ class LiveGroupIndex:
         return self._floors
 
     def oldest_ready(self, count: int) -> Mapping[int, int]:
-        """The same of that many groups from the front of `ready`, without looking at any of them."""
+        """The version floors of the first `count` groups in `ready`, without visiting any of them."""
         left, found = count, {}
         for floor in sorted(self._ready_floors):
             found[floor] = min(left, self._ready_floors[floor])
@@ -107,7 +107,7 @@ class LiveGroupIndex:
         return self._floors.total()
 
     def counts(self) -> GroupCounts:
-        """How things stand."""
+        """The sizes of the indexes."""
         return GroupCounts(
             live=len(self),
             at_trainer=len(self) - self.unbatched,
@@ -118,10 +118,10 @@ class LiveGroupIndex:
             played=len(self._deadlines),
         )
 
-    # what changes
+    # ---- changes ----
 
     def put(self, group: GroupRecord) -> None:
-        """A group is there, or was changed."""
+        """A group is new, or was changed."""
         before = self._groups.get(group.group_id)
         self._groups[group.group_id] = group
         self._index(before, group)
@@ -155,7 +155,7 @@ class LiveGroupIndex:
             self._index_lease(rollout, is_held=False)
         return group
 
-    # how
+    # ---- inside ----
 
     def _member(self, rollout_id: int, group_id: int) -> RolloutRecord | None:
         members = self._groups[group_id].rollouts

@@ -135,7 +135,7 @@ class Diagnosis:
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
-    """The most important one who has waited for longer than `starved_after_s`; None when nobody has."""
+    """The most important one who has waited for longer than `starved_after_s`; None when none has."""
     found = next(((who, waited_s) for who, waited_s in _waits(facts) if _is_long(facts, waited_s)), None)
     if found is None:
         return None

@@ -49,7 +49,7 @@ class CuratorView:
 
 
 class StallMonitor:
-    """Checks the run every few seconds and returns a notice when somebody starves."""
+    """Checks the run every few seconds and returns a notice of who starves."""
 
     def __init__(self, config: Config, engines: Iterable[str], reader: StoreReader, now_s: float) -> None:
         self._config = config

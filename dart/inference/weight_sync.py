@@ -1,10 +1,10 @@
-"""weight_sync: which rollout actor serves which policy version, and how well each of them is.
+"""weight_sync: loads each new policy version into the rollout actors, and judges their health.
 
-Receives   VersionPublished (trainer), EngineSuspect (environments), WhichWorkers (anyone)
+Receives   VersionPublished (trainer), EngineSuspect (environments), WhichWorkers (any actor)
 Asks       LoadVersion and Probe of rollout actors; tells them Serve
 Tells      the store of every change of state
-Publishes  on its own row of the board, as its version: the oldest one that may still be served
-On restart it reads the newest version from the record and looks on the board who serves what
+Publishes  the gauge required_version: the oldest version that may still be served
+On restart it reads the newest version from the record, and the versions that are served from the board
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ from dart.telemetry.events import WORKER_STATE
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
-LOOK_S = 0.1
-"""How often the board is looked at."""
+BOARD_CHECK_S = 0.1
+"""How often the board is read."""
 
-RECORD_LOOK_S = 1.0
-"""How often the record is looked at: the trainer may die between its commit and its word of it."""
+RECORD_CHECK_S = 1.0
+"""How often the record is read: the trainer may die between its commit and its `VersionPublished`."""
 
 PROBE_DEADLINE_S = 20.0
 PROBE_RETRY_S = 1.0
@@ -41,7 +41,7 @@ class _Worker:
     name: str
     incarnation: int = 0
     version: int = -1
-    """It serves; -1 while it does not run."""
+    """The version it serves; -1 while it does not run."""
     state: WorkerState = WorkerState.DEAD
     reason: str = "it was not seen yet"
     since_unix_s: float = 0.0
@@ -68,50 +68,50 @@ class WeightSyncActor(Actor):
         self._reader = self.enter_context(StoreReader(Path(self.args["store"])))
         self._sync = SyncPlan(all_at_once=rollout.sync == "all_at_once", share=rollout.sync_share)
         self._load_deadline_s = rollout.answer_deadline_s + rollout.load_deadline_s
-        """One that drains answers first."""
+        """A worker that drains answers its requests first."""
         self._newest = m.VersionPublished(version=-1, folder="")
         self._workers = {name: _Worker(name) for name in self.args["workers"]}
-        self._news: list[m.EventDraft] = []
-        self._look_at_record()
-        self._look_at_board()
-        self.every(RECORD_LOOK_S, self._tell_news)
-        self.every(RECORD_LOOK_S, self._look_at_record)
-        self.every(LOOK_S, self._look_at_board)
+        self._events: list[m.EventDraft] = []
+        self._check_record()
+        self._check_board()
+        self.every(RECORD_CHECK_S, self._send_events)
+        self.every(RECORD_CHECK_S, self._check_record)
+        self.every(BOARD_CHECK_S, self._check_board)
 
     @receives(m.VersionPublished)
     def published(self, call: m.VersionPublished, sender: Sender) -> None:
-        self._aim_at(call)
+        self._set_target(call)
 
     @receives(m.EngineSuspect)
     def suspect(self, call: m.EngineSuspect, sender: Sender) -> None:
-        """What was asked of a worker that is updating or gone waits or is asked again: that is no news."""
+        """Doubt a worker that failed a request, unless it is known to be updating or down."""
         worker = self._workers.get(call.worker)
         if worker is not None and worker.state in (WorkerState.HEALTHY, WorkerState.SUSPECT):
             worker.doubt = worker.doubt or f"{sender.name}: {call.detail}"
-            self._look_at_board()
+            self._check_board()
 
     @receives(m.WhichWorkers)
     def which(self, call: m.WhichWorkers, sender: Sender) -> m.Workers:
-        self._look_at_board()
+        self._check_board()
         reports = tuple(worker.report() for worker in self._workers.values())
         return m.Workers(version=self._newest.version, workers=reports)
 
-    # ---- looking ----
+    # ---- the record and the board ----
 
-    def _look_at_record(self) -> None:
+    def _check_record(self) -> None:
         newest = self._reader.latest_version()
         assert newest is not None, "version 0 is recorded before the tree starts"
         folder = newest.folder(self.identity.run_dir)
-        self._aim_at(m.VersionPublished(version=newest.version, folder=str(folder)))
+        self._set_target(m.VersionPublished(version=newest.version, folder=str(folder)))
 
-    def _aim_at(self, published: m.VersionPublished) -> None:
-        """The newest one counts; a version that was waiting is superseded."""
+    def _set_target(self, published: m.VersionPublished) -> None:
+        """Sync to a version if it is the newest; it supersedes one that was waiting."""
         if published.version > self._newest.version:
             self._newest = published
             self._sync.published(published.version)
             self._carry_out()
 
-    def _look_at_board(self) -> None:
+    def _check_board(self) -> None:
         rows = {name: self._row_of(name) for name in self._workers}
         for name, row in rows.items():
             self._note(self._workers[name], row)
@@ -121,17 +121,17 @@ class WeightSyncActor(Actor):
         self._carry_out()
 
     def _row_of(self, name: str) -> Vitals | None:
-        """Of a worker that runs; None of one that does not."""
+        """The row of a worker that runs; None of another."""
         slot = self.board.find(name)
         if slot is None or self.board.state(slot) is not ActorState.RUNNING:
             return None
         return self.board.vitals(slot)
 
     def _note(self, worker: _Worker, row: Vitals | None) -> None:
-        """Whoever is silent counts as down for the sync: nobody waits for it until it beats again."""
+        """Note what the board shows. A silent worker counts as down: the sync does not wait for it."""
         if row is None or row.incarnation != worker.incarnation:
             self._sync.down(worker.name)
-            worker.doubt = ""  # it was of the one that is gone
+            worker.doubt = ""  # it was about the incarnation before
             worker.ready_at_s = self.clock.monotonic_s()
         if row is None:
             worker.version = -1
@@ -163,7 +163,7 @@ class WeightSyncActor(Actor):
             self.run(self._probe(worker))
 
     def _show(self, worker: _Worker, state: WorkerState, reason: str) -> None:
-        """Whoever wants to know reads the events, asks, or looks at the worker's own bit on the board."""
+        """Show a new state: as an event, and in the answer to WhichWorkers."""
         data: dict[str, Any] = {
             "state": state.value,
             "before": worker.state.value,
@@ -175,16 +175,16 @@ class WeightSyncActor(Actor):
             worker.since_unix_s = data["since_unix_s"] = self.clock.unix_s()
             event = m.EventDraft(kind=WORKER_STATE, subject=worker.name, data=data)
             log_event(self.log, event)
-            self._news.append(event)
+            self._events.append(event)
         worker.state, worker.reason = state, reason
 
-    def _tell_news(self) -> None:
-        """All that came together, in one write."""
-        if self._news:
-            news, self._news = tuple(self._news), []
-            send_events(self, *news)
+    def _send_events(self) -> None:
+        """Send the events since the last call, in one write."""
+        if self._events:
+            events, self._events = tuple(self._events), []
+            send_events(self, *events)
 
-    # ---- doing ----
+    # ---- loads and probes ----
 
     def _carry_out(self) -> None:
         for action in self._sync.next_actions(self.clock.monotonic_s()):
@@ -202,7 +202,7 @@ class WeightSyncActor(Actor):
         except (AskError, MailboxFull) as error:
             self._not_loaded(load, str(error))
         else:
-            self._look_at_board()  # the one that answered may have been replaced by now
+            self._check_board()  # the worker may have been replaced since it answered
             if worker.incarnation != incarnation:
                 return
             if isinstance(answer, m.VersionLoaded):
@@ -212,17 +212,17 @@ class WeightSyncActor(Actor):
                 self.log.info("worker_updated", worker=worker.name, version=answer.version, took_s=took_s)
             else:
                 self._not_loaded(load, answer.reason)
-        self._look_at_board()
+        self._check_board()
 
     def _not_loaded(self, load: LoadDecision, reason: str) -> None:
         self.log.warning("version_not_loaded", worker=load.worker, version=load.version, reason=reason)
         self._sync.failed(load, self.clock.monotonic_s())
 
     async def _probe(self, worker: _Worker) -> None:
-        """A real answer clears the doubt; without one it is asked again after a while.
+        """Probe a doubted worker: a real answer clears the doubt, without one it is probed again later.
 
-        From when it takes the probe until it has answered, it is out of routing. One that is stopped has the
-        probe in its mail when it goes on, so it takes nothing new before.
+        The worker is out of routing from when it takes the probe until it has answered. A suspended worker
+        finds the probe in its mail when it is resumed, before any new request.
         """
         worker.is_probing = True
         doubt, incarnation = worker.doubt, worker.incarnation
@@ -236,4 +236,4 @@ class WeightSyncActor(Actor):
                 worker.doubt = f"probed and failed: {error}"
             await self.sleep(PROBE_RETRY_S)
         worker.is_probing = False
-        self._look_at_board()
+        self._check_board()

@@ -1,4 +1,4 @@
-"""How well a rollout actor is, from facts anybody can read. Pure."""
+"""The health of a rollout actor, from facts that any process can read. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,20 +13,20 @@ class WorkerState(StrEnum):
     """Whether requests may be sent to a rollout actor, and if not, why."""
 
     HEALTHY = "healthy"
-    """It answered lately, with a version that may still be used."""
+    """It answers, with a version that may still be served."""
     UPDATING = "updating"
-    """It takes a new version over; what it is asked meanwhile waits."""
+    """It loads a new version; requests wait meanwhile."""
     STALE = "stale"
-    """It serves a version older than required: it answers nobody until it has proved a newer one."""
+    """It serves a version older than required: it answers no request until it has proved a newer one."""
     SUSPECT = "suspect"
-    """It gives no sign of life, or an ask of it failed: it has to answer a probe before it is used again."""
+    """It is silent, or failed a request: it must answer a probe before it is used again."""
     DEAD = "dead"
     """It does not run; its supervisor starts it again, with the newest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What is known of one rollout actor."""
+    """The facts about one rollout actor."""
 
     is_running: bool
     """By the board."""
@@ -35,17 +35,17 @@ class WorkerFacts:
     unready_s: float
     """Since it says that it takes no requests; 0 when it does."""
     version: int
-    """It serves."""
+    """The version it serves."""
     required: int
-    """Nothing older may be served (`dart.inference.sync_plan`)."""
+    """The oldest version that may be served (`dart.inference.sync_plan`)."""
     updating: int | None
-    """The version it was told to take over; None when it was not."""
+    """The version it is loading; None when it loads none."""
     doubt: str
-    """What made somebody doubt it since it was last proved; empty when nothing did."""
+    """Why it is doubted, since it was last proved; empty when it is not."""
 
 
 def state_of(facts: WorkerFacts) -> tuple[WorkerState, str]:
-    """The state and, where it is not healthy, the reason. The first that is true counts."""
+    """The state and, when it is not healthy, the reason. The first condition that holds decides."""
     if not facts.is_running:
         return WorkerState.DEAD, "it does not run"
     if facts.silent_s > ENGINE_SILENT_S:

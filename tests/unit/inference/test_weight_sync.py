@@ -11,13 +11,13 @@ from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.inference.weight_sync import LOOK_S, WeightSyncActor
+from dart.inference.weight_sync import BOARD_CHECK_S, WeightSyncActor
 from dart.store.store import Store
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S
 
 WORKERS = ["rollout-0", "rollout-1", "rollout-2"]
-MOMENT_S = 2 * LOOK_S
+MOMENT_S = 2 * BOARD_CHECK_S
 
 
 class Worker(Actor):
