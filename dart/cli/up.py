@@ -241,8 +241,8 @@ def _gpu_lines(settings: "Config") -> list[str]:
     """The GPUs of each actor; empty without GPUs."""
     from dart.config.gpus import assign_gpus, gpus_here, in_words
 
-    told = in_words(assign_gpus(settings, gpus_here()))
-    return [f"GPUs  {told}"] if told else []
+    assigned = in_words(assign_gpus(settings, gpus_here()))
+    return [f"GPUs  {assigned}"] if assigned else []
 
 
 def _memory_lines(settings: "Config") -> list[str]:

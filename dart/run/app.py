@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from actors.system import ActorSystem
+from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.config.sections import ExperiencePoolSettings, TrackingSettings
 from dart.core.errors import DartError, DiskError, TemporaryError
@@ -90,17 +90,7 @@ def train(
         fill_experience_pool(config, paths)
         note_sizes(config, paths)
         session = TimeBudget.begin(paths, config, reserve_s=final_reserve_s(config))
-        run = {
-            "config": config.model_dump(mode="json"),
-            "store": str(paths.store),
-            "training_ends_unix_s": session.training_ends_unix_s,
-        }
-        definition = RunDefinition(
-            config=config,
-            tree_of=lambda other: root_spec(other, run | {"config": other.model_dump(mode="json")}),
-            reread=reread,
-            keep=lambda other: keep_config(paths, other.to_toml()),
-        )
+        definition = _definition(config, paths, session, reread)
 
         def tell(to: str, content: Any) -> bool:
             return system.tell(to, content)
@@ -109,7 +99,9 @@ def train(
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
             MainSupervisor(paths, specs, partial(SidecarProcess, paths), emitter) as sidecars,
-            ActorSystem(paths.root, directory.mail, root_spec(config, run), prints_reports=False) as system,
+            ActorSystem(
+                paths.root, directory.mail, definition.tree_of(config), prints_reports=False
+            ) as system,
             ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
         ):
             reserve(paths.board)
@@ -123,6 +115,23 @@ def train(
         result = _conclude(paths, config, session, ending, resumed_at)
         listener.concluded(result)
         return result
+
+
+def _definition(
+    config: Config, paths: RunPaths, session: TimeBudget, reread: Callable[[], Config] | None
+) -> RunDefinition:
+    def tree_of(one: Config) -> RootSpec:
+        args = {
+            "config": one.model_dump(mode="json"),
+            "store": str(paths.store),
+            "training_ends_unix_s": session.training_ends_unix_s,
+        }
+        return root_spec(one, args)
+
+    def keep(one: Config) -> None:
+        keep_config(paths, one.to_toml())
+
+    return RunDefinition(config=config, tree_of=tree_of, reread=reread, keep=keep)
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> RunReport:

@@ -53,7 +53,7 @@ CURATOR = "curator"
 CALL_DEADLINE_S = 180.0
 """For a start or an end of a child; the deadlines of its child spec come first."""
 
-HOLD_DEADLINE_S = 10.0
+PAUSE_DEADLINE_S = 10.0
 """For the curator to record that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
@@ -77,7 +77,7 @@ class Commands:
     def __init__(self, actor: Actor, definition: RunDefinition) -> None:
         self._actor = actor
         self._definition = definition
-        self._told: dict[str, int] = {}
+        self._up_to_date: dict[str, int] = {}
         """The incarnation of each pool that has the current limits; the first one of a run has."""
         self._changing = Lock()
 
@@ -89,7 +89,7 @@ class Commands:
             case RestartActor() | StopActor() | ReleaseActor():
                 return await self._on_actor(call)
             case Pause() | Resume():
-                return await self._within(call, CURATOR, self._hold(is_held=isinstance(call, Pause)))
+                return await self._within(call, CURATOR, self._pause(is_held=isinstance(call, Pause)))
             case Drain():
                 return await self._within(call, CURATOR, self._drain(call))
             case Scale():
@@ -146,12 +146,12 @@ class Commands:
         await self._reach(ENVIRONMENT_POOL, call)
         failed = self._adopt(self._definition.with_environments(call.environments))
         failed += await self._resize(call.environments)
-        told = f"{len(await self._environments())} environments"
+        size = f"{len(await self._environments())} environments"
         if failed:
             return ControlAnswer(
-                ControlOutcome.REFUSED, f"{told}, not {call.environments}: {'; '.join(failed)}"
+                ControlOutcome.REFUSED, f"{size}, not {call.environments}: {'; '.join(failed)}"
             )
-        return ControlAnswer(ControlOutcome.DONE, told)
+        return ControlAnswer(ControlOutcome.DONE, size)
 
     async def _resize(self, count: int) -> list[str]:
         """Bring the pool to `count` environments; returns what failed, and why."""
@@ -230,17 +230,17 @@ class Commands:
         actors = self._actors()
         for pool in POOLS.values():
             row = actors.get(pool)
-            if row is None or not row.ready or row.incarnation == self._told.get(pool, 1):
+            if row is None or not row.ready or row.incarnation == self._up_to_date.get(pool, 1):
                 continue
             try:
-                failed = await self._alone(self._told_again(pool))
+                failed = await self._alone(self._apply_again(pool))
             except (AskError, MailboxFull) as error:
                 self._actor.log.warning("pool_not_restored", pool=pool, reason=str(error))
                 continue  # until the next call
-            self._told[pool] = row.incarnation
+            self._up_to_date[pool] = row.incarnation
             self._actor.log.info("pool_restored", pool=pool, failed=failed)
 
-    async def _told_again(self, pool: str) -> list[str]:
+    async def _apply_again(self, pool: str) -> list[str]:
         plan = reload.planned(self._definition.as_started, self._definition.config, self._definition.tree_of)
         failed = await self._tell(change for change in plan.changes if change.supervisor == pool)
         if pool == ENVIRONMENT_POOL:
@@ -264,8 +264,8 @@ class Commands:
 
     # ---- new work ----
 
-    async def _hold(self, *, is_held: bool) -> ControlAnswer:
-        held = await self._held(m.PauseWork(is_held=is_held))
+    async def _pause(self, *, is_held: bool) -> ControlAnswer:
+        held = await self._ask_curator(m.PauseWork(is_held=is_held))
         if isinstance(held, ControlAnswer):
             return held
         going_on = f"until `dartrl resume` nothing new begins; {_going_on(held)}"
@@ -274,12 +274,12 @@ class Commands:
     async def _drain(self, call: Drain) -> ControlAnswer:
         now_s = self._actor.clock.monotonic_s
         give_up_s = now_s() + call.wait_ms / 1000
-        held = await self._held(m.PauseWork(is_held=True))
+        held = await self._ask_curator(m.PauseWork(is_held=True))
         while isinstance(held, m.WorkPaused) and held.is_held and (held.playing or held.is_training):
             if now_s() >= give_up_s:
                 return ControlAnswer(ControlOutcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
             await self._actor.sleep(DRAIN_POLL_S)
-            held = await self._held(m.PauseWork(is_held=None))
+            held = await self._ask_curator(m.PauseWork(is_held=None))
         if isinstance(held, ControlAnswer):
             return held
         if not held.is_held:
@@ -288,8 +288,8 @@ class Commands:
             ControlOutcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on"
         )
 
-    async def _held(self, call: m.PauseWork) -> m.WorkPaused | ControlAnswer:
-        answer = await self._ask(CURATOR, call, HOLD_DEADLINE_S)
+    async def _ask_curator(self, call: m.PauseWork) -> m.WorkPaused | ControlAnswer:
+        answer = await self._ask(CURATOR, call, PAUSE_DEADLINE_S)
         if isinstance(answer, m.WorkPaused):
             return answer
         return ControlAnswer(ControlOutcome.REFUSED, f"the record takes no writes now: {answer.reason}")

@@ -60,11 +60,11 @@ class Daemon(RunListener):
         self._ends_with_terminal = has_terminal() and not outlives_terminal
         self._paths, self._clock = paths, clock
         self._watchdog_every_s = watchdog_every_s(environment, pid)
-        self._fed_s = self._told_s = -float("inf")
+        self._fed_s = self._logged_s = -float("inf")
         self._is_up = False
         self._silent_since_s: float | None = None
         """When the first of the requests without an answer was made; None while requests are answered."""
-        self._told: tuple[object, ...] = ()
+        self._logged: tuple[object, ...] = ()
 
     def found(self, found: RunHistory) -> None:
         self.log.info("run_taken_up", text=found.in_words(), **asdict(found))
@@ -139,9 +139,9 @@ class Daemon(RunListener):
     def _log_progress(self, snapshot: RunSnapshot) -> None:
         """Log progress once a minute, and when the phase or the notices have changed."""
         said = (snapshot.phase, snapshot.notices)
-        if said == self._told and self._clock() - self._told_s < PROGRESS_EVERY_S:
+        if said == self._logged and self._clock() - self._logged_s < PROGRESS_EVERY_S:
             return
-        self._told, self._told_s = said, self._clock()
+        self._logged, self._logged_s = said, self._clock()
         self.log.info(
             "run_stands",
             phase=snapshot.phase.value,
