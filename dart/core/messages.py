@@ -12,7 +12,7 @@ trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
 anyone      -> weight_sync   WhichWorkers
-operator    -> curator   HoldWork
+operator    -> curator   PauseWork
 anyone      -> store     RecordEvents
 store       -> asker     Paused, when the disk refuses
 """
@@ -72,7 +72,7 @@ def result_type(call: type[Call[T]]) -> type[T]:
 
 @message
 class WorkRequest:
-    """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or Wait."""
+    """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or NoWorkYet."""
 
     environment: str
 
@@ -113,7 +113,7 @@ class NoWorkYet:
 
 @message
 class PauseWork:
-    """Give out no new episode and batch, or go on; answered by WorkHeld, or Paused: nothing changed."""
+    """Give out no new episode and batch, or go on; answered by WorkPaused, or Paused: nothing changed."""
 
     is_held: bool | None
     """None asks how it is and changes nothing."""
@@ -196,7 +196,7 @@ class EvaluationFailed:
 
 @message
 class Generate:
-    """Ask the policy for one answer; answered by Generation, by Wait: another engine may answer, or by
+    """Ask the policy for one answer; answered by Generation, by NoWorkYet: another engine may answer, or by
     CannotAnswer: none can."""
 
     request: GenerateRequest
@@ -296,7 +296,7 @@ class VersionPublished:
 
 @message
 class BatchRequest:
-    """The trainer is idle; answered by Batch, Wait or RunOver."""
+    """The trainer is idle; answered by Batch, NoWorkYet or RunOver."""
 
 
 @message

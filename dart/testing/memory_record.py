@@ -34,6 +34,7 @@ from dart.core.types import SUCCESS_ABOVE, FaultKind, RolloutLease, RolloutState
 from dart.curation import groups
 from dart.store.calls import carry_out
 from dart.store.errors import StoreConflict
+from dart.store.serialization import record_of
 
 T = TypeVar("T")
 
@@ -499,17 +500,7 @@ class MemoryRecord:
 
 def lease_of(group: GroupRecord, rollout: RolloutRecord) -> RolloutLease:
     """The lease a row stands for."""
-    return RolloutLease(
-        rollout_id=rollout.rollout_id,
-        group_id=group.group_id,
-        task_id=group.task_id,
-        seed=group.seed,
-        step_cap=group.step_cap,
-        attempt=rollout.attempt,
-        fence=rollout.fence,
-        deadline_unix_s=rollout.deadline_unix_s,
-        parked_steps=rollout.parked_steps,
-    )
+    return record_of(RolloutLease, rollout, task_id=group.task_id, seed=group.seed, step_cap=group.step_cap)
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
