@@ -240,8 +240,8 @@ class Version:
     def folder(self, run_dir: Path) -> Path:
         """Where its checkpoint lies, or lay.
 
-        Only the name counts of what was recorded, also of the absolute paths of older records: a run that was
-        moved or copied finds its own checkpoints and never looks into the original.
+        Only the name counts of what was recorded, also of an absolute path: a run that was moved or copied
+        finds its own checkpoints and never looks into the original.
         """
         recorded = Path(self.checkpoint)
         return RunPaths(run_dir).checkpoints / recorded.name if self.version > 0 else recorded

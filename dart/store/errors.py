@@ -3,6 +3,7 @@
     StoreError
     ├── StoreUnavailable   the file cannot be read or written now (disk full, locked, damaged)
     │   └── StoreBusy      the disk is full or somebody holds the lock: it passes, wait and try again
+    ├── StoreTooOld        the database was made before the first migration of this code
     ├── StoreTooNew        the database was made by a newer version of this code
     ├── StoreConflict      the call contradicts the record: a defect, or a second writer
     └── BlobDamage         a screenshot that the record names cannot be read
@@ -25,6 +26,10 @@ class StoreUnavailable(StoreError, DiskError):
 
 class StoreBusy(StoreUnavailable):
     """The disk has no room, or another process holds the lock: worth waiting for."""
+
+
+class StoreTooOld(StoreError, RunDirectoryError):
+    """The database was made before the first migration of this code."""
 
 
 class StoreTooNew(StoreError, RunDirectoryError):

@@ -1,7 +1,8 @@
 """The tables of the record, in SQLAlchemy Core.
 
 One row per thing that happened; only leases, states and counters ever change.
-The migrations build these tables; a test asserts that both say the same.
+The first migration makes the tables from this module. A change here needs a new migration: a test compares
+what the first one makes with a frozen listing.
 
 Two things make damage visible (`dart.store.row_damage`). Large content that is written once has a checksum.
 Small tables are kept twice: an index over all columns is a second copy of each row, which SQLite writes in

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dart.store.errors import StoreTooNew, StoreUnavailable
+from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 from dart.store.sqlite import Connection, connect, found_version, named_errors
 
 if TYPE_CHECKING:
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
-SCHEMA_VERSION = "0007"
-"""The newest migration; a test asserts that it is."""
+FIRST_VERSION = "0008"
+"""The first migration: what was recorded before it is not migrated."""
+
+SCHEMA_VERSION = "0008"
+"""The newest migration."""
 
 
 def is_to_migrate(connection: Connection, path: Path) -> bool:
-    """Whether a database that is to be written needs `upgrade` first. Raises StoreTooNew."""
+    """Whether a database that is to be written needs `upgrade` first. Raises StoreTooOld, StoreTooNew."""
     found = found_version(connection)
-    check_not_newer(found, path)
+    check_version(found, path)
     return found != SCHEMA_VERSION
 
 
@@ -41,9 +44,21 @@ def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def check_not_newer(found: str | None, path: Path) -> None:
-    """Refuse a database that this code cannot know. Migrations are numbered, so names order them."""
-    if found is not None and found > SCHEMA_VERSION:
+def check_version(found: str | None, path: Path) -> None:
+    """Refuse a database that this version of dartrl can neither read nor migrate.
+
+    Migrations are numbered, so their names order them.
+    Raises StoreTooOld, StoreTooNew.
+    """
+    if found is None:
+        return
+    if found < FIRST_VERSION:
+        raise StoreTooOld(
+            f"store {path} is at schema {found!r}, this version of dartrl knows {FIRST_VERSION!r} and later: "
+            "continue the run with the version of dartrl that began it, or choose another run directory; "
+            "nothing was changed"
+        )
+    if found > SCHEMA_VERSION:
         raise StoreTooNew(
             f"store {path} is at schema {found!r}, this version of dartrl knows up to {SCHEMA_VERSION!r}: "
             "upgrade dartrl, or choose another run directory"
@@ -72,17 +87,24 @@ def check_has_schema(connection: Connection, path: Path) -> None:
 
 
 def require_record(path: Path) -> None:
-    """Refuse a file that is no record, of whatever version, without changing it. Raises StoreUnavailable."""
+    """Refuse a file that is no record, or one that cannot be migrated, without changing it.
+
+    Raises StoreUnavailable, StoreTooOld, StoreTooNew.
+    """
     refuse_absent(path)
     with named_errors(path), closing(connect(path, read_only=True)) as connection:
         check_has_schema(connection, path)
+        check_version(found_version(connection), path)
 
 
 def check_current(connection: Connection, path: Path) -> None:
-    """Refuse to read a database that no writer of this version has opened yet."""
+    """Refuse to read a database that no writer of this version has opened yet.
+
+    Raises StoreUnavailable, StoreTooOld, StoreTooNew.
+    """
     check_has_schema(connection, path)
     found = found_version(connection)
-    check_not_newer(found, path)
+    check_version(found, path)
     if found != SCHEMA_VERSION:
         raise StoreUnavailable(
             f"store {path} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "

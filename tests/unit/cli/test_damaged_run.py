@@ -31,6 +31,8 @@ DAMAGE: dict[str, Callable[[RunPaths], object]] = {
         "UPDATE trajectories SET instruction = CAST(x'ff' AS TEXT), task_id = x'ff'"
     ),
     "no table of tasks": change("DROP TABLE task_statistics"),
+    "a record from before the first migration": change("UPDATE alembic_version SET version_num = '0007'"),
+    "a record of newer code": change("UPDATE alembic_version SET version_num = '9999'"),
     "a record of random bytes": lambda paths: paths.store.write_bytes(os.urandom(9000)),
     "a session that is a list": lambda paths: (paths.root / "session.json").write_text("[]"),
     "a board of random bytes": lambda paths: paths.board.write_bytes(os.urandom(paths.board.stat().st_size)),

@@ -120,6 +120,24 @@ def test_a_run_without_its_record_is_refused_and_nothing_of_it_is_changed(
     assert content(paths.root) == before
 
 
+@pytest.mark.parametrize("version", ["0007", "9999"])
+def test_a_run_whose_record_cannot_be_migrated_is_refused_and_nothing_of_it_is_changed(
+    config: Config, paths: RunPaths, version: str
+) -> None:
+    with sqlite3.connect(paths.store) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    connection.close()
+    before = content(paths.root)
+    with pytest.raises(RunDirectoryError, match=rf"store\.db is at schema '{version}'"):
+        refuse_without_record(paths)
+    with pytest.raises(RunDirectoryError):
+        prepare_record(config, paths)
+    after = content(paths.root)
+    after.pop("store.db-shm")  # SQLite's own, of any process that reads
+    assert after.pop("store.db-wal") == b""
+    assert after == before
+
+
 def test_the_remedies_for_a_run_without_its_record_are_true(
     config: Config, paths: RunPaths, tmp_path: Path
 ) -> None:

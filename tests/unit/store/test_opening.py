@@ -1,7 +1,9 @@
 """Opening a record: new, old, newer, none, and not a database."""
 
+import shutil
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,14 +12,27 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from dart.core.errors import DiskError, RunDirectoryError
-from dart.core.records import Park, StoredResult
 from dart.store import migrations
-from dart.store.errors import StoreTooNew, StoreUnavailable
+from dart.store.errors import StoreTooNew, StoreTooOld, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.schema import metadata
-from dart.store.sqlite import open_engine
+from dart.store.sqlite import open_engine, schema_of
 from dart.store.store import Store
-from dart.testing.trajectories import trajectory_for
+
+FIRST_RECORD = Path(__file__).parent / "first_record.sql"
+"""What the first migration makes, frozen: records have it."""
+
+NEXT_MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+
+
+def upgrade() -> None:
+    op.add_column("versions", sa.Column("note", sa.String))
+"""
 
 
 def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -> None:
@@ -27,8 +42,21 @@ def test_the_migrations_build_exactly_the_tables_of_the_schema(tmp_path: Path) -
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_the_schema_version_is_the_newest_migration() -> None:
-    assert ScriptDirectory(str(migrations.HERE)).get_current_head() == migrations.SCHEMA_VERSION
+def test_the_first_migration_makes_the_record_that_was_frozen(tmp_path: Path) -> None:
+    """A change of `dart.store.schema` fails here; the docstring of the first migration says what to do."""
+    path = tmp_path / "store.db"
+    with open_engine(path).connect() as connection, connection.begin():
+        migrations.upgrade(connection, to=migrations.FIRST_VERSION)
+    with closing(sqlite3.connect(path)) as made, closing(sqlite3.connect(":memory:")) as frozen:
+        frozen.executescript(FIRST_RECORD.read_text())
+        found, wanted = schema_of(made), schema_of(frozen)
+    assert {name: found[name] for name in found if "alembic" not in name} == wanted
+
+
+def test_the_first_and_the_newest_migration_have_the_versions_that_are_compared() -> None:
+    scripts = ScriptDirectory(str(migrations.HERE))
+    assert scripts.get_base() == migrations.FIRST_VERSION
+    assert scripts.get_current_head() == migrations.SCHEMA_VERSION
 
 
 def test_a_path_with_characters_of_an_address_is_a_path(tmp_path: Path) -> None:
@@ -63,9 +91,7 @@ def test_a_record_of_newer_code_is_refused_with_the_remedy(
 ) -> None:
     path = tmp_path / "store.db"
     Store(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    connection.close()
+    mark_as(path, "9999")
     with pytest.raises(StoreTooNew, match=r"store\.db is at schema '9999'.*upgrade dartrl") as refused:
         open_record(path)
     assert isinstance(refused.value, RunDirectoryError)
@@ -77,11 +103,54 @@ def test_a_reader_of_no_record_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "store.db").exists()
 
 
-def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
+def mark_as(path: Path, version: str) -> None:
+    """Say that a record is at a schema version."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+
+
+@pytest.fixture
+def with_a_next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This version of dartrl as if it had one migration more."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(migrations.HERE, scripts)
+    (scripts / "versions" / "v0009_next.py").write_text(NEXT_MIGRATION)
+    monkeypatch.setattr(migrations, "HERE", scripts)
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0009")
+
+
+@pytest.mark.parametrize("version", ["0001", "0007"])
+def test_a_record_from_before_the_first_migration_is_refused_and_not_changed(
+    tmp_path: Path, version: str
+) -> None:
     path = tmp_path / "store.db"
-    with open_engine(path).connect() as connection, connection.begin():
-        migrations.upgrade(connection, to="0001")
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0001'.*start or resume the run once"):
+    Store(path).close()
+    mark_as(path, version)
+    before = path.read_bytes()
+    for open_record in (StoreReader, Store, lambda path: Store(path, create=False)):
+        with pytest.raises(
+            StoreTooOld, match=rf"store\.db is at schema '{version}'.*'0008' and later"
+        ) as refused:
+            open_record(path)
+        assert isinstance(refused.value, RunDirectoryError)
+        assert "continue the run with the version of dartrl that began it" in str(refused.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.usefixtures("with_a_next_migration")
+def test_a_record_of_the_first_migration_gets_the_next_ones(tmp_path: Path, new_record: Path) -> None:
+    path = Path(shutil.copy(new_record, tmp_path / "store.db"))
+    with Store(path) as store:
+        assert [version.checkpoint for version in store.versions()] == ["checkpoints/0"]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version, note FROM versions").fetchall() == [(0, None)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0009",)]
+
+
+@pytest.mark.usefixtures("with_a_next_migration")
+def test_a_reader_does_not_migrate(tmp_path: Path, new_record: Path) -> None:
+    path = Path(shutil.copy(new_record, tmp_path / "store.db"))
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0008'.*start or resume the run once"):
         StoreReader(path)
 
 
@@ -111,49 +180,3 @@ def test_a_locked_record_is_an_error_that_names_the_remedy(
         other.execute("ROLLBACK")
         other.close()
         assert store.record_event("restart", "env-000") == 1
-
-
-@pytest.fixture
-def record_of_0001(tmp_path: Path) -> Path:
-    """What the first version of the record left: a trained group, a leased batch, a rollout being played."""
-    path = tmp_path / "store.db"
-    with open_engine(path).connect() as connection, connection.begin():
-        migrations.upgrade(connection, to="0001")
-    other = sqlite3.connect(path)
-    other.executescript(
-        """
-        UPDATE counters SET value = 3 WHERE name = 'issued';
-        INSERT INTO versions VALUES (0, 'checkpoints/0', '{}', 1.0), (1, 'checkpoints/1', '{}', 9.0);
-        INSERT INTO batches VALUES (1, 'consumed', 5.0, 1);
-        INSERT INTO evaluations VALUES (1, 'before', 0, 'click-test', 1000000, 1.0, 2.0);
-        INSERT INTO groups VALUES (1, 'click-test', 7, 2, 10, 0, 'consumed', NULL, 1, 1.0),
-                                  (2, 'click-test', 8, 2, 10, 1, 'open', NULL, NULL, 9.0);
-        INSERT INTO rollouts VALUES (1, 1, 'trained', NULL, 1, 1, 60.0, NULL, 1),
-                                    (2, 1, 'trained', NULL, 1, 1, 60.0, NULL, 1),
-                                    (3, 2, 'leased', 'env-000', 1, 1, 60.0, NULL, NULL);
-        INSERT INTO trajectories VALUES
-            (1, 1, 'click-test', 7, 'env-000', 'click', 'finished', 0.0, 1, 0, 1.0, 1.0, 1, 2.0),
-            (2, 1, 'click-test', 7, 'env-000', 'click', 'finished', 1.0, 1, 0, 1.0, 1.0, 1, 3.0);
-        INSERT INTO steps VALUES (1, 0, 'ab', x'9101', x'9107', x'9100', x'9100', 'wait', 0, 1.0, 1.0, 1.0),
-                                 (2, 0, 'ab', x'9101', x'9107', x'9100', x'9100', 'wait', 0, 1.0, 1.0, 1.0);
-        """
-    )
-    other.close()
-    return path
-
-
-def test_a_record_of_the_first_version_goes_on(record_of_0001: Path) -> None:
-    with Store(record_of_0001) as store:
-        assert store.integrity(0) == ()
-        (statistics,) = store.task_statistics()
-        (measured,) = store.evaluations()
-        assert (measured.seed, measured.reward, measured.is_greedy) == (1_000_000, 1.0, False)
-        assert (statistics.groups_opened, statistics.longest_success_steps) == (2, 1)
-        assert statistics.recent_rewards == (0.0, 1.0)
-        playing = store.rollout(3)
-        assert (playing.environment, playing.resumes, playing.parked_steps) == ("env-000", 0, 0)
-        assert store.park_rollout(3, 1, (), "the run is stopped", 8) == Park.PARKED
-        assert store.group(2).probes_length is False
-        second = store.lease_rollout(2, "env-001", 60.0)
-        assert store.finish_rollout(second.rollout_id, 1, trajectory_for(second)) == StoredResult.ACCEPTED
-        assert store.integrity(0) == ()
