@@ -1,6 +1,6 @@
-"""The sections of the configuration: every key with its default and what it means.
+"""The sections of the configuration: every key with its default and its meaning.
 
-Put together, read and checked by `dart.config.config`. No heavy library is imported here.
+`dart.config.config` combines, reads and checks them. No heavy library is imported here.
 """
 
 import fnmatch
@@ -16,18 +16,18 @@ from dart.config.layers import Layer, merge
 from dart.core.types import SUCCESS_ABOVE
 
 MOST = 10**9
-"""No number is larger: so many seconds are thirty years, and a timer can still count them."""
+"""Largest number: as seconds it is thirty years, which timers can still count."""
 
 PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
-"""What Linux takes for a path, and for a name in it."""
+"""Linux's limits of a path and of a name in it."""
 
 Seconds = Annotated[float, Field(gt=0, le=MOST)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Processes = Annotated[int, Field(ge=1, le=1000)]
-"""Of actors, threads and GPUs: a run has room for a thousand actors."""
+"""Number of actors, threads or GPUs; a run has room for a thousand actors."""
 
 Many = Annotated[int, Field(ge=1, le=10**6)]
-"""Of what is held in memory."""
+"""Number of things that are held in memory."""
 
 
 class Section(BaseModel):
@@ -38,7 +38,7 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _fits_the_system(cls, value: Any) -> Any:
-        """Text and paths that no call of the operating system takes are refused where they are written."""
+        """Refuse text and paths that the operating system does not accept."""
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, str | Path) and (why := _why_unfit(one)):
                 raise PydanticCustomError("unfit_text", "{why}", {"why": why})
@@ -47,7 +47,7 @@ class Section(BaseModel):
 
 def _why_unfit(text: str | Path) -> str:
     if "\0" in str(text):
-        return "it holds a NUL character"
+        return "it contains a NUL character"
     if isinstance(text, Path):
         name_bytes = max((len(os.fsencode(part)) for part in text.parts), default=0)
         if len(os.fsencode(text)) > PATH_BYTES_MOST or name_bytes > NAME_BYTES_MOST:
@@ -61,13 +61,13 @@ class RunSettings(Section):
     dir: Annotated[Path, Field(strict=False)] = Path("runs/laptop")
     """Folder that holds everything of this run; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Seed of every random choice that is not the machine's."""
+    """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0
     """Wall-clock budget from start to final table, evaluations included; 0 for none."""
 
 
 class TasksSettings(Section):
-    """What is trained."""
+    """The tasks of the training."""
 
     train: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
         "miniwob/click-test-2",
@@ -84,38 +84,38 @@ class TasksSettings(Section):
 
 
 class LatencySettings(Section):
-    """Heavy-tailed waits added to an environment, to measure with the latencies of virtual machines.
+    """Waits added to every environment, for measurements with the latency of virtual machines.
 
-    Each wait is lognormal: `median * exp(sigma * z)`, cut at the maximum, times `scale`."""
+    Each wait is lognormal: `median * exp(sigma * z)`, at most the maximum, times `scale`."""
 
     enabled: bool = False
     """Whether waits are added."""
     scale: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """Every wait is multiplied by this."""
+    """Factor of every wait."""
     reset_median_s: Annotated[float, Field(ge=0, le=MOST)] = 10.0
-    """Median of a reset."""
+    """Median wait of a reset."""
     reset_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.5
-    """Spread of resets."""
+    """Spread of the waits of resets."""
     reset_max_s: Seconds = 30.0
-    """No reset waits longer."""
+    """Longest wait of a reset."""
     step_median_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
-    """Median of a step."""
+    """Median wait of a step."""
     step_sigma: Annotated[float, Field(ge=0, le=MOST)] = 0.4
-    """Spread of steps."""
+    """Spread of the waits of steps."""
     step_max_s: Seconds = 4.0
-    """No step waits longer."""
+    """Longest wait of a step."""
 
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 class FaultsSettings(Section):
-    """Faults injected into environments, to see that the run outlives them. Never on by itself."""
+    """Faults injected into environments, to test that the run survives them. Off unless enabled."""
 
     enabled: bool = False
     """Whether faults are injected."""
     seed: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Seed of the plan: the same environment has the same faults at the same operations."""
+    """Seed of the plan; the same seed gives an environment the same faults at the same operations."""
     crash: Rate = 0.02
     """Share of episodes in which the environment dies."""
     hang: Rate = 0.01
@@ -131,21 +131,22 @@ class FaultsSettings(Section):
     bad_evaluation: Rate = 0.01
     """Share of episodes whose score is not a number."""
     never_ready: Rate = 0.0
-    """Share of resets whose screen starts and never answers."""
+    """Share of resets after which the browser or machine starts and never answers."""
     ready_too_early: Rate = 0.0
-    """Share of resets whose screen answers before there is a window manager; not of pages in a browser."""
+    """Share of resets after which the machine answers before its window manager runs; must be 0 for
+    miniwob."""
     truncated_frame: Rate = 0.0
     """Share of episodes in which half of a screenshot is missing."""
     dirty_reset: Rate = 0.0
-    """Share of resets that leave something of another episode behind; not of pages in a browser."""
+    """Share of resets that leave something of another episode behind; must be 0 for miniwob."""
     popup: Rate = 0.0
-    """Share of resets with a window nobody asked for; not of pages in a browser."""
+    """Share of resets with an unexpected window; must be 0 for miniwob."""
     slow_start: Rate = 0.0
-    """Share of resets that take longer, by a third of their deadline."""
+    """Share of resets that take longer by a third of their deadline."""
     dead_application: Rate = 0.0
-    """Share of episodes whose application stands still; not of pages in a browser."""
+    """Share of episodes whose application is stopped; must be 0 for miniwob."""
     dead_window_manager: Rate = 0.0
-    """Share of episodes whose window manager dies; not of pages in a browser."""
+    """Share of episodes whose window manager dies; must be 0 for miniwob."""
 
 
 class DesktopSettings(Section):
@@ -156,101 +157,103 @@ class DesktopSettings(Section):
     height: Annotated[int, Field(ge=240, le=4320)] = 600
     """Height of the screen in pixels."""
     memory_mb: Annotated[int, Field(ge=0, le=MOST)] = 1024
-    """Most memory of one desktop with everything in it, where the kernel lets us set a limit; 0 for none."""
+    """Limit of the memory of one desktop with everything in it, where the kernel permits one; 0 for none."""
     start_deadline_s: Seconds = 10.0
-    """Longest a sandbox may take until it answers."""
+    """Longest time until a new sandbox answers."""
 
 
 class OSWorldDockerSettings(Section):
     """Virtual machines in containers of this computer (`provider = "docker"`)."""
 
     program: str = "docker"
-    """The command line client, or one that takes the same arguments."""
+    """Docker's command line client, or a program with the same arguments."""
     image: str = "happysixd/osworld-docker"
-    """Image whose container runs the machine."""
+    """Image of the container that runs the machine."""
     disk: Annotated[Path, Field(strict=False)] = Path("Ubuntu.qcow2")
     """Disk image with the system, mounted read-only."""
     cpus: Count = 4
-    """Processors of the machine."""
+    """Number of processors of the machine."""
     ram: str = "4G"
     """Memory of the machine."""
     disk_size: str = "32G"
-    """What the machine may write."""
+    """Size of the machine's disk."""
 
 
 class OSWorldPoolSettings(Section):
-    """Virtual machines lent by a server of DART's environment protocol (`provider = "pool"`)."""
+    """Virtual machines from a server of DART's environment protocol (`provider = "pool"`)."""
 
     server: str = "http://127.0.0.1:50003"
     """Address of the server."""
     token_variable: str = "DARTRL_POOL_TOKEN"
-    """Environment variable that holds the token. It is written nowhere."""
+    """Environment variable with the token, which is never written to a file."""
     own_token: bool = False
-    """Nobody else uses the token: machines of it that no environment of this run holds are given back."""
+    """Whether only this run uses the token. Its machines that no environment of the run holds are then
+    stopped."""
 
 
 class OSWorldLocalSettings(Section):
     """A guest server in a sandbox of this computer (`provider = "local"`)."""
 
     server: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Command that serves the guest protocol; `{port}` becomes the port, DISPLAY is set."""
+    """Command that serves the guest protocol, with DISPLAY set; `{port}` is replaced by the port."""
     readable: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
-    """Folders the command needs, readable inside."""
+    """Folders that the command may read inside the sandbox."""
 
 
 class OSWorldSettings(Section):
     """Desktops in virtual machines that serve OSWorld's guest protocol."""
 
     tasks: Annotated[Path, Field(strict=False)] = Path("evaluation_examples/examples")
-    """Folder with the tasks as published (`<application>/<id>.json`), or a set of them; each is played as
+    """Folder with the published tasks (`<application>/<id>.json`), or a file with a set of them. Task ids are
     `osworld/<application>/<id>`."""
     cache: Annotated[Path, Field(strict=False)] = Path("osworld-cache")
-    """Folder with files that tasks would fetch from the network, by `<task id>/<file name>`."""
+    """Folder for the files that tasks download, as `<task id>/<file name>`."""
     provider: Literal["addresses", "docker", "pool", "local"] = "addresses"
-    """Where machines come from."""
+    """Source of the machines."""
     addresses: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """`host:port` of guest servers, one for each environment; other ports as `host:port:chromium:vlc`."""
+    """`host:port` of guest servers, one for each environment; with more ports `host:port:chromium:vlc`."""
     renew: Literal["recreate", "revert", "keep"] = "recreate"
-    """How a machine becomes clean before an episode: a new one; its snapshot; not at all."""
+    """How a machine becomes clean before an episode: a new machine, its snapshot, or not at all."""
     revert_command: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Command that brings a machine of `addresses` back; `{address}`, `{host}`, `{port}` and `{snapshot}` are
-    filled in."""
+    """Command that reverts a machine of `addresses` to its snapshot; `{address}`, `{host}`, `{port}` and
+    `{snapshot}` are replaced."""
     password: str = "password"
-    """Of the guest's user; `{CLIENT_PASSWORD}` in tasks."""
+    """Password of the guest's user; `{CLIENT_PASSWORD}` in tasks."""
     width: Annotated[int, Field(ge=320, le=7680)] = 1920
     """Width of the guest's screen in pixels; `{SCREEN_WIDTH}` in tasks."""
     height: Annotated[int, Field(ge=240, le=4320)] = 1080
     """Height of the guest's screen in pixels; `{SCREEN_HEIGHT}` in tasks."""
     pause_s: Annotated[float, Field(ge=0, le=MOST)] = 2.0
-    """Wait after an action, until the screen shows what it did."""
+    """Wait after an action until the screen shows its effect."""
     docker: OSWorldDockerSettings = OSWorldDockerSettings()
-    """Containers."""
+    """Containers (`provider = "docker"`)."""
     pool: OSWorldPoolSettings = OSWorldPoolSettings()
-    """Machines of a server."""
+    """Machines of a server (`provider = "pool"`)."""
     local: OSWorldLocalSettings = OSWorldLocalSettings()
-    """Sandboxes."""
+    """Sandboxes (`provider = "local"`)."""
 
 
 class EnvironmentsSettings(Section):
-    """The browsers or desktops, and how long each of their answers may take."""
+    """The browsers or desktops and their deadlines."""
 
     count: Processes = 8
-    """Environment actors, each with a browser or desktop of its own."""
+    """Number of environment actors, each with a browser or desktop of its own."""
     kind: Literal["miniwob", "simulated", "desktop", "osworld"] = "miniwob"
-    """What an environment is: a page in a browser, a model of one (`[simulation]`) for measurements, a
-    desktop in a sandbox, or a desktop in a virtual machine."""
+    """Kind of environment: a page in a browser, a simulation (`[simulation]`) for measurements, a desktop in
+    a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0
-    """An episode that waits this long for an answer is parked: the clock of its page stands still."""
+    """Time that an episode waits for an answer before it is parked: the clock of its page then stands
+    still."""
     executable: str = ""
     """Path of a Chromium headless shell; empty for Debian's."""
     reset_deadline_s: Seconds = 20.0
-    """Longest a fresh start screen may take."""
+    """Deadline of a reset, which shows a fresh start screen."""
     observe_deadline_s: Seconds = 10.0
-    """Longest a screenshot may take."""
+    """Deadline of a screenshot."""
     step_deadline_s: Seconds = 10.0
-    """Longest one action may take, until the screen shows its effect."""
+    """Deadline of one action, until the screen shows its effect."""
     evaluate_deadline_s: Seconds = 10.0
-    """Longest the score of an episode may take."""
+    """Deadline of the score of an episode."""
     latency: LatencySettings = LatencySettings()
     """Waits added to every environment."""
     faults: FaultsSettings = FaultsSettings()
@@ -265,196 +268,198 @@ class VllmSettings(Section):
     """The vLLM engine of each rollout actor (`rollout.engine = "vllm"`)."""
 
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Type of the weights and of the arithmetic."""
+    """Data type of the weights and of the computation."""
     max_tokens: Count = 8192
-    """Most tokens of a prompt, its images included, and its answer together."""
+    """Largest number of tokens of a prompt, its images and its answer together."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory for weights and caches."""
     cpu_cache_gib: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """Memory of the key-value cache where there is no GPU, in GiB."""
+    """Size of the key-value cache on machines without a GPU, in GiB."""
     tensor_parallel: Processes = 1
-    """GPUs of one engine."""
+    """Number of GPUs of one engine."""
     eager: bool = False
-    """Whether nothing is compiled before the first answer: a quicker start, slower answers. Without a GPU
-    nothing ever is."""
+    """Whether to skip compilation: the engine starts faster and answers more slowly. Without a GPU nothing is
+    compiled."""
     health_every_s: Seconds = 10.0
-    """An engine that answered nobody for this long is asked for one token."""
+    """Time without an answer after which an engine is asked for one token."""
     health_deadline_s: Seconds = 20.0
-    """Longest one token may take; an engine that takes longer is ended and started again."""
+    """Deadline of that token; an engine that exceeds it is restarted."""
 
 
 class RolloutSettings(Section):
-    """The engines that answer for the policy."""
+    """The engines that run the policy."""
 
     count: Processes = 1
-    """Rollout actors, each with an engine and a copy of the policy."""
+    """Number of rollout actors, each with an engine and a copy of the policy."""
     engine: Literal["transformers", "vllm", "simulated", "oracle"] = "transformers"
-    """Library that runs the policy; `simulated` only waits as long as one would (`[simulation]`), `oracle`
-    waits so too and answers with the scripted solutions of the tasks of local desktops."""
+    """Library that runs the policy. `simulated` waits instead of computing (`[simulation]`); `oracle` waits
+    too and answers with the scripted solutions of the tasks of local desktops."""
     sync: Literal["one_at_a_time", "all_at_once"] = "one_at_a_time"
-    """How a new policy version goes through the engines; all at once is the coupled way: all stall."""
+    """How a new policy version reaches the engines. With all_at_once all engines pause together (the coupled
+    way)."""
     sync_share: Annotated[float, Field(gt=0, le=1)] = 0.125
-    """One at a time means at most this share of the engines at a time, and at least one."""
+    """Share of the engines that one_at_a_time updates together; at least one engine."""
     weight_update: Literal["swap", "drain"] = "swap"
-    """swap: weights change between two batches of an engine (vLLM: in the middle of answers), waiting
-    requests are answered by the new ones; drain: an engine takes no requests and answers those it has before
-    its weights change."""
+    """swap: weights change between two batches of an engine (vLLM: also during answers), and waiting requests
+    get the new weights; drain: an engine finishes its requests and takes no others before its weights
+    change."""
     max_batch: Many = 8
-    """Most requests an engine answers in one forward pass; vLLM takes each as soon as there is room."""
+    """Largest number of requests in one forward pass of an engine; vLLM adds requests as soon as it has
+    room."""
     threads: Processes = 1
     """CPU threads of each engine."""
     temperature: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Sampling temperature while training."""
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
-    """GPUs of the engines, as CUDA_VISIBLE_DEVICES names them, vllm.tensor_parallel for each in turn; none
-    named: all there are, from the first."""
+    """GPUs of the engines, as in CUDA_VISIBLE_DEVICES; each engine takes the next vllm.tensor_parallel of
+    them. Empty: all GPUs, from the first."""
     answer_deadline_s: Seconds = 60.0
-    """Longest an answer may take. Who asked asks another engine then (after a fifth of curation.lease_s at
-    the latest) and this one has to prove itself; one that computes for so long is started again (vLLM: for
-    load_deadline_s more, as weights may change under it)."""
+    """Deadline of an answer. After it (at the latest after a fifth of curation.lease_s) the request goes to
+    another engine and this one is checked. An engine that computes for longer is restarted (vLLM: after
+    load_deadline_s more, because its weights may change meanwhile)."""
     load_deadline_s: Seconds = 60.0
-    """Longest a policy version may take to be checked, loaded and proven by a token; an engine that takes
-    longer is ended and started again with the newest."""
+    """Deadline for an engine to check and load a policy version and to sample a first token; an engine that
+    exceeds it is restarted with the newest version."""
     vllm: VllmSettings = VllmSettings()
-    """What only vLLM needs."""
+    """Settings of vLLM."""
 
 
 class ContextSettings(Section):
-    """What a vision-language policy is shown of an episode, and how long it may answer."""
+    """The prompts of a vision-language policy, and the length of its answers."""
 
     screenshots: Many = 5
-    """Screenshots in a prompt, the newest included."""
+    """Number of screenshots in a prompt, the newest included."""
     turns: Annotated[int, Field(ge=0, le=MOST)] = 35
-    """Past answers in a prompt."""
+    """Number of past answers in a prompt."""
     answer_tokens: Count = 500
-    """An answer is cut after so many tokens."""
+    """Longest answer in tokens."""
     prompt: str = ""
-    """Text file with what the policy is told before the instruction, looked for as `training.policy` is;
-    empty: `dart.policy.uitars.PROMPT`."""
+    """Text file with the prompt before the instruction, searched for like `training.policy`; empty:
+    `dart.policy.uitars.PROMPT`."""
     points: Literal["auto", "image", "screen", "thousandths"] = "auto"
-    """What the numbers of a point count: pixels of the image in the size the model looks at, pixels of the
-    screenshot, or thousandths of its sides; auto: what the model type was taught (docs/policies.md)."""
+    """Unit of a point's numbers: pixels of the image as the model resizes it, pixels of the screenshot, or
+    thousandths of its sides; auto: the unit of the model type (docs/policies.md)."""
 
 
 class RolloutNumberSettings(Section):
     """Dynamic rollout number: tasks that mostly succeed get fewer rollouts (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the number follows the task's success; else every group has rollouts_per_group."""
+    """Whether the number depends on the task's success; else every group has rollouts_per_group."""
     minimum: Annotated[int, Field(ge=2, le=MOST)] = 2
-    """Fewest rollouts of a group."""
+    """Smallest number of rollouts of a group."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Below this success over its latest rollouts a task has rollouts_per_group."""
+    """Success rate over its latest rollouts below which a task gets rollouts_per_group."""
 
 
 class TrajectoryLengthSettings(Section):
     """Dynamic trajectory length: a task's step cap is its longest success so far (DART section 3.1)."""
 
     enabled: bool = False
-    """Whether the cap follows the task; else every episode has step_cap."""
+    """Whether the cap depends on the task; else every episode has step_cap."""
     slack: Annotated[int, Field(ge=0, le=MOST)] = 1
     """Steps added to the longest success."""
     probe_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of groups that run at step_cap all the same, so that longer successes can still be found."""
+    """Share of groups that run with step_cap anyway, so that longer successes can be found."""
 
 
 class ExperiencePoolSettings(Section):
-    """Successes from elsewhere, for groups in which every rollout failed (DART section 3.2)."""
+    """Demonstrations for groups in which every rollout failed (DART section 3.2)."""
 
     enabled: bool = False
     """Whether groups that failed get a demonstration."""
     folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
-    """Folders with a demonstrations.jsonl, relative to the working directory, imported when the run starts;
-    what the pool holds already is not added again."""
+    """Folders with a demonstrations.jsonl, relative to the working directory. They are imported when the run
+    starts; demonstrations that the pool holds already are skipped."""
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 16
     """How often one demonstration may be used; 0 for no limit."""
     without_thought: bool = False
-    """Whether actions without a thought are trained on though the policy writes one before each action: it
-    would learn to leave it out."""
+    """Whether to train on actions without a thought although the policy writes thoughts, which it would
+    unlearn."""
     self_rolled: bool = False
-    """Whether the policy plays the task itself under the actions of a demonstration. A success takes that
-    demonstration's place. For policies that read a hint: the vision-language ones."""
+    """Whether the policy plays the task itself while it sees the actions of a demonstration; a success
+    replaces the demonstration. Only vision-language policies can read such a hint."""
     self_rolled_attempts: Count = 4
-    """How many such episodes one demonstration may cost."""
+    """Largest number of such episodes for one demonstration."""
 
 
 class HighEntropyStepsSettings(Section):
     """Training on the steps at which the policy was least certain (DART section 3.3)."""
 
     enabled: bool = False
-    """Whether the steps of lowest entropy are left out of the loss."""
+    """Whether steps with low entropy are left out of the loss."""
     quantile: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Steps below this quantile of their group's step entropies are left out."""
 
 
 class TruncatedImportanceSettings(Section):
-    """Weights that make up for the difference between engine and trainer (DART section 3.4)."""
+    """Importance weights that correct for the difference between engine and trainer (DART section 3.4)."""
 
     enabled: bool = True
     """Whether the policy term is weighted; else every weight is 1."""
     cap: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """C: no weight is larger."""
+    """C: the largest weight."""
 
 
 class TaskQuarantineSettings(Section):
-    """Tasks that cost rollouts and teach nothing are left alone for a while, with a reason."""
+    """Quarantine of tasks that cost rollouts and teach nothing; they are not played for a while."""
 
     enabled: bool = True
     """Whether tasks are quarantined."""
     groups_without_success: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Groups in a row without a success, the pool included, after which a task is quarantined; 0: never."""
+    """Groups in a row without a success, demonstrations included, after which a task is quarantined; 0:
+    never."""
     failed_attempts: Count = 20
-    """Attempts in a row that ended by a fault after which a task is quarantined."""
+    """Attempts in a row that ended with a fault after which a task is quarantined."""
     lost_environments: Count = 5
-    """Environments that died or hung in a row while playing a task, after which it is quarantined."""
+    """Environments in a row that died or hung while they played a task after which it is quarantined."""
     duration_s: Seconds = 300.0
-    """How long the quarantine lasts before one group is tried; each time in a row twice as long."""
+    """Length of a quarantine, after which one group of the task is tried; it doubles each time in a row."""
 
 
 class CurationSettings(Section):
-    """Which rollouts are played, and what becomes of them."""
+    """Which rollouts are played, and how their groups become batches."""
 
     rollouts_per_group: Annotated[int, Field(ge=2, le=10**6)] = 8
-    """Rollouts of one (task, seed); GRPO compares within them. The largest number where it is dynamic."""
+    """Number of rollouts of one (task, seed), which GRPO compares. With a dynamic number: the largest."""
     step_cap: Many = 10
-    """Most environment steps of one episode. The largest cap where it is dynamic."""
+    """Largest number of environment steps of one episode. With a dynamic cap: the largest."""
     staleness: Annotated[int, Field(ge=0, le=MOST)] = 2
-    """K: no step is trained whose policy version is older than this many versions."""
+    """K: the age in policy versions of the oldest steps that are trained."""
     over_provision: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """APRIL's alpha: groups in flight or ready are at most this many times groups_per_update; what is not
-    done when a batch closes is carried on, never thrown away. 0: only the staleness bound limits them."""
+    """APRIL's alpha: at most this many times groups_per_update groups are in flight or ready. Groups that are
+    not done when a batch closes continue and are used later. 0: only the staleness bound limits them."""
     success_above: Annotated[float, Field(ge=0, lt=1)] = SUCCESS_ABOVE
-    """A reward above it is a success: for step caps, the experience pool, the rest of tasks, and in every
+    """A reward above it is a success: for step caps, the experience pool, task quarantine and every
     figure."""
     scheduling: Literal["rollout", "task", "batch"] = "rollout"
-    """What an idle environment waits for: nothing; the other rollouts of its group; the whole batch. The last
-    two are the coupled ways, kept for comparison."""
+    """What an idle environment waits for: nothing, the other rollouts of its group, or the whole batch. The
+    last two are the coupled ways, kept for comparison."""
     rollout_number: RolloutNumberSettings = RolloutNumberSettings()
-    """How many rollouts a group has."""
+    """Number of rollouts of a group."""
     trajectory_length: TrajectoryLengthSettings = TrajectoryLengthSettings()
-    """How long an episode may be."""
+    """Step cap of an episode."""
     experience_pool: ExperiencePoolSettings = ExperiencePoolSettings()
-    """What is done for groups in which every rollout failed."""
+    """Demonstrations for groups in which every rollout failed."""
     high_entropy: HighEntropyStepsSettings = HighEntropyStepsSettings()
-    """Which steps are trained."""
+    """Selection of the steps in the loss."""
     importance: TruncatedImportanceSettings = TruncatedImportanceSettings()
-    """How steps of another version or another engine are weighted."""
+    """Weights of steps from another version or another engine."""
     task_quarantine: TaskQuarantineSettings = TaskQuarantineSettings()
-    """Which tasks rest."""
+    """Quarantine of tasks."""
     poll_s: Seconds = 0.2
-    """Whoever has to wait for work or for a batch asks again after this long."""
+    """Interval at which an actor without work or without a batch asks again."""
     starved_after_s: Seconds = 60.0
-    """A trainer without a batch, or environments without work, for this long is told with its cause."""
+    """Time without a batch, or without work for environments, after which the cause is reported."""
     lease_s: Seconds = 120.0
-    """How long an environment may hold a rollout or an episode of an evaluation before it is given to
-    another."""
+    """Time for which an environment holds a rollout or an evaluation episode before another one gets it."""
     batch_lease_s: Seconds = 600.0
-    """How long the trainer may hold a batch before that is told as a fault."""
+    """Time for which the trainer may hold a batch before an error is reported."""
     max_attempts: Count = 5
-    """Infrastructure failures a rollout may meet before it is dropped; failures of any kind that an episode
-    of an evaluation may meet before it is left out of the rates."""
+    """Infrastructure failures after which a rollout is dropped; failures of any kind after which an
+    evaluation episode is left out of the rates."""
     max_resumes: Annotated[int, Field(ge=0, le=MOST)] = 8
-    """How often an episode may be parked and taken up again before it is played anew."""
+    """How often an episode may be parked and continued before it is played from its start."""
 
 
 class LoraSettings(Section):
@@ -463,7 +468,7 @@ class LoraSettings(Section):
     rank: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Rank of the adapter; 0: every weight is trained."""
     alpha: Annotated[float, Field(gt=0, le=MOST)] = 32.0
-    """The adapter counts by alpha / rank."""
+    """The adapter is scaled by alpha / rank."""
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -476,11 +481,12 @@ class TrainingSettings(Section):
     """Folder of the checkpoint to start from. A relative one is looked for beside the file, then beside the
     bundled configurations, then in the working directory."""
     groups_per_update: Many = 4
-    """Groups with spread in their rewards that make one batch."""
+    """Number of groups in a batch; all of them have spread in their rewards."""
     updates: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Most optimizer updates; 0 for no limit but the time budget."""
+    """Largest number of updates; 0: only the time budget limits them."""
     actions: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Most environment steps played for training; 0 for no limit. What is in flight then is parked."""
+    """Largest number of environment steps for training, after which running episodes are parked; 0 for no
+    limit."""
     lr: Annotated[float, Field(gt=0, le=MOST)] = 3e-4
     """Learning rate of AdamW."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
@@ -492,52 +498,53 @@ class TrainingSettings(Section):
     clip_high: Annotated[float, Field(gt=0, le=MOST)] = 0.28
     """The probability ratio is clipped above at 1 + clip_high."""
     dual_clip: Annotated[float, Field(gt=1, le=MOST)] = 10.0
-    """c: where the advantage is negative the probability ratio counts at most this."""
+    """c: largest probability ratio that counts when the advantage is negative."""
     kl_beta: Annotated[float, Field(ge=0, le=MOST)] = 0.1
-    """Weight of the KL divergence to the policy training started from."""
+    """Weight of the KL divergence to the base policy."""
     max_grad_norm: Annotated[float, Field(gt=0, le=MOST)] = 1.0
-    """Gradients are scaled down to this norm."""
+    """Norm to which larger gradients are scaled down."""
     minibatches: Count = 1
-    """Optimizer steps per update, each on its share of the batch."""
+    """Number of optimizer steps per update, each on its share of the batch."""
     warmup_updates: Annotated[int, Field(ge=0, le=MOST)] = 0
     """Updates over which the learning rate rises to `lr`."""
     micro_batch: Count = 32
-    """Most step samples in one forward and backward pass."""
+    """Largest number of step samples in one forward and backward pass."""
     micro_batch_tokens: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Most tokens in one pass, images and padding included; 0: only micro_batch limits it."""
+    """Largest number of tokens in one pass, images and padding included; 0: only micro_batch limits it."""
     ranks: Processes = 1
-    """Processes that train a vision-language policy together, its weights split among them (FSDP2): one for
-    each GPU, or on the CPU."""
+    """Number of processes that train a vision-language policy together and split its weights (FSDP2): one per
+    GPU, or several on the CPU."""
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
-    """GPUs of the ranks, one for each; none named: those that no engine has, or else all."""
+    """GPUs of the ranks, one each; empty: the GPUs that no engine has, or all if there are none."""
     device: str = "auto"
-    """Where a vision-language policy is trained, as torch names it; auto: the GPU where there is one."""
+    """Torch device on which a vision-language policy is trained; auto: the GPU if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What a vision-language policy is computed in; weights that are trained stay float32."""
+    """Precision in which a vision-language policy is computed; trained weights stay float32."""
     gradient_checkpointing: bool = False
-    """Whether a vision-language policy computes activations twice instead of keeping them."""
+    """Whether a vision-language policy computes activations twice instead of storing them."""
     lora: LoraSettings = LoraSettings()
     """Training an adapter instead of every weight."""
     threads: Processes = 1
     """CPU threads of the trainer."""
     update_deadline_s: Seconds = 300.0
-    """Longest an update may take; a trainer that takes longer is ended and started again."""
+    """Deadline of an update; a trainer that exceeds it is restarted."""
     checkpoint_deadline_s: Seconds = 120.0
-    """Longest a checkpoint may take to be written."""
+    """Deadline of writing a checkpoint."""
     learner: Literal["grpo", "simulated"] = "grpo"
-    """What makes an update; `simulated` only waits as long as one would (`[simulation]`)."""
+    """Kind of learner; `simulated` waits instead of training (`[simulation]`)."""
     checkpoints_kept: Many = 3
-    """Newest checkpoints that stay on disk."""
+    """Number of newest checkpoints that stay on disk."""
 
 
 class EvaluationSettings(Section):
-    """How the policy is measured, on held-out seeds only."""
+    """The evaluation of the policy, on held-out seeds only."""
 
     seeds_per_task: Many = 50
-    """Episodes of each task in one evaluation."""
+    """Number of episodes of each task in one evaluation."""
     greedy_seeds_per_task: Annotated[int, Field(ge=0, le=10**6)] = 25
-    """Of these, how many are played once more with the most likely answers (greedily). The report shows both
-    rates: training may raise the sampled one by certainty alone. 0 for none, and none at temperature 0."""
+    """How many of these seeds are played once more with the most likely answers (greedily). The report shows
+    both rates, because training may raise the sampled one by certainty alone. 0 for none; none are played at
+    temperature 0."""
     temperature: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Sampling temperature; 0 for the most likely answer."""
     before: bool = True
@@ -547,7 +554,7 @@ class EvaluationSettings(Section):
 
 
 class SimulationSettings(Section):
-    """Models of an environment, an engine and a trainer, for measurements of everything around them.
+    """Simulations of an environment, an engine and a trainer, for measurements of everything around them.
 
     An episode has a lognormal number of steps; a batch of r requests keeps an engine busy for
     `generate_base_s + r * generate_each_s`; an update takes `update_base_s + samples * update_each_s`."""
@@ -561,92 +568,93 @@ class SimulationSettings(Section):
     tokens_median: Count = 80
     """Tokens of an answer."""
     generate_base_s: Annotated[float, Field(ge=0, le=MOST)] = 0.1
-    """Service time of any batch of requests."""
+    """Service time of a batch of requests."""
     generate_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
-    """Service time for each request of a batch."""
+    """Additional service time for each request of a batch."""
     load_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
     """Time to load a policy version."""
     update_base_s: Annotated[float, Field(ge=0, le=MOST)] = 1.0
-    """Time of any update."""
+    """Time of an update."""
     update_each_s: Annotated[float, Field(ge=0, le=MOST)] = 0.01
-    """Time for each step sample of an update."""
+    """Additional time for each step sample of an update."""
 
 
 class TelemetrySettings(Section):
-    """What is measured while a run goes on."""
+    """Measurements during a run."""
 
     load_every_s: Seconds = 5.0
-    """How often each actor records how busy it was."""
+    """Interval at which each actor records how busy it was."""
     daemon_log_bytes: Annotated[int, Field(ge=65536, le=MOST)] = 4 * 1024 * 1024
-    """Of the log that `dartrl up --log` and `--detach` write: at this size it becomes FILE.1, in the place of
-    an older one, and is begun anew."""
+    """Size at which the log of `dartrl up --log` and `--detach` is renamed to FILE.1, which replaces an older
+    one, and a new log begins."""
 
 
 class WebSettings(Section):
     """The page that `dartrl up` serves beside the run (docs/web.md)."""
 
     enabled: bool = True
-    """Whether `dartrl up` serves it; `dartrl web` shows any run at any time."""
+    """Whether `dartrl up` serves the page. `dartrl web` shows any run at any time."""
     host: str = "127.0.0.1"
-    """Address to listen at; beyond this machine everybody is asked for the token."""
+    """Address to listen on. Requests from other machines always need the token."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
-    """Port to listen at; 0 takes a free one, which `dartrl status` tells; one that is taken is waited for."""
+    """Port to listen on; 0 takes a free one, which `dartrl status` shows. The page waits for a port that is
+    in use."""
     token_file: str = ""
-    """File with a token that everybody is asked for (mode 0600); made where there is none. Empty: `web.token`
-    in the run directory, which on this machine only those are asked for who change something."""
+    """File (mode 0600) with the token that every request needs; created if it does not exist. Empty:
+    `web.token` in the run directory, which requests from this machine need only for changes."""
     allow_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Further names the page may be asked under, such as that of a proxy before it."""
+    """Further host names that requests may use, such as the name of a proxy."""
 
 
 class TrackingSettings(Section):
     """Figures of every update for TensorBoard and Weights & Biases (docs/tracking.md)."""
 
     writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Field(strict=False)] = ()
-    """Who gets them: `tensorboard`, `wandb`, both or nobody; needs `pip install 'dartrl[tracking]'`."""
+    """Programs that receive the figures; needs `pip install 'dartrl[tracking]'`."""
     wandb_mode: Literal["online", "offline"] = "online"
-    """offline: written to files, and sent when somebody runs `wandb sync`."""
+    """offline: write files, which `wandb sync` sends later."""
     wandb_project: Annotated[str, Field(min_length=1)] = "dartrl"
     """Project of Weights & Biases."""
     wandb_entity: str = ""
-    """Its user or team; empty for that of whoever is logged in. The key is never here: `wandb login`, or
-    WANDB_API_KEY."""
+    """User or team of the project; empty: the user who is logged in. The key comes from `wandb login` or
+    WANDB_API_KEY, never from this file."""
 
 
 class BackoffSettings(Section):
-    """How long a supervisor waits before it starts a child again."""
+    """The wait of a supervisor before it restarts a child."""
 
     initial_s: Seconds = 0.2
     """Delay before the first restart."""
     factor: Annotated[float, Field(ge=1, le=MOST)] = 2.0
-    """Each further delay is this many times the one before."""
+    """Factor by which each further delay is longer than the one before."""
     max_s: Seconds = 10.0
     """Longest delay."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Random share by which a delay may be longer or shorter."""
     reset_after_s: Seconds = 30.0
-    """A child that ran this long starts again at the first delay."""
+    """Running time after which a child's next failure uses the first delay again."""
 
 
 class BudgetSettings(Section):
-    """Failures of one kind that a child may have, counted for themselves."""
+    """A separate limit for failures of one kind."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Most failures of this kind in any window of max_seconds."""
+    """Largest number of failures of this kind in any window of max_seconds."""
     max_seconds: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Length of that window; 0: this kind counts with the others."""
+    """Length of that window; 0: this kind counts together with the others."""
 
 
 class BudgetsSettings(Section):
     """Budgets by kind of failure."""
 
     start: BudgetSettings = BudgetSettings()
-    """It ended before it was ready."""
+    """The child ended before it was ready."""
     crash: BudgetSettings = BudgetSettings()
-    """It ended by itself: an error, an exit code."""
+    """The child ended by itself, with an error or an exit code."""
     signal: BudgetSettings = BudgetSettings()
-    """Something outside ended it, the kernel when memory is short among others."""
+    """A signal from outside ended the child, for instance from the kernel when memory is short."""
     hang: BudgetSettings = BudgetSettings()
-    """It gave no sign of life and was killed."""
+    """The child sent no heartbeat and was killed."""
 
 
 class BreakerSettings(Section):
@@ -655,67 +663,69 @@ class BreakerSettings(Section):
     enabled: bool = False
     """Whether there is quarantine; without it failures spend the pool's max_restarts."""
     max_failures: Annotated[int, Field(ge=0, le=MOST)] = 5
-    """More failures than this within within_s open it: the child is left alone."""
+    """Number of failures within within_s; one more quarantines the child."""
     within_s: Seconds = 600.0
     """Length of the window in which failures are counted."""
     open_s: Seconds = 300.0
-    """How long a child is left alone before it is tried once more."""
+    """Length of a quarantine, after which the child is started once."""
     healthy_s: Seconds = 60.0
-    """A child that ran this long after that is healthy again; a failure before opens it anew."""
+    """Running time after which such a child is healthy again; a failure before that quarantines it again."""
 
 
 class RetirementSettings(Section):
     """Replacement of a child before age or use make it fail."""
 
     max_age_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """Replaced after running this long; 0 for never."""
+    """Age at which a child is replaced; 0 for never."""
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Replaced after this many uses (episodes of an environment); 0 for never."""
+    """Number of uses (episodes of an environment) after which a child is replaced; 0 for never."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random share by which an age may be longer or shorter, so that a pool does not retire in step."""
+    """Random share by which an age may be longer or shorter, so that a pool is not replaced all at once."""
     warm_spare: bool = False
-    """Start the replacement first, retire the old one when it is ready; needs room for both."""
+    """Whether the replacement starts before the old child ends, which needs resources for both."""
 
 
 class ChildSettings(Section):
-    """How one child, or each child of a pool, is supervised."""
+    """The supervision of one child, or of each child of a pool."""
 
     restart: Literal["permanent", "transient", "temporary"] = "permanent"
-    """permanent: always started again; transient: only after a failure; temporary: never."""
+    """permanent: always restarted; transient: only after a failure; temporary: never."""
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 10
-    """Most restarts in any window of max_seconds; of a pool: of all its children together."""
+    """Largest number of restarts in any window of max_seconds; for a pool, of all its children together."""
     max_seconds: Seconds = 60.0
     """Length of that window."""
     backoff: BackoffSettings = BackoffSettings()
-    """Waiting before a restart."""
+    """Wait before a restart."""
     budgets: BudgetsSettings = BudgetsSettings()
-    """Kinds of failure that are counted for themselves."""
+    """Separate limits for kinds of failure."""
     breaker: BreakerSettings = BreakerSettings()
     """Quarantine of a flaky child."""
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool that may be in quarantine; beyond it the fault is not theirs and the pool gives up."""
+    """Share of a pool that may be in quarantine. With more, the cause is not in the children and the pool
+    fails."""
     max_failing: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of a pool beyond which failures within a minute are one event with one cause: one child is tried
-    until it holds, the others wait. 1: never."""
+    """Share of a pool beyond which failures within a minute count as one event: one child is restarted until
+    it stays up, while the others wait. 1: never."""
     retirement: RetirementSettings = RetirementSettings()
-    """Replacement before age or use make it fail."""
+    """Replacement before age or use make the child fail."""
     start_deadline_s: Seconds = 30.0
-    """Longest from start to ready."""
+    """Longest time from start to ready."""
     hang_deadline_s: Seconds = 8.0
-    """Without a beat, or in one message handler for this long, it is killed and started again.
+    """Time without a heartbeat, or in one message handler, after which the child is killed and restarted.
 
-    Episodes, generates and updates run beside the mailbox: they have deadlines of their own."""
+    Episodes, generations and updates run outside message handlers and have deadlines of their own."""
     probe_every_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
-    """How often it is asked whether it can take work (`on_probe`); 0: it can as soon as it has started."""
+    """Interval at which the child checks whether it can take work (`on_probe`); 0: it can as soon as it has
+    started."""
     shutdown_s: Annotated[float, Field(ge=0, le=MOST)] = 5.0
-    """Time to end by itself before it is killed; 0 kills at once."""
+    """Time for the child to end by itself before it is killed; 0 kills it at once."""
 
 
 class RootSettings(Section):
-    """The budget of the whole tree: spent, the run ends."""
+    """The restart limit of the whole tree; when it is exceeded, the run ends."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 6
-    """Most restarts of direct children in any window of max_seconds."""
+    """Largest number of restarts of direct children in any window of max_seconds."""
     max_seconds: Seconds = 120.0
     """Length of that window."""
 
@@ -732,7 +742,7 @@ class SupervisionSettings(Section):
     rollout_pool: ChildSettings = ChildSettings(start_deadline_s=120.0, hang_deadline_s=20.0)
     """Each `rollout-N`."""
     weight_sync: ChildSettings = ChildSettings()
-    """Rolls a new policy version through the engines."""
+    """Updates the engines to a new policy version."""
     environment_pool: ChildSettings = ChildSettings(
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
@@ -743,10 +753,10 @@ class SupervisionSettings(Section):
     """The optimizer."""
 
     children: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What is different for one child of a pool: `[supervision.children.env-003]`, keys as in its pool."""
+    """Settings of single children that differ from their pool: `[supervision.children.env-003]`."""
 
     def child(self, child_id: str) -> ChildSettings:
-        """The limits of one child by its id: `env-003` through its pool and what is different for it."""
+        """Return the settings of one child by its id: those of its pool with its own differences."""
         limits = self._pool_of(child_id)
         different = self.children.get(child_id)
         return limits if different is None else ChildSettings.model_validate(child_over(limits, different))
@@ -770,11 +780,11 @@ _MACHINE_POOL: Mapping[str, Any] = {
     "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0},
     "max_failing": 0.5,
 }
-"""Machines fail for reasons of their own, and together when what they run on fails: the sixth failure within
-ten minutes is quarantine, and a failure of over half of them within a minute is one event. Episodes on them
-take minutes, so leases do. A virtual machine boots for minutes, three times an episode and three episodes
-before its environment fails: there the third failure within six hours is quarantine, and it takes half an
-hour of running, or an episode, to show that one is well."""
+"""Machines fail one by one, or together when the computer below them fails. The sixth failure of a machine
+within ten minutes quarantines it, and a failure of more than half of them within a minute counts as one
+event. Episodes on machines take minutes, so leases are longer. A virtual machine takes minutes to boot, and
+its environment fails only after three episodes with up to three boots each; there the third failure within
+six hours quarantines it, and half an hour of running, or an episode, shows that it is healthy."""
 
 MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
     "desktop": {
@@ -813,7 +823,7 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
         },
     },
 }
-"""What is different by default where environments are of this kind; a file or `--set` has the last word."""
+"""Defaults that differ for a kind of environment; a file or `--set` overrides them."""
 
 POOLS: Mapping[str, str] = {"env-*": "environment_pool", "rollout-[0-9]*": "rollout_pool"}
-"""Which pool's limits hold for a child, by the pattern of its id."""
+"""Pool of a child by the pattern of its id."""

@@ -1,12 +1,12 @@
-"""The action grammar: what a policy may do to a screen, in UI-TARS form.
+"""The action grammar: the actions of a policy on a screen, in UI-TARS form.
 
 One action is one line of text, for instance ``click(start_box='(84,120)')``.
-Coordinates are whole pixels in the frame of the screenshot that was shown.
+Coordinates are whole pixels of the screenshot before the action.
 The action space is that of UI-TARS (Qin et al. 2025, arXiv 2501.12326, table 1);
 ``finished`` carries no text. ``call_user`` says that the task cannot be done.
 
-Reading is strict: exactly the forms of `GRAMMAR`, nothing around them. What does
-not parse is the policy's failure (`dart.core.types.Outcome.PARSE_ERROR`), never a crash.
+The parser is strict: it accepts exactly the forms of `GRAMMAR` with nothing around them. A text that
+does not parse is a failure of the policy (`dart.core.types.Outcome.PARSE_ERROR`), never a crash.
 """
 
 import re
@@ -15,23 +15,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_COORDINATE = 99_999
-"""Largest pixel coordinate the grammar can write: five digits."""
+"""Largest pixel coordinate of the grammar: five digits."""
 
 MODIFIERS = ("ctrl", "alt", "shift", "meta")
-"""Keys that are held while the last key of a hotkey goes down."""
+"""Keys that are held while the last key of a hotkey is pressed."""
 
 NAMED_KEYS = (
     *("enter", "tab", "esc", "space", "backspace", "delete"),
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown"),
     *(f"f{n}" for n in range(1, 13)),
 )
-"""Keys a hotkey can press besides the letters a to z and the digits."""
+"""Keys of a hotkey besides the letters a to z and the digits."""
 
 DIRECTIONS = ("up", "down", "left", "right")
 
 
 class ActionParseError(ValueError):
-    """The text is not an action of the grammar; ``text`` is what was read."""
+    """A text is not an action of the grammar; ``text`` is that text."""
 
     def __init__(self, problem: str, text: str) -> None:
         super().__init__(f"{problem}, got: {text!r}")
@@ -115,7 +115,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Scroll:
-    """Turn the wheel at (x, y) by one fixed amount."""
+    """Turn the wheel at (x, y) by a fixed amount."""
 
     x: int
     y: int
@@ -190,7 +190,7 @@ GRAMMAR: dict[str, Form] = dict(
 
 
 def parse_action(text: str) -> Action:
-    """The action ``text`` says; raises `ActionParseError` when it says none exactly."""
+    """Parse an action; raises `ActionParseError` unless the text is exactly one action."""
     name = text.partition("(")[0]
     form = GRAMMAR.get(name)
     if form is None:
@@ -205,7 +205,7 @@ def parse_action(text: str) -> Action:
 
 
 def is_action(text: str) -> bool:
-    """Whether this text is an action of the grammar."""
+    """Whether a text is an action of the grammar."""
     try:
         parse_action(text)
     except ActionParseError:
@@ -214,7 +214,7 @@ def is_action(text: str) -> bool:
 
 
 def format_action(action: Action) -> str:
-    """The text of ``action``; `parse_action` reads it back to an equal action."""
+    """Return the text of an action; `parse_action` returns an equal action from it."""
     match action:
         case Click(x, y):
             return f"click(start_box='({x},{y})')"

@@ -1,16 +1,16 @@
-"""Errors a person can do something about, sorted by what there is to do.
+"""Errors that a person can fix, sorted by what to do about them.
 
-Every one of them is printed as one message without a traceback, and ends a command with the exit code that
-`dart.cli.exit_codes` gives its class. Anything else that reaches the command line is a defect and keeps its
-traceback.
+The command line prints each of them as one message without a traceback and ends with the exit code that
+`dart.cli.exit_codes` assigns to its class. Every other exception that reaches the command line is a defect
+and keeps its traceback.
 
     DartError
-    ├── ConfigurationError    the configuration is wrong: edit it, trying again will not help
-    ├── UsageError            something was named that is not there: name another
-    ├── UnavailableError      something needed is missing: a browser, a package, a checkpoint
-    ├── RunDirectoryError     the run directory cannot be created or is taken
-    ├── NotRunningError       the run that was asked about is not running
-    ├── SilentError           it runs and does not answer
+    ├── ConfigurationError    the configuration is wrong: edit it; trying again will not help
+    ├── UsageError            the command line names something that does not exist: name another
+    ├── UnavailableError      a requirement is missing: a browser, a package, a checkpoint
+    ├── RunDirectoryError     the run directory cannot be created, or another run holds it
+    ├── NotRunningError       the run is not running
+    ├── SilentError           the run is running but does not answer
     ├── DiskError             reading or writing failed: a full disk, a corrupt file
     └── TemporaryError        it may work the next time: a restart budget is spent, a machine is too busy
 
@@ -19,19 +19,19 @@ The text of an error says what happened, to which named thing, with which value,
 
 
 class DartError(Exception):
-    """What happened and what to do about it, in words for the person at the keyboard."""
+    """An error that a person can fix; its message says what happened and what to do."""
 
 
 class ConfigurationError(DartError):
-    """The configuration cannot be used; it has to be edited."""
+    """The configuration is wrong and has to be edited."""
 
 
 class UsageError(DartError):
-    """The command line names something that is not there."""
+    """The command line names something that does not exist."""
 
 
 class UnavailableError(DartError):
-    """Something the system needs is not there."""
+    """A requirement of the system is missing."""
 
 
 class RunDirectoryError(DartError):
@@ -39,11 +39,11 @@ class RunDirectoryError(DartError):
 
 
 class NotRunningError(DartError):
-    """The run that was asked about is not running."""
+    """The run is not running."""
 
 
 class SilentError(DartError):
-    """The run is there and does not answer: nothing is known of what was asked."""
+    """The run is running but does not answer, so the result of the request is unknown."""
 
 
 class DiskError(DartError):
@@ -51,4 +51,4 @@ class DiskError(DartError):
 
 
 class TemporaryError(DartError):
-    """It failed now and may work the next time."""
+    """The command failed now and may work the next time."""

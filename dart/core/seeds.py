@@ -1,39 +1,39 @@
-"""The one split of seeds. Training never sees a held-out seed, evaluation only those.
+"""The split of seeds: training uses training seeds only, evaluation held-out seeds only.
 
-A MiniWoB++ seed decides the whole start screen, so two ranges that do not meet
-are two sets of screens the policy has and has not seen.
+A MiniWoB++ seed decides the whole start screen. Disjoint ranges of seeds therefore separate the screens that
+the policy was trained on from those that it has not seen.
 
-A base policy is chosen by the figures of its model card, so these come from seeds of
-their own: measured on the seeds of an evaluation, the choice would show there as success.
+Model cards have seeds of their own. A base policy is chosen by the figures of its model card; if they came
+from the seeds of evaluations, the choice itself would raise the success there.
 """
 
 TRAINING_SEEDS = range(1_000_000)
-"""Demonstrations and reinforcement learning."""
+"""Seeds of demonstrations and reinforcement learning."""
 
 HELD_OUT_SEEDS = range(1_000_000, 2_000_000)
-"""Evaluation of runs only."""
+"""Seeds of the evaluations of runs."""
 
 MODEL_CARD_SEEDS = range(2_000_000, 3_000_000)
-"""Figures of base policies only."""
+"""Seeds of the model cards of base policies."""
 
 
 def training_seed(index: int) -> int:
-    """The ``index``-th training seed; raises IndexError past the last."""
+    """Return the ``index``-th training seed; raises IndexError past the last."""
     return _seed(TRAINING_SEEDS, "training", index)
 
 
 def held_out_seed(index: int) -> int:
-    """The ``index``-th held-out seed; raises IndexError past the last."""
+    """Return the ``index``-th held-out seed; raises IndexError past the last."""
     return _seed(HELD_OUT_SEEDS, "held-out", index)
 
 
 def model_card_seed(index: int) -> int:
-    """The ``index``-th seed of a model card; raises IndexError past the last."""
+    """Return the ``index``-th seed of model cards; raises IndexError past the last."""
     return _seed(MODEL_CARD_SEEDS, "model card", index)
 
 
 def is_held_out(seed: int) -> bool:
-    """Whether ``seed`` is kept from training."""
+    """Whether training must not use ``seed``."""
     return seed in HELD_OUT_SEEDS or seed in MODEL_CARD_SEEDS
 
 

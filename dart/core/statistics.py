@@ -1,4 +1,4 @@
-"""Confidence intervals for success rates, and quantiles, without any library."""
+"""Confidence intervals of success rates, and quantiles."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class ConfidenceInterval:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Successes among independent episodes."""
+    """The number of successes among independent episodes."""
 
     successes: int
     episodes: int
@@ -36,7 +36,7 @@ class Score:
 
     @property
     def interval(self) -> ConfidenceInterval:
-        """Wilson's score interval: right near 0 and 1 too, where the usual one is not.
+        """Wilson's score interval, which is correct near 0 and 1 too, unlike the normal approximation.
 
         Source: E. B. Wilson 1927, J. Am. Stat. Assoc. 22, 209.
         """
@@ -47,9 +47,10 @@ class Score:
 
 
 def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
-    """Interval of the mean over tasks, each weighing the same whatever its number of episodes.
+    """Return the interval of the mean over tasks, which have equal weights whatever their numbers of
+    episodes.
 
-    The distances of the single intervals' ends add up in quadrature (MOVER).
+    The distances to the ends of the single intervals add up in quadrature (MOVER).
     Source: G. Y. Zou and A. Donner 2008, Stat. Med. 27, 1693.
     """
     mean = mean_rate(scores)
@@ -59,12 +60,12 @@ def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:
 
 
 def mean_rate(scores: Sequence[Score]) -> float:
-    """Mean success over tasks, each weighing the same."""
+    """Return the mean success over tasks, which have equal weights."""
     return sum(score.rate for score in scores) / len(scores)
 
 
 def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> ConfidenceInterval:
-    """Interval of (mean after - mean before); for one task each it is Newcombe's.
+    """Return the interval of (mean after - mean before); for one task it equals Newcombe's.
 
     Source: R. G. Newcombe 1998, Stat. Med. 17, 873, method 10.
     """
@@ -76,10 +77,11 @@ def difference_interval(before: Sequence[Score], after: Sequence[Score]) -> Conf
 
 
 def quantile(in_order: Sequence[float], share: float) -> float | None:
-    """The nearest rank of values in ascending order; None of none."""
+    """Return a quantile (nearest rank) of values in ascending order; None without values."""
     return nearest_rank(in_order, share) if in_order else None
 
 
 def nearest_rank(in_order: Sequence[float], share: float) -> float:
-    """The least of some values in ascending order that at least this share of them does not exceed."""
+    """Return the smallest of the values, given in ascending order, that is at least as large as this share of
+    them."""
     return float(in_order[max(0, math.ceil(share * len(in_order)) - 1)])

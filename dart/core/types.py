@@ -1,50 +1,49 @@
-"""The nouns of the training system, as plain frozen data.
+"""The data classes of the training system: leases, steps, trajectories, groups and requests.
 
-Everything that crosses an actor boundary or reaches the store is made of these
-classes. No torch, no I/O, no clock. Pixels and weights never travel in them:
-a screenshot is named by its sha256, a checkpoint by its folder.
+Messages between actors and the record consist of these frozen classes. They contain no pixels and no weights:
+a screenshot is named by its sha256, a checkpoint by its folder. No torch, no I/O, no clock.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 SUCCESS_ABOVE = 0.5
-"""A reward above it is a success, unless a run says otherwise (curation.success_above)."""
+"""Reward above which an episode is a success by default (curation.success_above)."""
 
 
 class FaultKind(StrEnum):
     """Who is to blame for an attempt that ended without a reward."""
 
     INFRASTRUCTURE = "infrastructure"
-    """The environment broke; the attempt is spent, the rollout is tried again."""
+    """The environment broke; the attempt is spent and the rollout is tried again."""
     SYSTEM = "system"
-    """No engine, or not the store, answered; the attempt is spent, and nothing is held against the task."""
+    """No engine answered, or the store did not; the attempt is spent, but does not count against the task."""
     POLICY = "policy"
-    """The policy cannot be asked this: a prompt that is too long, a screenshot that is lost. (An answer that
-    is no action is an outcome.)"""
+    """The policy cannot answer the request, for instance because its prompt is too long. (An answer that is
+    not an action is an outcome.)"""
     EVALUATOR = "evaluator"
-    """The episode ran, its score could not be had."""
+    """The episode ran, but it could not be scored."""
     TASK = "task"
     """The task itself cannot be set up; trying again will not help."""
 
 
 class Outcome(StrEnum):
-    """How a finished episode ended. Each of them carries a reward."""
+    """How a finished episode ended. Every outcome has a reward."""
 
     TERMINATED = "terminated"
     """The environment ended the episode (it succeeded or failed)."""
     FINISHED = "finished"
     """The policy declared the task done."""
     STEP_CAP = "step_cap"
-    """The step cap was reached; not an act of the policy."""
+    """The episode reached its step cap."""
     PARSE_ERROR = "parse_error"
     """The policy's answer was not an action of the grammar; reward 0."""
     INFEASIBLE = "infeasible"
-    """The policy declared that the task cannot be done; pays only where that is the right answer."""
+    """The policy declared that the task cannot be done; rewarded only if that is right."""
 
 
 class RolloutState(StrEnum):
-    """Where an issued rollout is. Exactly one at any time (invariant one-fate)."""
+    """The state of an issued rollout; it has exactly one at any time (invariant one-fate)."""
 
     LEASED = "leased"
     STORED = "stored"
@@ -63,12 +62,12 @@ class RolloutLease:
     seed: int
     step_cap: int
     attempt: int
-    """1 for the first try; an infrastructure failure spends an attempt."""
+    """1 for the first attempt; an infrastructure failure spends one."""
     fence: int
-    """Fencing token: grows with every lease of this rollout; a report with an older one is ignored."""
+    """Fencing token, which grows with every lease of this rollout; reports with an older one are ignored."""
     deadline_unix_s: float
     parked_steps: int = 0
-    """Steps played before the episode was parked: in the record, to be replayed before it goes on."""
+    """Number of steps from before the episode was parked. They are in the record and are replayed first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,30 +76,30 @@ class PromptImage:
 
     sha256: str
     tokens: int
-    """It took, as the engine counted."""
+    """Number of its image tokens, as the engine counted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpan:
-    """Which tokens of an answer one policy version sampled."""
+    """The tokens of an answer that one policy version sampled."""
 
     version: int
     end: int
-    """Index after the last of these tokens; the first follows the span before."""
+    """Index after the last of these tokens; the span begins where the previous one ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One environment step exactly as it was sampled (train-what-was-sampled).
 
-    A step that was imported into the experience pool has no entropies, and log-probs only where its importer
-    knew them. Where they are empty, training gives it the importance weight 1.
+    Imported steps of the experience pool have no entropies, and log-probs only if their file gave them.
+    Without log-probs the importance weight is 1.
     """
 
     screenshot_sha256: str
     prompt_ids: tuple[int, ...]
-    """The text tokens the policy saw (instruction and history), image placeholders included: with `images`
-    one each, else all."""
+    """The prompt's text tokens (instruction and history) and image placeholders: one per image of `images`,
+    or all of them when `images` is empty."""
     token_ids: tuple[int, ...]
     """The answer's tokens, end token included."""
     logprobs: tuple[float, ...]
@@ -114,40 +113,40 @@ class Step:
     generate_ms: float
     act_ms: float
     images: tuple[PromptImage, ...] = ()
-    """The screenshots in the prompt, oldest first; empty where a policy sees `screenshot_sha256` alone."""
+    """The screenshots in the prompt, oldest first; empty for a policy that sees `screenshot_sha256` alone."""
     spans: tuple[VersionSpan, ...] = ()
-    """Which version sampled which tokens, in order; empty when policy_version sampled them all. Of several,
-    policy_version is the oldest."""
+    """The tokens that each version sampled, in order; empty when policy_version sampled all of them. With
+    several versions, policy_version is the oldest."""
 
     @property
     def has_behaviour(self) -> bool:
-        """Whether the log-probs of the policy that sampled it are known."""
+        """Whether the log-probs of the policy that sampled the step are known."""
         return bool(self.logprobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """One success of the experience pool: played by an oracle or another policy, not by this run."""
+    """One success of the experience pool, played by an oracle, another policy or this one with a hint."""
 
     pool_id: int
-    """Its key in the record; 0 before it is there."""
+    """Key in the record; 0 before it is stored."""
     task_id: str
     seed: int
     origin: str
-    """Who played it: `oracle`, or what its importer called it."""
+    """Name of the player: `oracle`, or the name in the imported file."""
     instruction: str
     reward: float
     """In (0, 1]."""
     steps: tuple[Step, ...]
     lacks_thought: bool = False
-    """Some answer is an action without the thought that this policy writes before it."""
+    """Whether an answer lacks the thought that this policy writes before each action."""
     guide_id: int | None = None
-    """The demonstration whose actions the policy saw while it played this (self-rolled); None: imported."""
+    """The demonstration whose actions the policy saw while it played (self-rolled); None: imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One finished episode with its reward. Never changed after it was stored."""
+    """One finished episode with its reward. It never changes after it is stored."""
 
     rollout_id: int
     group_id: int
@@ -166,56 +165,56 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The finished rollouts of one (task, seed): the unit GRPO compares within."""
+    """The finished rollouts of one (task, seed), which GRPO compares."""
 
     group_id: int
     task_id: str
     seed: int
     trajectories: tuple[Trajectory, ...]
     injected: tuple[Demonstration, ...] = ()
-    """From the experience pool, when every rollout of the group failed (DART section 3.2)."""
+    """Demonstrations that were added because every rollout failed (DART section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastStep:
-    """A step before the one that is asked for."""
+    """A step before the requested one."""
 
     screenshot_path: str
     screenshot_sha256: str
     token_ids: tuple[int, ...]
-    """Of its answer, as it was sampled."""
+    """Tokens of its answer, as they were sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """What a policy needs to answer one step. The same for a 1 M and a 7 B policy."""
+    """A request for one answer of the policy; the same for every kind of policy."""
 
     screenshot_path: str
-    """PNG on disk (the blob); it defines the pixel frame of the answer's coordinates."""
+    """PNG on disk; its pixels are the coordinates of the answer."""
     screenshot_sha256: str
     instruction: str
     history: tuple[str, ...]
-    """The actions so far in this episode, in the grammar of the screen, oldest first."""
+    """The actions of this episode so far in the action grammar, oldest first."""
     temperature: float
     hint: tuple[str, ...] = ()
-    """Actions that did this task before, in the grammar of the screen: shown to the policy, and left out of
-    the prompt that is recorded (`Generation.prompt_ids`)."""
+    """Actions that solved this task before, in the action grammar. The policy sees them, but the recorded
+    prompt (`Generation.prompt_ids`) leaves them out."""
     past: tuple[PastStep, ...] = ()
-    """The newest steps so far, oldest first, as many as mail carries (`dart.policy.context`)."""
+    """The newest steps so far, oldest first, as many as fit into a message (`dart.policy.context`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What the policy answered, with everything training needs of it."""
+    """An answer of the policy, with everything that training needs."""
 
     prompt_ids: tuple[int, ...]
-    """What training scores the answer under: the prompt without the hint, where the request had one."""
+    """The prompt under which training scores the answer: without the hint, if the request had one."""
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     entropies: tuple[float, ...]
     answer: str
     policy_version: int
-    """The oldest version that sampled a token of it."""
+    """The oldest version that sampled a token of the answer."""
     spans: tuple[VersionSpan, ...] = ()
     """See `Step.spans`."""
     images: tuple[PromptImage, ...] = ()

@@ -1,4 +1,5 @@
-"""Success of a base policy on the seeds of model cards, in one process: a few browsers share one model."""
+"""Measurement of a base policy on the seeds of model cards, in one process: several browsers share one
+model."""
 
 import asyncio
 import tempfile
@@ -21,7 +22,7 @@ DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is played: each task on the first `episodes` seeds of model cards."""
+    """A measurement: each task on the first `episodes` seeds of model cards."""
 
     tasks: tuple[str, ...]
     episodes: int
@@ -32,7 +33,7 @@ class Trial:
 
 
 class Batcher:
-    """Answers prompts together: whatever waits when the model is free goes into one batch."""
+    """Answers prompts in batches: all prompts that wait when the model is free form one batch."""
 
     def __init__(self, model: GuiPolicyForImageTextToText, temperature: float, seed: int) -> None:
         self._model = model
@@ -41,7 +42,7 @@ class Batcher:
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
     async def answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
-        """A sampled answer to one prompt; pixels uint8 [H, W, 3]."""
+        """Sample an answer to one prompt; pixels uint8 [H, W, 3]."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SampledAnswer] = loop.create_future()
         if not self._waiting:
@@ -60,7 +61,7 @@ class Batcher:
 async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, trial: Trial
 ) -> dict[str, list[float]]:
-    """Rewards by task, one per episode."""
+    """Play all episodes of a trial. Returns the rewards by task, one per episode."""
     jobs = iter([(task, model_card_seed(index)) for index in range(trial.episodes) for task in trial.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in trial.tasks}
     batcher = Batcher(model, trial.temperature, trial.seed)
@@ -95,13 +96,13 @@ async def _play(
     codec: PromptCodec,
     step_cap: int,
 ) -> float:
-    """The reward of one episode; an answer that is no action ends it with 0."""
-    seen = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    """Play one episode and return its reward; an answer that is not an action ends it with 0."""
+    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     history: list[str] = []
     for _ in range(step_cap):
-        prompt = codec.encode_prompt(seen.instruction, history)
-        answer = await batcher.answer(prompt, torch.from_numpy(load_pixels(seen.screenshot)))
-        history.append(codec.decode_answer(answer.token_ids, seen.instruction))
+        prompt = codec.encode_prompt(observation.instruction, history)
+        answer = await batcher.answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
+        history.append(codec.decode_answer(answer.token_ids, observation.instruction))
         try:
             action = parse_action(history[-1])
         except ActionParseError:
@@ -109,12 +110,12 @@ async def _play(
         ended = isinstance(action, Finished | CallUser)
         if ended or (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
             break
-        seen = await environment.observe(deadline_s=DEADLINE_S)
+        observation = await environment.observe(deadline_s=DEADLINE_S)
     return await environment.evaluate(deadline_s=DEADLINE_S)
 
 
 def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
-    """Mean over tasks of the share of episodes that succeeded."""
+    """Return the mean over tasks of the share of successful episodes."""
     return sum(success(task_rewards) for task_rewards in rewards.values()) / len(rewards)
 
 

@@ -1,4 +1,4 @@
-"""The model card of a base policy: what it was made from, and how well it plays."""
+"""The model card of a base policy: its data, its settings and its success."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the card says. Rewards by task, of held-out episodes."""
+    """The content of a model card; rewards are by task, on the seeds of model cards."""
 
     config: "PretrainConfig"
     parameters: int
     sampled: Mapping[str, Sequence[float]]
-    """At temperature 1, as in training."""
+    """Rewards at temperature 1, as in training."""
     greedy: Mapping[str, Sequence[float]]
 
 
@@ -28,7 +28,7 @@ def write_card(path: Path, card: Card) -> None:
 
 
 def card_text(card: Card) -> str:
-    """The card as Markdown."""
+    """Return the card as Markdown."""
     rows = [
         f"| `{task}` | {success(card.sampled[task]):.0%} | {success(card.greedy[task]):.0%} |"
         for task in card.config.tasks

@@ -1,7 +1,7 @@
-"""`dartrl pretrain`: the base policy of the laptop job, from oracle demonstrations by imitation.
+"""`dartrl pretrain`: trains the base policy of the laptop job by imitation of oracle demonstrations.
 
-It is deliberately weak: few demonstrations, soft coordinates, and it stops early. What RL starts
-from should try the right things often enough to be rewarded, and fail often enough to learn.
+The policy is deliberately weak: training uses few demonstrations and soft coordinates, and stops early. A
+starting point for RL should succeed often enough to be rewarded and fail often enough to learn.
 """
 
 import asyncio
@@ -34,18 +34,19 @@ EMPHASIS = (
     ("miniwob/click-tab", 0.25),
     ("miniwob/click-dialog", 0.15),
 )
-"""Tasks that need things told apart are drawn more often, for imitation learns that slowly and RL hardly;
-tasks that need the right place are drawn less, for RL learns that quickly and has something left to learn."""
+"""How often each task is drawn, relative to 1. Tasks that need to distinguish elements are drawn more often,
+because imitation learns that slowly and RL hardly at all. Tasks that need the right position are drawn less
+often, because RL learns that quickly and should have something left to learn."""
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig:
-    """Everything the base policy depends on."""
+    """All settings of the base policy."""
 
     tasks: tuple[str, ...] = field(default_factory=lambda: Config().tasks.train)
-    """What the laptop job trains, unless told otherwise."""
+    """The tasks of the laptop job by default."""
     emphasis: tuple[tuple[str, float], ...] = EMPHASIS
     episodes_per_task: int = 140
     updates: int = 130
@@ -57,20 +58,21 @@ class PretrainConfig:
     sigma_bins: float = 0.5
     """Width of the soft coordinate targets, in bins of 4 px."""
     pointer_weight: float = 0.5
-    """Weight of the pointer loss next to the answer loss."""
+    """Weight of the pointer loss relative to the answer loss."""
     seed: int = 0
     threads: int = 1
-    """CPU threads; another number rounds differently and so makes slightly different weights."""
+    """CPU threads; another number rounds differently and gives slightly different weights."""
     environments: int = 4
     held_out_episodes: int = 50
-    """Episodes per task behind the model card's figures, on seeds of their own; 0 leaves them out."""
+    """Episodes per task for the figures of the model card, on seeds of their own; 0 omits the figures."""
     step_cap: int = 8
 
 
 def main_job(
     config: PretrainConfig, out: Path, demonstrations: Path | None = None, report: Report = print
 ) -> None:
-    """Collects demonstrations (unless a folder of them is given), trains, measures, writes `out`."""
+    """Collect demonstrations unless a folder of them is given, train, measure, and write the policy to
+    `out`."""
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:
         report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
@@ -87,7 +89,7 @@ def main_job(
 def pretrain(
     config: PretrainConfig, demonstrations: Path, report: Report
 ) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
-    """A policy that imitates the demonstrations in this folder; the same inputs give the same weights."""
+    """Train a policy on the demonstrations of a folder; the same inputs give the same weights."""
     episodes = read_episodes(demonstrations, config.tasks, config.episodes_per_task)
     tokenizer = train_tokenizer([episode["instruction"] for episode in episodes])
     torch.set_num_threads(config.threads)
@@ -122,13 +124,14 @@ def _train(
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:
-    """Linear warm-up to 1, then linearly down to 0 after the last update (`update` counts from 1)."""
+    """Return the factor of the learning rate: linear warm-up to 1, then linearly down to 0 after the last
+    update (`update` counts from 1)."""
     remaining = (config.updates + 1 - update) / max(1, config.updates + 1 - config.warmup_updates)
     return min(1.0, update / config.warmup_updates, remaining)
 
 
 def _optimizer(model: GuiPolicyForImageTextToText, config: PretrainConfig) -> torch.optim.AdamW:
-    """AdamW; matrices decay, vectors (norms, biases) do not."""
+    """Return AdamW with weight decay for matrices, but not for vectors (norms, biases)."""
     matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
     vectors = [weight for weight in model.parameters() if weight.dim() < 2]
     groups = [

@@ -1,8 +1,8 @@
-"""Imitation: demonstrations as training samples, and the loss that makes a policy answer like them.
+"""Imitation of the small policy: demonstrations as training samples, and the loss.
 
-Coordinates are learned softly: the target of an x or y token is a Gaussian over its neighbours, not
-one bin. A second loss makes the pointer behind each x token see the target cell itself. Without
-these two a policy from scratch does not learn to point in minutes (docs/decisions/0005-laptop-policy.md).
+The targets of coordinates are soft: an x or y token has a Gaussian over neighbouring bins as its target, not
+one bin. A second loss trains the pointer behind each x token on the target cell. Without both, a policy
+from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
 """
 
 import json
@@ -27,7 +27,7 @@ from dart.policy.sampling import pad_left, pad_right
 
 
 class DemonstrationError(UnavailableError):
-    """A folder of demonstrations that cannot be trained on."""
+    """A folder of demonstrations cannot be used for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,14 @@ class Sample:
 
 
 def read_episodes(folder: Path, tasks: Sequence[str], per_task: int) -> list[dict[str, Any]]:
-    """The `per_task` episodes of lowest seed of each task (`dart.environments.miniwob.demonstrations`); their
-    order does not depend on which browser was faster."""
+    """Return the `per_task` episodes with the lowest seeds of each task, in an order that does not depend on
+    which browser was faster. Raises DemonstrationError."""
     path = folder / "demonstrations.jsonl"
     if not path.is_file():
-        raise DemonstrationError(f"expected demonstrations in {path}: collect them first")
+        raise DemonstrationError(
+            f"expected demonstrations in {path}, which does not exist: collect them with "
+            "`python -m dart.environments.miniwob.demonstrations`"
+        )
     episodes = [json.loads(line) for line in path.read_text().splitlines()]
     chosen: list[dict[str, Any]] = []
     for task in tasks:
@@ -59,7 +62,7 @@ def read_episodes(folder: Path, tasks: Sequence[str], per_task: int) -> list[dic
 def samples_by_task(
     episodes: Sequence[Mapping[str, Any]], folder: Path, codec: PromptCodec
 ) -> dict[str, list[Sample]]:
-    """Every step of every episode, by task id."""
+    """Return every step of every episode, by task id."""
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for episode in episodes:
         history: list[str] = []
@@ -75,11 +78,11 @@ def samples_by_task(
 def batches(
     samples: Mapping[str, Sequence[Sample]], size: int, seed: int, emphasis: Mapping[str, float]
 ) -> Iterator[list[Sample]]:
-    """Endless batches; a task is drawn in proportion to its emphasis (1 unless given) times the square
-    root of its number of steps, then one of them.
+    """Yield batches without end. Each sample is a random step of a random task.
 
-    Drawn evenly, a task of five steps would see each of them too seldom to play a whole episode well;
-    drawn by steps, the tasks of one step would be crowded out.
+    The probability of a task is proportional to its emphasis (1 unless given) times the square root of its
+    number of steps. With equal probabilities, tasks with five steps would not learn whole episodes; with
+    probabilities by steps, tasks with one step would hardly occur.
     """
     draw = random.Random(seed)
     tasks = sorted(samples)
@@ -99,7 +102,7 @@ class ImitationLoss:
 def imitation_loss(
     model: GuiPolicyForImageTextToText, batch: Sequence[Sample], sigma_bins: float
 ) -> ImitationLoss:
-    """Cross-entropy of the demonstrated answers with soft coordinates, and of the pointer."""
+    """Return the cross-entropy of the demonstrated answers, with soft coordinates, and of the pointer."""
     config = model.config
     ids, mask = pad_left([sample.prompt for sample in batch], config.pad_token_id)
     targets, answer_mask = pad_right([sample.answer for sample in batch], config.pad_token_id)
@@ -116,8 +119,8 @@ def imitation_loss(
 
 
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
-    """[B, K, V] target distributions: one-hot, but a Gaussian of `sigma_bins` over the bins of its axis
-    where the token is a coordinate."""
+    """Return target distributions [B, K, V]: one-hot, but for coordinate tokens a Gaussian of `sigma_bins`
+    over the bins of their axis."""
     wanted = F.one_hot(targets, config.vocab_size).to(torch.float32)
     for first, bins in _axes(config):
         here = (targets >= first) & (targets < first + bins)
@@ -129,8 +132,8 @@ def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) ->
 
 
 def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPolicyConfig) -> Tensor:
-    """Cross-entropy of the cell scores where an x token is due, against the outer product of the soft
-    x and y targets; 0 without any."""
+    """Return the cross-entropy of the cell scores at x tokens against the outer product of the soft x and y
+    targets; 0 without x tokens."""
     (first_x, x_bins), (first_y, y_bins) = _axes(config)
     row, column = ((targets >= first_x) & (targets < first_x + x_bins)).nonzero(as_tuple=True)
     if not len(row):
@@ -142,7 +145,7 @@ def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPo
 
 
 def _axes(config: GuiPolicyConfig) -> tuple[tuple[int, int], tuple[int, int]]:
-    """First token id and number of bins, for x and for y."""
+    """Return first token id and number of bins, for x and for y."""
     return (config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)
 
 

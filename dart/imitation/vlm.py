@@ -1,8 +1,8 @@
-"""Imitation: a policy that learns to answer as demonstrations do, before it is trained by reward.
+"""Imitation of demonstrations by a vision-language policy, before it is trained by reward. Imports torch.
 
-The tokens are those the engine would sample and the prompts those it would be asked with
-(`dart.training.demonstrations`); the loss is the mean over answers of their mean negative log-prob per token.
-A leaf: torch. `python -m dart.imitation.vlm FOLDER POLICY OUT` writes a checkpoint to start a run from.
+Prompts and answer tokens are those that an engine would use (`dart.training.demonstrations`). The loss is the
+mean over answers of their mean negative log-prob per token. `python -m dart.imitation.vlm FOLDER POLICY OUT`
+writes a checkpoint to start a run from.
 """
 
 import argparse
@@ -32,13 +32,13 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImitationConfig:
-    """Everything imitation depends on besides the data and the policy."""
+    """All settings of imitation besides the data and the policy."""
 
     updates: int = 200
     batch: int = 8
     """Steps per update."""
     batch_tokens: int = 0
-    """Tokens per pass, padding included; 0: no bound."""
+    """Tokens per pass, padding included; 0: no limit."""
     lr: float = 1e-3
     warmup_updates: int = 10
     max_grad_norm: float = 1.0
@@ -52,9 +52,11 @@ def imitate(
     config: ImitationConfig,
     report: Report = print,
 ) -> float:
-    """Train on the steps' answers; returns the loss of the last update, in nats per token.
+    """Train on the answers of the steps. Returns the loss of the last update, in nats per token.
 
-    screens   every screenshot of the steps by its sha256
+    screens   every screenshot of the steps, by sha256
+
+    Raises FloatingPointError when a gradient is not finite.
     """
     draw = random.Random(config.seed)
     optimizer = torch.optim.AdamW(policy.trainable(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
@@ -91,7 +93,7 @@ def _update(
 
 
 def answer_loss(policy: Scorer, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:
-    """Mean over the answers of their mean negative log-prob per token."""
+    """Return the mean over the answers of their mean negative log-prob per token."""
     scores = policy.score(steps, screens, 1.0)
     return -sequence_mean_token_mean(scores.logprobs, scores.mask)
 
@@ -105,13 +107,15 @@ def imitate_folder(
     prompt_spec: PromptSpec | None = None,
     report: Report = print,
 ) -> float:
-    """A checkpoint in `out` that imitates the demonstrations in `folder`; returns the last loss.
+    """Write a checkpoint to `out` that imitates the demonstrations in `folder`. Returns the last loss.
 
     prompt_spec   how the policy is shown an episode; it has to be the same where it is asked later
     """
     policy = load(base, prompt_spec, placement)
     read = read_demonstrations(folder, policy.codec)
-    demonstrations = sorted(read, key=lambda one: (one.task_id, one.seed))  # not as browsers were done
+    demonstrations = sorted(
+        read, key=lambda one: (one.task_id, one.seed)
+    )  # independent of the browsers' speed
     steps = [step for one in demonstrations for step in one.steps]
     names = {name for step in steps for name in screenshots_of(step)}
     screens = {

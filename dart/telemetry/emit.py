@@ -1,8 +1,7 @@
-"""Telling that something happened: one call that feeds the log, the record and, counted there, the metrics.
+"""Emission of events: one call writes the log, the record and, through the record, the metrics.
 
-The event is a line in the log of whoever tells it, a row of the record's table `events`, and one more in the
-metric `dartrl_events_total`, which counts those rows. Kinds, fields and levels are declared in
-`dart.telemetry.events` and nowhere else.
+An event is a line in the log of its emitter and a row of the record's table `events`; the metric
+`dartrl_events_total` counts those rows. `dart.telemetry.events` declares all kinds, fields and levels.
 """
 
 from collections.abc import Mapping
@@ -15,30 +14,30 @@ Data = Mapping[str, str | int | float | bool | None]
 
 
 class EventEmitter(Protocol):
-    """Who has a log and reaches the store: every actor, and the main process of a run."""
+    """Has a log and can send messages to the store: every actor, and the main process of a run."""
 
     @property
     def log(self) -> Any:
-        """Of structlog."""
+        """The structlog logger."""
 
     def tell(self, to: str, content: Any, /) -> bool:
-        """Send to an actor; False when it is not there."""
+        """Send a message to an actor; False when the actor does not run."""
 
 
-def emit(speaker: EventEmitter, kind: str, subject: str, data: Data) -> None:
-    """Log an event and record it. It is told, not asked: one that gets lost on its way changes nothing."""
+def emit(emitter: EventEmitter, kind: str, subject: str, data: Data) -> None:
+    """Log an event and record it. The emitter does not wait for the store, so an event may get lost."""
     event = EventDraft(kind=kind, subject=subject, data=data)
-    log_event(speaker.log, event)
-    send_events(speaker, event)
+    log_event(emitter.log, event)
+    send_events(emitter, event)
 
 
 def log_event(log: Any, event: EventDraft) -> None:
-    """Only its line of the log: for whoever records it otherwise, with others or in a transaction."""
+    """Write only the log line of an event, for callers that record the event in another way."""
     level = KINDS[event.kind].level
     if level is not None:
         getattr(log, level)(event.kind, subject=event.subject, **event.data)
 
 
-def send_events(speaker: EventEmitter, *events: EventDraft) -> None:
-    """Only the rows of the record, all in one write."""
-    speaker.tell("store", RecordEvents(events=events))
+def send_events(emitter: EventEmitter, *events: EventDraft) -> None:
+    """Record events without log lines, all in one write."""
+    emitter.tell("store", RecordEvents(events=events))

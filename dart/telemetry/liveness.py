@@ -1,8 +1,8 @@
-"""How old the last beat of an actor may be before others stop counting on it."""
+"""Ages of the last heartbeat after which an actor counts as silent."""
 
 ACTOR_SILENT_S = 20.0
-"""Actors beat every 15 s at least; one whose last beat is older says nothing any more."""
+"""Age for all actors, which send a heartbeat at least every 15 s."""
 
 ENGINE_SILENT_S = 2.0
-"""A rollout actor beats four times a second; one that is silent for longer is stopped or starved of the
-processor."""
+"""Age for rollout actors, which send four heartbeats a second; a silent one is stopped or gets no processor
+time."""

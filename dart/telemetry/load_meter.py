@@ -1,34 +1,34 @@
-"""How busy an actor was: seconds spent in each activity, and what came of them.
+"""The load of an actor: seconds spent in each activity, and counts.
 
-Definitions (utilisation of slots by time, not by samples of a gauge):
+Definitions (utilisation over time, not samples of a gauge):
 
     env_util          in_episode_s / wall          strict: step, reset, observe and evaluate only
     rollout_util      busy_s / wall                at least one request in flight
     capacity_util     weighted_s / wall            sum of dt * min(capacity, in flight) / capacity
     trainer_util      update_s / wall              starved_s: for a batch; blocked_s: for anything else
 
-Pure: time comes in through a function.
+Pure: a function provides the time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 LOAD = "load"
-"""Kind of the events that carry these figures; their subject is the actor."""
+"""Kind of the events with these figures; their subject is the actor."""
 
 
 class LoadMeter:
-    """Cumulative seconds by activity and counts, since this actor started."""
+    """Accumulates seconds by activity, and counts, since the actor started."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._started_s = now_s()
         self._totals: dict[str, float] = {}
         self._running: dict[str, tuple[float, float]] = {}
-        """Activity to (since when, at which weight)."""
+        """Start time and weight by running activity."""
 
     def weigh(self, activity: str, weight: float) -> None:
-        """From now on a second of this activity counts `weight` seconds; 0 ends it."""
+        """Count each second of this activity as `weight` seconds from now on; 0 ends the activity."""
         since_s, running = self._running.pop(activity, (0.0, 0.0))
         now_s = self._now_s()
         self.add(activity, running * (now_s - since_s))
@@ -36,12 +36,12 @@ class LoadMeter:
             self._running[activity] = now_s, weight
 
     def add(self, name: str, amount: float) -> None:
-        """Count something that has no duration, or whose duration is known."""
+        """Add an amount to a count or to the seconds of an activity."""
         self._totals[name] = self._totals.get(name, 0.0) + amount
 
     @contextmanager
     def during(self, activity: str) -> Iterator[None]:
-        """Count the time the block takes; blocks of one activity do not nest."""
+        """Count the time of the block; blocks of the same activity must not nest."""
         self.weigh(activity, 1.0)
         try:
             yield
@@ -49,7 +49,7 @@ class LoadMeter:
             self.weigh(activity, 0.0)
 
     def totals(self) -> Mapping[str, float]:
-        """Everything counted up to now, what is still running included, and `wall_s`."""
+        """Return everything counted so far, running activities included, and `wall_s`."""
         now_s = self._now_s()
         totals = dict(self._totals)
         for activity, (since_s, weight) in self._running.items():
