@@ -1,4 +1,4 @@
-"""A rollout ends once: what the record answers to a report that comes too late, or is repeated."""
+"""A rollout ends once: what the record answers to a report that comes too late or twice."""
 
 import tempfile
 from pathlib import Path
@@ -35,7 +35,7 @@ def report(store: Store, lease: RolloutLease, reward: float = 1.0) -> str:
 
 
 def train(store: Store, group: int) -> None:
-    """Two trainers hold the same batch; the one that was started again has the newer lease."""
+    """Two trainers hold the same batch; the one that was restarted has the newer lease."""
     first = store.lease_batch([group], deadline_unix_s=600.0)
     second = store.reassign_batch(first.batch_id, deadline_unix_s=600.0)
     for who, batch in (("a trainer that was thought dead", first), ("the trainer", second)):

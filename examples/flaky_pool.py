@@ -1,4 +1,4 @@
-"""A pool of machines, one of which cannot be helped: it goes into quarantine, the others work on."""
+"""A pool of machines, one of which fails at every start: it is quarantined and the others continue."""
 
 import time
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Done:
 
 
 class Machine(Actor):
-    """args: `is_broken`, for the one whose disk is full however often it is started."""
+    """args: `is_broken`, for the machine whose disk is full at every start."""
 
     def on_start(self) -> None:
         if self.args["is_broken"]:

@@ -1,4 +1,4 @@
-"""Why nothing is trained: what the watchdog of the curator makes of what it sees."""
+"""Why nothing is trained: what the curator's stall diagnosis concludes from the state of a run."""
 
 from dataclasses import replace
 

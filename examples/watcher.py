@@ -51,7 +51,7 @@ class Renderer(Actor):
 
 
 class Librarian(Actor):
-    """Asks for every page at once and puts up with what does not come."""
+    """Asks for all pages at once and reports the ones that come too late."""
 
     def on_start(self) -> None:
         self.deaths: list[str] = []

@@ -736,13 +736,13 @@ class SupervisionSettings(Section):
     root: RootSettings = RootSettings()
     """The root supervisor."""
     store: ChildSettings = ChildSettings(start_deadline_s=20.0)
-    """The durable record."""
+    """The actor with the durable record."""
     curator: ChildSettings = ChildSettings()
-    """Task statistics, leases, groups."""
+    """The actor with task statistics, leases and groups."""
     rollout_pool: ChildSettings = ChildSettings(start_deadline_s=120.0, hang_deadline_s=20.0)
     """Each `rollout-N`."""
     weight_sync: ChildSettings = ChildSettings()
-    """Updates the engines to a new policy version."""
+    """The actor that updates the engines to a new policy version."""
     environment_pool: ChildSettings = ChildSettings(
         max_restarts=20, breaker=BreakerSettings(enabled=True), max_quarantined=0.5
     )
@@ -750,7 +750,7 @@ class SupervisionSettings(Section):
     trainer: ChildSettings = ChildSettings(
         restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
     )
-    """The optimizer."""
+    """The actor that makes updates."""
 
     children: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of single children that differ from their pool: `[supervision.children.env-003]`."""

@@ -1,8 +1,8 @@
-"""Refuses to start when `supervision` is somebody else's package.
+"""A check at start that `supervision` is this project's package.
 
-Roboflow's computer-vision toolbox is imported under the same name. With both in one environment the one that
-was installed last silently wins, and everything after that fails in confusing ways. Nothing here imports the
-package it looks at. Background: docs/decisions/0001-import-names.md.
+Roboflow's computer-vision toolbox has the same import name. With both in one environment, the one that was
+installed last silently wins, and later errors are confusing. The check does not import the package.
+Background: docs/decisions/0001-import-names.md.
 """
 
 import sys
@@ -10,20 +10,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 EXIT_CONFIGURATION = 78
-"""EX_CONFIG of sysexits.h: a service manager must not try again (same value as ExitCode.CONFIGURATION)."""
+"""EX_CONFIG of sysexits.h, after which a service manager must not try again (ExitCode.CONFIGURATION)."""
 
 HOME = Path(__file__).resolve().parents[2]
-"""The folder that holds the three packages actors, supervision and dart."""
+"""The folder with the packages actors, supervision and dart."""
 
 
 def imported_from(package: str) -> Path | None:
-    """The file `import package` would load, or None when there is none (missing, or a bare folder)."""
+    """Return the file that `import package` would load; None when the package is missing or a bare folder."""
     spec = find_spec(package)
     return Path(spec.origin).resolve() if spec and spec.origin else None
 
 
 def complaint(found: Path | None, home: Path) -> str | None:
-    """What is wrong with `supervision` being loaded from `found`; None when it is ours."""
+    """Return what is wrong with loading `supervision` from `found`; None when it is this project's
+    package."""
     if found == home / "supervision" / "__init__.py":
         return None
     if found is None:

@@ -1,17 +1,17 @@
-"""The run directory: the identity of a run, and where everything of it lies.
+"""The run directory: the identity of a run, and the place of all its files.
 
 A run is running as long as the lock on its directory is held; there is no pid file that could be stale. The
-lock is an flock, so every process the run forked holds it too: it is free when the last of them has ended.
+lock is an flock, which every process of the run inherits: it is free when the last of them has ended.
 
     config.toml   the resolved configuration        checkpoints/  one folder per policy version
-    lock          held for life; names the pid      logs/         one file per actor
-    key           32 random bytes, mode 0600        crash/        last words of actors that died
+    lock          held by a running run; its pid    logs/         one file per actor
+    key           32 random bytes, mode 0600        crash/        last output of actors that died
     board         vitals of all actors              report.json   the final table
-    control.sock  where a living run is steered     session.json  how much of its time it has used
+    control.sock  socket of the control endpoint    session.json  how much of its time it has used
     store.db      the record                        curve.png     the learning curve
-    blobs/        screenshots, by content           scratch/      browser profiles, gone when the run ends
-    web.token     asked of who steers by the page   tracking/     for TensorBoard and the like
-    signals       by which it was told to end
+    blobs/        screenshots, by content           scratch/      browser profiles, deleted at the end
+    web.token     token for changes by the page     tracking/     for TensorBoard and the like
+    signals       signals that told it to end
 """
 
 import contextlib
@@ -29,24 +29,24 @@ from pathlib import Path
 from dart.core.errors import NotRunningError, RunDirectoryError
 
 KEY_BYTES = 32
-"""Length of the key that authenticates everything the run's processes say to each other."""
+"""Length of the key that authenticates all messages between the run's processes."""
 
 SOCKET_PATH_BYTES = 108
-"""Room for the path of a Unix socket, its end included (sun_path in unix(7))."""
+"""Largest path of a Unix socket, its final NUL included (sun_path in unix(7))."""
 
 SOCKET_NAME_BYTES = 56
-"""What is left of that for the name of a socket in the mail folder, or in one of an engine in it."""
+"""Part of that for the name of a socket in the mail folder, or in an engine's folder inside it."""
 
 PROBE_WAIT_S = 0.2
-"""Somebody who asks whether the run is running holds the lock for a moment."""
+"""How long to wait for the lock while another process checks for a moment whether the run is running."""
 
 ORPHANS_END_S = 6.0
-"""Processes of a killed run end within 5 s; until then they hold its lock."""
+"""How long to wait for the processes of a killed run; they end within 5 s and hold the lock until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """Where things lie in the run directory `root`."""
+    """The paths of all files in the run directory `root`."""
 
     root: Path
 
@@ -72,7 +72,7 @@ class RunPaths:
 
     @property
     def record_files(self) -> tuple[Path, ...]:
-        """The record, and what SQLite keeps beside it."""
+        """The record and SQLite's files beside it."""
         return tuple(self.store.with_name(f"{self.store.name}{suffix}") for suffix in ("", "-wal", "-shm"))
 
     @property
@@ -97,7 +97,7 @@ class RunPaths:
 
     @property
     def step_files(self) -> Path:
-        """Steps of episodes on their way to the store."""
+        """Folder with the steps of episodes that the store has not written yet."""
         return self.scratch / "step_files"
 
     @property
@@ -118,12 +118,12 @@ class RunPaths:
 
     @property
     def daemon_log(self) -> Path:
-        """Of `dartrl up --detach`."""
+        """Log of `dartrl up --detach`."""
         return self.logs / "daemon.jsonl"
 
     @property
     def daemon_output(self) -> Path:
-        """What its processes say past their logs."""
+        """Output of its processes outside their logs."""
         return self.logs / "daemon.output"
 
     @property
@@ -133,15 +133,15 @@ class RunPaths:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run directory this process holds, from `claim` to `release`."""
+    """A run directory that this process holds, from `claim` to `release`."""
 
     paths: RunPaths
     mail: Path
-    """Short folder for Unix sockets, mode 0700, removed at the end."""
+    """Folder for Unix sockets with a short path, mode 0700, deleted at the end."""
     lock_fd: int
 
     def release(self) -> None:
-        """Remove what only a living run needs and let go of the directory. The directory itself stays."""
+        """Delete what only a running run needs and release the lock. The directory itself stays."""
         shutil.rmtree(self.mail, ignore_errors=True)
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
         os.close(self.lock_fd)
@@ -165,7 +165,7 @@ def claimed(
 def claim(
     root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
 ) -> RunDirectory:
-    """Create or take up the run directory and hold its lock.
+    """Create or resume the run directory and hold its lock.
 
     make_record   makes the record of a new run, or refuses a run without one; called before anything of an
                   earlier run is changed, and before the configuration says that a new run exists
@@ -173,7 +173,7 @@ def claim(
               holds none that could be; nothing of an earlier run is changed then
     """
     paths = RunPaths(root.resolve())
-    if not paths.lock.exists():  # nothing of ours yet: look before anything is made there
+    if not paths.lock.exists():  # a foreign folder: check it before anything is created there
         refuse_unfit(paths, resume=resume)
     try:
         make_private(paths.root)
@@ -194,9 +194,9 @@ def claim(
 
 
 def make_private(*folders: Path) -> None:
-    """Make folders that only their owner can enter, from their first moment and with any umask.
+    """Create folders that only their owner can enter, from their first moment and with any umask.
 
-    Folders above them are made for everybody to pass through. Raises OSError.
+    Missing parent folders are created so that everybody can pass through them. Raises OSError.
     """
     for folder in folders:
         _make_passable(folder.parent)
@@ -212,10 +212,7 @@ def _make_passable(folder: Path) -> None:
 
 
 def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
-    """Say what is wrong with using this directory, if something is.
-
-    raises    RunDirectoryError
-    """
+    """Raise RunDirectoryError when this directory cannot be used for a new run, or for the run to resume."""
     try:
         paths.root.stat()
     except FileNotFoundError:
@@ -226,10 +223,10 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
             "choose a place you can write to with --run-dir"
         ) from error
     if paths.root.exists() and not paths.root.is_dir():
-        raise RunDirectoryError(f"run directory {paths.root} is a file; choose another one with --run-dir")
+        raise RunDirectoryError(f"run directory {paths.root} is a file; choose a folder with --run-dir")
     if paths.config.exists() and not resume:
         raise RunDirectoryError(
-            f"run directory {paths.root} holds a run already; go on with it by --resume, "
+            f"run directory {paths.root} holds a run already; continue it with --resume, "
             "or start a new one elsewhere with --run-dir"
         )
     if resume and not paths.config.exists():
@@ -241,15 +238,16 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
     foreign = sorted(path.name for path in _content(paths.root) if path.name not in own)
     if foreign and not paths.config.exists():
         raise RunDirectoryError(
-            f"run directory {paths.root} holds something else ({', '.join(foreign[:3])}); "
+            f"run directory {paths.root} holds files that are not of a run ({', '.join(foreign[:3])}); "
             "choose an empty or a new one with --run-dir"
         )
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
-    """The same, and that another process runs the run there, before anything else of a start is done.
+    """Like `refuse_unfit`, and also refuse a directory whose run is running, before a start does anything.
 
-    Those that an earlier part left behind are waited for by `claim`. Raises RunDirectoryError.
+    Remaining processes of a killed run are no reason to refuse: `claim` waits for them. Raises
+    RunDirectoryError.
     """
     if paths.lock.exists() and (pid := holder(paths.root)) and _alive(pid):
         raise taken(paths.root, pid)
@@ -261,7 +259,7 @@ def _content(folder: Path) -> list[Path]:
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
-    """A full disk stays what it is; everything else is about the place."""
+    """Return a disk error unchanged, and any other error as RunDirectoryError."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return error
     return RunDirectoryError(
@@ -291,10 +289,10 @@ def _wait_for_lock(fd: int, paths: RunPaths, clock: Callable[[], float] = time.m
 
 
 def taken(root: Path, pid: int | None) -> RunDirectoryError:
-    """What to say to whoever wants a run directory that another process holds."""
+    """Return the error for a run directory that another process holds."""
     if pid is not None and not _alive(pid):
         return RunDirectoryError(
-            f"run directory {root} is held by processes left over from process {pid}, which has ended; "
+            f"run directory {root} is held by remaining processes of process {pid}, which has ended; "
             f"find them with 'fuser {root / 'lock'}' and end them, or choose another directory with --run-dir"
         )
     holder = f"process {pid}" if pid is not None else "another process"
@@ -322,9 +320,9 @@ def _alive(pid: int) -> bool:
 
 
 def holder(root: Path) -> int | None:
-    """The pid of the process that runs the run in `root`, 0 if it is only starting, None when nothing runs.
+    """Return the pid of the run in `root`; 0 while it is starting, None when it is not running.
 
-    raises    NotRunningError if there is no such run at all
+    raises    NotRunningError if there is no run in this directory
     """
     paths = RunPaths(root)
     try:
@@ -338,7 +336,7 @@ def holder(root: Path) -> int | None:
 
 
 def latest_run(folder: Path) -> Path:
-    """The run in `folder` that is running, or else the one that was started last.
+    """Return the run in `folder` that is running, or else the one that was started last.
 
     raises    NotRunningError if there is none
     """
@@ -349,21 +347,21 @@ def latest_run(folder: Path) -> Path:
 
 
 def _fill(paths: RunPaths, config_toml: str) -> Path:
-    """Everything else a run needs before its first process starts. Returns the mail folder."""
+    """Create everything else that a run needs before its first process starts. Returns the mail folder."""
     _write(paths.key, os.urandom(KEY_BYTES), 0o600)
     mail = _make_mail_dir(paths.root)
-    keep_config(paths, config_toml)  # last: its presence says that the run exists
+    keep_config(paths, config_toml)  # last, because its presence means that the run exists
     return mail
 
 
 def keep_config(paths: RunPaths, config_toml: str) -> None:
-    """Write down the configuration that holds, whole. Raises OSError."""
+    """Write the current configuration atomically. Raises OSError."""
     _write(paths.config, config_toml.encode(), 0o644)
 
 
 def reserve(path: Path) -> None:
-    """Take the disk space of a file with holes now: its processes map it, and a hole that finds the disk full
-    would kill whoever touches it.
+    """Allocate the disk space of a sparse file now. Processes map the file, and writing to a hole on a full
+    disk would kill them.
 
     raises    OSError (ENOSPC) when there is not enough
     """
@@ -375,7 +373,7 @@ def reserve(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file whole: after a crash it holds the old content or the new."""
+    """Replace a file atomically: after a crash it holds the old content or the new."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -387,7 +385,8 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def mail_dir(root: Path) -> Path:
-    """Where the sockets of the run in `root` lie: short enough for a Unix socket, the same for everyone."""
+    """Return the folder of the sockets of the run in `root`: a short path that every process computes
+    alike."""
     name = f"dartrl-{os.getuid()}-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
     own = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
     fits = len(str(own / name)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES
@@ -395,7 +394,7 @@ def mail_dir(root: Path) -> Path:
 
 
 def _make_mail_dir(root: Path) -> Path:
-    """Make the mail folder, empty. In /tmp anybody could have made it before: only our own is taken."""
+    """Create the mail folder, empty. In /tmp another user may have created it; that one is refused."""
     folder = mail_dir(root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -1,6 +1,7 @@
-"""Every kind of event a run records, what its fields say and how loud it is: the one place of it all.
+"""The kinds of events that a run records, with their fields and log levels.
 
-Written into docs/reference/events.md. A test compares it with what the code emits (`dart.telemetry.emit`).
+docs/reference/events.md is generated from it. A test compares it with the events that the code emits
+(`dart.telemetry.emit`).
 """
 
 from collections.abc import Mapping
@@ -30,19 +31,19 @@ class EventKind:
     """One kind of event."""
 
     about: str
-    """When it is recorded."""
+    """When the event is recorded."""
     subject: str
-    """What its subject names."""
+    """What the event's subject names."""
     fields: Mapping[str, str]
     """Name to meaning, units included."""
     level: Literal["info", "warning", "error"] | None = "warning"
-    """Of its line in the log of whoever tells it; None for what comes every few seconds and is no line."""
+    """Level of its log line; None for events every few seconds, which are not logged."""
 
 
 KINDS: Mapping[str, EventKind] = {
     LOAD: EventKind(
         level=None,
-        about="Every `telemetry.load_every_s`, and when an actor stops: how busy it was since it started.",
+        about="How busy an actor was since it started; every `telemetry.load_every_s` and when it stops.",
         subject="the actor",
         fields={
             "wall_s": "time since the actor started",
@@ -74,7 +75,7 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     PAUSED: EventKind(
-        about="The disk was full, or the record locked by another process, and what waited for it goes on.",
+        about="The disk was full, or the record locked by another process, and the actor continues after it.",
         subject="the actor that waited",
         fields={
             "began_unix_s": "when it began",
@@ -83,7 +84,7 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     TASK_QUARANTINED: EventKind(
-        about="A task is left alone for a while: it costs rollouts or environments and teaches nothing.",
+        about="A task is not played for a while: it costs rollouts or environments and teaches nothing.",
         subject="the task",
         fields={"reason": "what happened in a row", "until_unix_s": "when one group of it is tried"},
     ),
@@ -95,7 +96,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     BATCH_OVERDUE: EventKind(
         level="error",
-        about="The trainer has a batch for longer than `curation.batch_lease_s`; told once for each lease.",
+        about="The trainer holds a batch for longer than `curation.batch_lease_s`; once for each lease.",
         subject="the trainer",
         fields={
             "batch": "the batch's id",
@@ -105,7 +106,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     BATCH_REFUSED: EventKind(
         level="error",
-        about="A batch could not be trained: the groups to blame were dropped, the others are open again.",
+        about="A batch could not be trained: the groups to blame were dropped, the others stay available.",
         subject="the trainer",
         fields={
             "batch": "the batch's id",
@@ -133,7 +134,7 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     WORK_HELD: EventKind(
-        about="An operator pauses the run or lets it go on. The newest one holds, also after a restart.",
+        about="An operator pauses or resumes the run. The newest event counts, also after a restart.",
         subject="the curator, which gives the work out",
         fields={"is_held": "whether no new episode and no new update begins"},
     ),
@@ -182,7 +183,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     WORKER_STATE: EventKind(
         level="info",
-        about="A rollout actor is healthy, updating, stale, suspect or dead from now on.",
+        about="The state of a rollout actor changes to healthy, updating, stale, suspect or dead.",
         subject="the rollout actor",
         fields={
             "state": "what it is: `healthy`, `updating`, `stale`, `suspect` or `dead`",
@@ -197,7 +198,7 @@ KINDS: Mapping[str, EventKind] = {
 
 
 USER_VISIBLE = tuple(kind for kind in KINDS if kind != LOAD)
-"""What a person wants to read, and what is counted; the load comes every few seconds."""
+"""Kinds that are shown to people and counted: all but the load, which comes every few seconds."""
 
 REPORTS: Mapping[str, EventKind] = {
     "child_terminated": EventKind(

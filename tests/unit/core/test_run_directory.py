@@ -121,7 +121,7 @@ def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_pat
 def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
 
-    with pytest.raises(RunDirectoryError, match=r"holds something else \(thesis.tex\)"):
+    with pytest.raises(RunDirectoryError, match=r"holds files that are not of a run \(thesis.tex\)"):
         claim(tmp_path, resume=False, config_toml="")
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
