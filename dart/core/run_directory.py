@@ -401,7 +401,7 @@ def _make_mail_dir(root: Path) -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise RunDirectoryError(
-            f"{folder} must be a folder of your own that nobody else can enter, and is not; "
+            f"{folder} must be a folder of your own with mode 0700, and is not; "
             "remove it, or set XDG_RUNTIME_DIR to a private folder"
         )
     for left_over in folder.iterdir():

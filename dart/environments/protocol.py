@@ -55,7 +55,7 @@ class Environment(Protocol):
     """One screen that plays one episode at a time.
 
     The caller may repeat ``reset``, ``observe``, ``evaluate`` and ``healthy`` after a fault. It never repeats
-    ``step``: an action is applied at most once, and after a fault nobody knows whether it was applied.
+    ``step``: an action is applied at most once, and after a fault it is unknown whether it was applied.
     """
 
     async def reset(

@@ -25,7 +25,7 @@ SMALL_POLICY = "gui_policy"
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 
 NOT_COPIED = ("config.json", "generation_config.json", "state.json")
-"""Files of a checkpoint that are written anew together with its weights; all others are copied."""
+"""Files of a checkpoint that `save` writes together with its weights; all others are copied."""
 
 MOST_BYTES = 64 * 2**20
 """Larger files are not copied: they belong to neither a tokenizer nor a processor."""
@@ -132,7 +132,7 @@ def device_of(wanted: str) -> torch.device:
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
-    """Return the files of a checkpoint that are not written anew together with its weights."""
+    """Return the files of a checkpoint that `save` does not write together with its weights."""
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())

@@ -63,7 +63,7 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     STARVED: EventKind(
-        about="Somebody has waited for longer than `curation.starved_after_s`: when that begins, again after "
+        about="A component has waited longer than `curation.starved_after_s`: when that begins, again after "
         "intervals that double (at most an hour), and when it ends.",
         subject="who waits: `trainer`, `episodes` or `environments`",
         fields={

@@ -72,7 +72,7 @@ def test_the_mail_folder_is_below_the_users_runtime_folder_if_that_is_short(
 def test_a_mail_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     mail_dir(tmp_path / "run").mkdir(mode=0o755)
     try:
-        with pytest.raises(RunDirectoryError, match="nobody else can enter"):
+        with pytest.raises(RunDirectoryError, match="mode 0700"):
             claim(tmp_path / "run", resume=False, config_toml="")
     finally:
         mail_dir(tmp_path / "run").rmdir()
