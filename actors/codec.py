@@ -227,9 +227,13 @@ def _header(body: memoryview) -> _Frame:
     except RecursionError:
         header = _header_alone(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
+        raise MalformedMessage(
+            f"a frame of mail is no envelope of protocol version {PROTOCOL_VERSION}: {error}"
+        ) from error
     if header.version != PROTOCOL_VERSION:
-        raise MalformedMessage(f"body is version {header.version}, not {PROTOCOL_VERSION}")
+        raise MalformedMessage(
+            f"a frame of mail has protocol version {header.version}, not {PROTOCOL_VERSION}"
+        )
     return header
 
 
@@ -240,12 +244,14 @@ def _header_alone(body: memoryview) -> _Frame:
     unpacker.feed(body)
     try:
         if unpacker.read_array_header() < fields:
-            raise MalformedMessage("body is no envelope: it has too few fields")
+            raise MalformedMessage("a frame of mail is no envelope: it has too few fields")
         header = [unpacker.unpack() for _ in range(fields - 1)]
         payload = msgspec.Raw(body[unpacker.tell() :])
         return msgspec.convert([*header, payload], _Frame)
     except (ValueError, msgpack.UnpackException, msgspec.MsgspecError) as error:
-        raise MalformedMessage(f"body is not a version {PROTOCOL_VERSION} envelope: {error}") from error
+        raise MalformedMessage(
+            f"a frame of mail is no envelope of protocol version {PROTOCOL_VERSION}: {error}"
+        ) from error
 
 
 def _opened(header: _Frame) -> Any:

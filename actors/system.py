@@ -268,7 +268,7 @@ class ActorSystem:
             )
 
     def _why_over(self) -> str:
-        return f"the system has ended ({self.verdict() or 'it was told to'})"
+        return f"the system has ended ({self.verdict() or 'it was stopped'})"
 
     def _kill_admin(self) -> None:
         """Kill the admin by its pidfd, which does not depend on the directory or the file with its pid."""
@@ -298,7 +298,7 @@ class ActorSystem:
 
     def _mark_ended(self) -> None:
         """Mark every row as ended, and kill what outlived the root: no supervisor is left to do it."""
-        why = f"the system ended: {self.verdict() or 'it was told to'}"
+        why = f"the system ended: {self.verdict() or 'it was stopped'}"
         for row in self.board.rows():
             if row.route == 0:
                 kill_process(row.pid, row.pid_start_ticks)  # a process may have cleared its death signal

@@ -1,9 +1,9 @@
 """A plant of simulated environments, engines and a trainer around the real decisions, on a clock that jumps.
 
 The curator and its service (`dart.curation`, on a record in memory), admission and the order of weight
-updates (`dart.inference.sync_plan`) are the code that runs in production. Waits, service times and lengths of
-episodes are those of the simulated parts (`simulated*.py`), drawn in the same way. Messages take no time, and
-whoever has to wait is asked again as soon as something changed.
+updates (`dart.inference.weight_sync_plan`) are the code that runs in production. Waits, service times and
+lengths of episodes are those of the simulated parts (`simulated*.py`), drawn in the same way. Messages take
+no time, and whoever has to wait is asked again as soon as something changed.
 """
 
 import heapq
@@ -25,7 +25,7 @@ from dart.curation.settings import settings_of
 from dart.environments.latency_model import LatencySampler, clipped_lognormal
 from dart.environments.simulated import MOST_STEPS
 from dart.inference.simulated_engine import TOKENS_SIGMA
-from dart.inference.sync_plan import LoadDecision, SyncPlan
+from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
 from dart.testing.memory_record import MemoryRecord, at_once
 
 # ---- time ----

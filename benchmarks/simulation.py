@@ -6,10 +6,10 @@
 
 SIMULATION: nothing here is a measurement of the system but `decades`. The curator and its service
 (`dart.curation`, on a record in memory), admission and the order of weight updates
-(`dart.inference.sync_plan`) are the code that runs in production; environments, engines and the trainer are
-the service times that configs/decoupling.toml states, at the length of real ones, and messages take no time.
-An environment that has to wait is asked again as soon as something changed, where a real one asks several
-times a second.
+(`dart.inference.weight_sync_plan`) are the code that runs in production; environments, engines and the
+trainer are the service times that configs/decoupling.toml states, at the length of real ones, and messages
+take no time. An environment that has to wait is asked again as soon as something changed, where a real one
+asks several times a second.
 
 arms      the six ways to schedule and sync at the paper's size, 180 environments and 16 engines
 staleness what the bound K costs at that size

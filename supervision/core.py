@@ -32,7 +32,7 @@ from supervision.actions import (
     Target,
 )
 from supervision.backoff import backoff_s
-from supervision.budget import add_restart
+from supervision.budget import add_restart, add_restart_of
 from supervision.child_spec import (
     AutoShutdown,
     ChildSpec,
@@ -283,15 +283,14 @@ class SupervisorCore:
 
     def _spend_own(self, child: Child, now_s: float) -> list[Action]:
         flags = self.flags
-        self.restarts = (
-            *(
-                (failed, moment_s)
-                for failed, moment_s in self.restarts
-                if failed.own_clock_s(now_s) - moment_s <= flags.max_seconds
-            ),
-            (child, child.own_clock_s(now_s)),
+        self.restarts, holds = add_restart_of(
+            child,
+            self.restarts,
+            lambda one: one.own_clock_s(now_s),
+            max_restarts=flags.max_restarts,
+            max_seconds=flags.max_seconds,
         )
-        if len(self.restarts) <= flags.max_restarts:
+        if holds:
             return []
         return self._give_up(child, f"over {flags.max_restarts} restarts in {flags.max_seconds:g} s")
 

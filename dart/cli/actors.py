@@ -99,10 +99,10 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     * `dartrl actors show trainer -o json | jq .vitals.rss_bytes`
     """
     from dart.core.run_directory import RunPaths
-    from dart.inspect import event_history, exit_causes, live
+    from dart.inspect import event_history, live, why
 
     paths = RunPaths(chosen(run_dir))
-    row, ends = exit_causes.read_why(paths.root, name)
+    row, ends = why.read_why(paths.root, name)
     events = event_history.read_events(paths, event_history.EventFilter(subject=name), limit=SHOWN_EVENTS)
     if output.is_data:
         print_data({"vitals": row, "ends": ends, "events": events}, output)
@@ -111,7 +111,7 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
     lines += [f"  {event_history.event_line(event)}" for event in events]
     if ends:
         lines += ["", "why it ended (dartrl why tells more)"]
-        lines += [f"  {exit_causes.end_line(one)}" for one in ends[-SHOWN_ENDS:]]
+        lines += [f"  {why.end_line(one)}" for one in ends[-SHOWN_ENDS:]]
     say("\n".join(lines))
 
 

@@ -98,15 +98,15 @@ def why(
     * `dartrl why env-003`
     * `dartrl why trainer --run-dir runs/laptop -o json | jq '.ends[-1].report.last_words'`
     """
-    from dart.inspect import exit_causes
+    from dart.inspect import why
 
-    row, ends = exit_causes.read_why(chosen(run_dir), actor)
+    row, ends = why.read_why(chosen(run_dir), actor)
     if output.is_data:
         print_data({"vitals": row, "ends": ends[-lines:]}, Format.JSON)
         return
-    say(exit_causes.summary(row, ends))
+    say(why.summary(row, ends))
     for one in ends[-lines:]:
-        say("\n".join(exit_causes.end_lines(one)))
+        say("\n".join(why.end_lines(one)))
 
 
 def _print(found: "Sequence[Event]", output: Format) -> None:

@@ -201,7 +201,7 @@ class OSWorldLocalSettings(Section):
 
 
 class OSWorldSettings(Section):
-    """Desktops in virtual machines that serve OSWorld's guest protocol."""
+    """Desktops that serve OSWorld's guest protocol: virtual machines, containers or sandboxes."""
 
     tasks: Annotated[Path, Field(strict=False)] = Path("evaluation_examples/examples")
     """Folder with the published tasks (`<application>/<id>.json`), or a file with a set of them. Task ids are
@@ -261,7 +261,7 @@ class EnvironmentsSettings(Section):
     desktop: DesktopSettings = DesktopSettings()
     """Desktops in sandboxes."""
     osworld: OSWorldSettings = OSWorldSettings()
-    """Desktops in virtual machines."""
+    """Desktops that serve OSWorld's guest protocol."""
 
 
 class VllmSettings(Section):

@@ -123,5 +123,6 @@ class LivenessView:
 
 
 def _lives(row: Vitals, silent_after_s: float) -> bool:
-    """Whether an actor runs and has beaten lately enough."""
+    """Whether an actor runs and its last beat is at most `silent_after_s` old; an unknown age counts as
+    fresh."""
     return row.state is ActorState.RUNNING and (row.beat_age_s or 0.0) <= silent_after_s

@@ -82,9 +82,9 @@ class TaskTable:
         self._turns: IndexedHeap[str] = IndexedHeap()
         """Tasks that may have a group now."""
         self._quarantined: IndexedHeap[str] = IndexedHeap()
-        """Quarantined tasks of which no group is being played, by the end of their quarantine."""
+        """Quarantined tasks without a group in play, ordered by when their quarantine ends."""
         self._unreleased: dict[str, None] = {}
-        """Every task that was not released from its quarantine."""
+        """Every task with a quarantine, also one that is tried after it."""
         self._to_judge: dict[str, None] = {}
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)

@@ -18,10 +18,10 @@ from dart.environments.miniwob.demonstrations import collect
 from dart.imitation.evaluation import Trial, mean_success, play_held_out
 from dart.imitation.model_card import Card, write_card
 from dart.imitation.samples import Sample, batches, imitation_loss, read_episodes, samples_by_task
-from dart.policy.checkpoint import build_processor, codec_of, save_policy
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
+from dart.policy.small_policy_files import build_processor, codec_of, save_policy
 from dart.policy.tokenizer import train_tokenizer
 
 EMPHASIS = (

@@ -37,7 +37,7 @@ class WorkerFacts:
     version: int
     """The version it serves."""
     required: int
-    """The oldest version that may be served (`dart.inference.sync_plan`)."""
+    """The oldest version that may be served (`dart.inference.weight_sync_plan`)."""
     updating: int | None
     """The version it is loading; None when it loads none."""
     doubt: str

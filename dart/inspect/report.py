@@ -67,7 +67,7 @@ class SuccessReport:
     """What training did to the policy, measured on held-out seeds."""
 
     before: Mapping[str, Score]
-    """By task id; empty if it was not measured."""
+    """Score before training, by task id; empty if nothing was evaluated then."""
     after: Mapping[str, Score]
     left_out_before: LeftOut = LeftOut()
     left_out_after: LeftOut = LeftOut()

@@ -11,12 +11,12 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from dart.policy.base import Policy
-from dart.policy.checkpoint import CheckpointError, named_errors
-from dart.policy.checkpoint import load_codec as load_small_codec
 from dart.policy.lora import LoraPolicy, with_adapter
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
 from dart.policy.small_policy import SmallPolicy
+from dart.policy.small_policy_files import CheckpointError, named_errors
+from dart.policy.small_policy_files import load_codec as load_small_codec
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 

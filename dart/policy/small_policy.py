@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from dart.core.types import Step
-from dart.policy.checkpoint import codec_of, load_parts
 from dart.policy.codec import PromptCodec
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.protocols import Prompt, Screen
 from dart.policy.sampling import MAX_ANSWER_TOKENS, AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
+from dart.policy.small_policy_files import codec_of, load_parts
 
 
 class SmallPolicy:
@@ -36,7 +36,9 @@ class SmallPolicy:
         return list(self.module.parameters())
 
     def base_scorer(self) -> None:
-        """Return None: training changes every weight, so the base policy is not in them."""
+        """Return None: training changes every weight, so the base policy cannot be had from this one.
+
+        The trainer loads a frozen copy of it."""
 
     def sample(
         self,

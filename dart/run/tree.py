@@ -72,7 +72,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
             "dart.inference.actor:RolloutActor",
             preload=("dart.inference.actor", ENGINE_MODULES[config.rollout.engine]),
         ),
-        worker("weight_sync", "dart.inference.weight_sync:WeightSyncActor"),
+        worker("weight_sync", "dart.inference.weight_sync_actor:WeightSyncActor"),
         pool("environment_pool", environments, "dart.environments.actor:EnvironmentActor"),
         worker("trainer", "dart.training.actor:TrainerActor", restart=Restart.TRANSIENT, significant=True),
     )

@@ -1,4 +1,7 @@
-"""Waiting for room: what a blob or a checkpoint does that meets a full disk."""
+"""Waiting for room: what a blob or a checkpoint does that meets a full disk.
+
+The record itself waits in `dart.store.actor`.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator

@@ -295,7 +295,7 @@ class RolloutWriter(RecordWriter):
                 return 0
             if group.state != GroupState.OPEN:
                 raise StoreConflict(
-                    f"group {group_id} is {group.state} in batch {group.batch_id}, not to drop"
+                    f"group {group_id} cannot be dropped: it is {group.state} in batch {group.batch_id}"
                 )
             return drop_whole(connection, group_id, reason)
 

@@ -203,7 +203,7 @@ class MemoryRecord:
         if group.state == GroupState.DROPPED:
             return 0
         if group.state != GroupState.OPEN:
-            raise StoreConflict(f"group {group_id} is {group.state}, not to drop")
+            raise StoreConflict(f"group {group_id} cannot be dropped: it is {group.state}")
         unsettled = [
             one
             for one in group.members.values()
@@ -510,4 +510,4 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    raise RuntimeError(f"{coroutine!r} waited, but its record answers at once")
+    raise RuntimeError(f"{coroutine!r} waited; at_once runs only what waits for nothing but this record")

@@ -218,7 +218,7 @@ def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) ->
         )
 
     engines = [child(name, "dart.inference.actor:RolloutActor") for name in WORKERS]
-    sync = child("weight_sync", "dart.inference.weight_sync:WeightSyncActor")
+    sync = child("weight_sync", "dart.inference.weight_sync_actor:WeightSyncActor")
     with running(pool("rollout_pool", *engines), sync, child("askers", f"{__name__}:Askers")) as processes:
         scene = Scene(processes, tmp_path)
         scene.await_answers(ASKERS)

@@ -1,4 +1,4 @@
-"""Any order of publishes, loads, failures, deaths and starts keeps the promises of `sync_plan`."""
+"""Any order of publishes, loads, failures, deaths and starts keeps the promises of `weight_sync_plan`."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dart.inference.sync_plan import LONGEST_RETRY_S, LoadDecision, ServeDecision, SyncPlan
+from dart.inference.weight_sync_plan import LONGEST_RETRY_S, LoadDecision, ServeDecision, SyncPlan
 
 WORKERS = [f"rollout-{number}" for number in range(5)]
 

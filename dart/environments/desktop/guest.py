@@ -268,7 +268,10 @@ class GuestDesktop:
                 self._x.sync()
                 time.sleep(arguments["s"])
             case _:
-                raise GuestError(f"expected the name of an input event, got {name!r}")
+                raise GuestError(
+                    "expected an input event (move, button_down, button_up, key_down, key_up or pause), "
+                    f"got {name!r}"
+                )
 
     # ---- screen ----
 

@@ -20,10 +20,10 @@ from dart.imitation.samples import (
     samples_by_task,
     soft_targets,
 )
-from dart.policy.checkpoint import build_processor, codec_of
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
 from dart.policy.sampling import answer_logits
+from dart.policy.small_policy_files import build_processor, codec_of
 from dart.policy.tokenizer import train_tokenizer
 
 INSTRUCTION = 'Enter "Ann" and press Submit.'

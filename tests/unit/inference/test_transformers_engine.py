@@ -11,11 +11,11 @@ from PIL import Image
 from dart.core.types import GenerateRequest
 from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import ScreenCache, TransformersEngine
-from dart.policy.checkpoint import CheckpointError, load_codec, load_policy, save_policy
 from dart.policy.codec import PixelFrameError, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.sampling import answer_logprobs
+from dart.policy.small_policy_files import CheckpointError, load_codec, load_policy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
 

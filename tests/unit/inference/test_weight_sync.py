@@ -11,7 +11,7 @@ from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.inference.weight_sync import BOARD_CHECK_S, WeightSyncActor
+from dart.inference.weight_sync_actor import BOARD_CHECK_S, WeightSyncActor
 from dart.store.store import Store
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ENGINE_SILENT_S

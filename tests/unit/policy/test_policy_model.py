@@ -8,11 +8,17 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from dart.policy.checkpoint import CheckpointError, build_processor, codec_of, load_policy, save_policy
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, PromptError, new_policy
 from dart.policy.sampling import answer_logits, answer_logprobs, pad_left, sample
+from dart.policy.small_policy_files import (
+    CheckpointError,
+    build_processor,
+    codec_of,
+    load_policy,
+    save_policy,
+)
 from dart.policy.tokenizer import train_tokenizer
 
 TOKENIZER = train_tokenizer(["Click on Tab #2.", 'Enter "Ann" and press Submit.'] * 4)

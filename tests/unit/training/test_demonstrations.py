@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from dart.core.types import Demonstration
-from dart.policy.checkpoint import load_codec, save_policy
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.prompt_spec import PromptSpec
+from dart.policy.small_policy_files import load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader

@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from dart.core.types import Demonstration, Group, Step
-from dart.policy.checkpoint import load_policy, save_policy
 from dart.policy.codec import load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.sampling import answer_logprobs, sample
 from dart.policy.scoring import score_steps
+from dart.policy.small_policy_files import load_policy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import latest_good, load_checkpoint

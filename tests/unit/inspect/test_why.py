@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.run_directory import RunPaths
-from dart.inspect import exit_causes, logs
+from dart.inspect import logs, why
 from dart.inspect.exit_reports import ActorEnd, ActorStart, all_reports, ancestors_of, ends, reports_since
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
@@ -225,7 +225,7 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
         chain=("below",),
     )
 
-    lines = list(exit_causes.end_lines(ActorEnd(incarnation=3, started_unix_s=8.0, report=own, is_own=True)))
+    lines = list(why.end_lines(ActorEnd(incarnation=3, started_unix_s=8.0, report=own, is_own=True)))
 
     assert lines[0].endswith("incarnation 3 ended after 12s: env-000 broke")
     assert lines[1:4] == [
@@ -240,6 +240,6 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
 def test_an_end_nobody_reported_says_so() -> None:
     silent = ActorEnd(incarnation=1, started_unix_s=8.0, report=None, is_own=False)
 
-    assert exit_causes.end_line(silent) == (
+    assert why.end_line(silent) == (
         "incarnation 1: no supervisor reported why: it was asked to stop, or the whole run ended"
     )

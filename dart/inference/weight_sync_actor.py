@@ -16,7 +16,7 @@ from actors.board import ActorState, Vitals
 from actors.errors import AskError, MailboxFull
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.inference.sync_plan import LoadDecision, SyncPlan
+from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
 from dart.inference.worker_state import WorkerFacts, WorkerState, state_of
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import log_event, send_events
@@ -61,7 +61,7 @@ class _Worker:
 
 
 class WeightSyncActor(Actor):
-    """Carries out what `sync_plan` decides and shows what `worker_state` says."""
+    """Carries out what `weight_sync_plan` decides and shows what `worker_state` says."""
 
     def on_start(self) -> None:
         rollout = Config.model_validate(self.args["config"]).rollout
