@@ -78,7 +78,8 @@ def read_keys(folder: Path) -> LinkKeys:
         ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise LinkNotAllowed(
-            f"{path} has mode {stat.S_IMODE(mode):o}: others can read it; make a new pair, this is no secret"
+            f"{path} has mode {stat.S_IMODE(mode):o}: others can read it, so its key is no secret any more; "
+            f"delete it, run python -m actors.curve {folder}, and give the other machines the new public key"
         )
     return LinkKeys(zmq.curve_public(_checked_key(secret, str(path))), secret)
 

@@ -14,7 +14,8 @@ import typer.main
 from dart.cli.exit_codes import MEANING
 from dart.cli.main import app
 from dart.config.config import Config, field_rows
-from dart.config.layers import field_docstrings, literal
+from dart.config.layers import literal
+from dart.config.problems import field_docstrings
 from dart.inspect.metrics import METRICS, Metric
 from dart.telemetry.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
 from dart.training.learner import UpdateReport

@@ -33,7 +33,7 @@ def check(
     * `dartrl config check run.toml --set training.lr=1e-4`
     """
     from dart.config.config import ConfigError, load_config
-    from dart.config.layers import Problem
+    from dart.config.problems import Problem
     from dart.core.errors import UnavailableError
     from dart.preflight.requirements import missing_trackers
 

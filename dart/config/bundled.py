@@ -5,7 +5,7 @@ A wheel carries them and the base policy in `dart/configs`; a clone has them in 
 
 from pathlib import Path
 
-from dart.config.layers import did_you_mean, near
+from dart.core.suggestions import did_you_mean, near
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -18,23 +18,9 @@ from pydantic import BaseModel, ValidationError
 from dart.config.bundled import bundled_folder, configuration_file, no_such_file
 from dart.config.environment_kinds import KINDS
 from dart.config.injected_faults import InjectedFault
-from dart.config.layers import (
-    Layer,
-    Problem,
-    describe,
-    did_you_mean,
-    dotted,
-    explain,
-    file_layer,
-    merge,
-    near,
-    overrides_layer,
-    section_of,
-    shortened,
-    to_toml,
-    without_refused,
-)
+from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import parse_address
+from dart.config.problems import Problem, describe, dotted, explain, section_of, shortened, without_refused
 from dart.config.sections import (
     MACHINE_DEFAULTS,
     POOLS,
@@ -57,6 +43,7 @@ from dart.config.sections import (
     child_over,
 )
 from dart.core.errors import ConfigurationError
+from dart.core.suggestions import did_you_mean, near
 
 ACTORS_MOST = 1000
 """Largest number of environments and engines together. The board has 1024 rows, and an actor uses two of them

@@ -117,7 +117,10 @@ def _train(
         (loss.answer + config.pointer_weight * loss.pointer).backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         if not math.isfinite(norm):
-            raise FloatingPointError(f"the gradient of update {update} is {norm}: lower lr (now {config.lr})")
+            raise FloatingPointError(
+                f"pretraining diverged: the gradient of update {update} is {norm}; try another --seed "
+                f"(the learning rate is {config.lr}: PretrainConfig in {__name__})"
+            )
         optimizer.step()
         if update % 20 == 0 or update == config.updates:
             report(f"update {update}/{config.updates} answer {loss.answer:.3f} pointer {loss.pointer:.3f}")

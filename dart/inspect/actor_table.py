@@ -185,7 +185,7 @@ def find_actor(name: str, actors: Sequence[ActorRow]) -> ActorRow:
 
     raises    UsageError with the names that look like it
     """
-    from dart.config.layers import did_you_mean, near
+    from dart.core.suggestions import did_you_mean, near
 
     for row in actors:
         if row.name == name:

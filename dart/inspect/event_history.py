@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from dart.config.layers import did_you_mean, near
 from dart.core.errors import UsageError
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
+from dart.core.suggestions import did_you_mean, near
 from dart.inference.worker_state import WorkerState
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.formatting import clock

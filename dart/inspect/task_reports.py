@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dart.config.config import Config
-from dart.config.layers import did_you_mean, near
 from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
+from dart.core.suggestions import did_you_mean, near
 from dart.curation.settings import settings_of
 from dart.curation.task_state import TaskState, TaskTable
 from dart.inspect.formatting import clock, counts, number, percent

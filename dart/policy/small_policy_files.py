@@ -56,7 +56,8 @@ def named_errors(path: Path) -> Iterator[None]:
     remedy."""
     if not (path / "config.json").is_file():
         raise CheckpointError(
-            f"expected a policy checkpoint in {path}, found no config.json: build one with `dartrl pretrain`"
+            f"expected a policy checkpoint in {path}, found no config.json: name the folder of a "
+            f"transformers checkpoint, or make the small policy with `dartrl pretrain --out {path}`"
         )
     try:
         yield

@@ -164,10 +164,13 @@ def memory_lines(config: Config, available_bytes: int) -> list[str]:
     """
     if config.training.learner == "simulated":
         return describe(estimate(config, PolicySize()), PolicySize(), available_bytes)
+    folder = config.training.policy
+    if not (folder / "config.json").exists():
+        return [f"memory is estimated once {folder}/config.json and the weights are there"]
     try:
-        policy = policy_size(config.training.policy)
+        policy = policy_size(folder)
     except (OSError, ValueError, DartError) as error:
-        return [f"memory is estimated once the policy is there: {error}"]
+        return [f"memory cannot be estimated: {error}"]
     return describe(estimate(config, policy), policy, available_bytes)
 
 

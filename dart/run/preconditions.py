@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from actors.board import LAUNCHER, ActorState, Vitals
-from dart.config.layers import did_you_mean, near
+from dart.core.suggestions import did_you_mean, near
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from actors.codec import to_plain
 from actors.system import RootSpec
 from dart.config.config import Config
-from dart.config.layers import dotted
+from dart.config.problems import dotted
 from dart.run.definition import supervisors
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.messages import UpdateChild, UpdateFlags

@@ -55,7 +55,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
 
 
 def is_no_room(error: BaseException) -> bool:
-    """Whether an error, or what it was raised from, is a full disk."""
+    """Whether an error, or one that it was raised from, is a full disk or a record that refuses writes."""
     return any(
         isinstance(cause, StoreBusy)
         or (isinstance(cause, OSError) and cause.errno in NO_ROOM)

@@ -13,10 +13,10 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dart.config.layers import did_you_mean, near
 from dart.core.errors import UnavailableError
 from dart.core.png import png_size
 from dart.core.seeds import TRAINING_SEEDS, is_held_out
+from dart.core.suggestions import did_you_mean, near
 
 FILE = "demonstrations.jsonl"
 

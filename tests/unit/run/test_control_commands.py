@@ -11,7 +11,7 @@ from actors.board import ActorState
 from actors.system import RootSpec
 from actors.testing import InMemorySystem
 from dart.config.config import Config, ConfigError, load_config
-from dart.config.layers import Problem
+from dart.config.problems import Problem
 from dart.core import messages as m
 from dart.run import control_commands
 from dart.run.control_commands import Commands

@@ -1,0 +1,222 @@
+"""Problems of a configuration in the words of a TOML file: which key, what is wrong, what to write."""
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from dart.core.suggestions import did_you_mean, near
+
+Table = dict[str, Any]
+
+
+SHOWN_CHARACTERS = 120
+"""How many characters of a key or a value a message quotes."""
+
+
+HINTS_MOST = 20
+"""Number of wrong keys for which similar keys are looked up, which takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One error in a configuration: its origin, its key, and what to do."""
+
+    origin: str
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        key = f" {shortened(self.key)}" if self.key else ""
+        return f"{self.origin}:{key} {self.text}"
+
+
+def shortened(text: str) -> str:
+    """Shorten text that a message quotes to one line."""
+    cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
+    return text if len(text) <= SHOWN_CHARACTERS else cut
+
+
+def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested tables with its dotted key, in order."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def section_of(model: type[BaseModel], path: Sequence[str]) -> type[BaseModel] | None:
+    """Return the model of a section by its path; the model itself for an empty path, None for a wrong one."""
+    for name in path:
+        field = model.model_fields.get(name)
+        inner = _section(field) if field else None
+        if inner is None:
+            return None
+        model = inner
+    return model
+
+
+def describe(model: type[BaseModel], key: str) -> str:
+    """Return the docstring below the field of a dotted key; empty without one."""
+    *sections, name = key.split(".")
+    section = section_of(model, sections)
+    return field_docstrings(section).get(name, "") if section else ""
+
+
+@cache
+def field_docstrings(model: type) -> dict[str, str]:
+    """Return the string below each field of a model or a dataclass, read from the source.
+
+    pydantic can do this too (use_attribute_docstrings), but at every import, which costs each command 40 ms.
+    """
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: below.value.value
+        for field, below in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        section = _section(field)
+        yield from _keys(section, f"{prefix}{name}.") if section else (prefix + name,)
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], origins: Mapping[str, str], defaults: Table
+) -> list[Problem]:
+    """Turn pydantic's errors into problems, in the words of a TOML file."""
+    known = dict(dotted(defaults))
+    details = error.errors(include_url=False)
+    inner = {
+        detail["loc"][:-1] for detail in details
+    }  # a list is also called too short when its entries are wrong
+    wrong = [dict(detail) for detail in details if detail["loc"] not in inner]
+    return [
+        _explained(detail, model, origins, known, has_hint=number < HINTS_MOST)
+        for number, detail in enumerate(wrong)
+    ]
+
+
+def _explained(
+    detail: Table,
+    model: type[BaseModel],
+    origins: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    *,
+    has_hint: bool,
+) -> Problem:
+    path = _path(detail)
+    key = ".".join(path)
+    position = "".join(f"[{part}]" for part in detail["loc"] if isinstance(part, int))
+    origin = _given_by(key, origins)
+    if detail["type"] == "extra_forbidden":
+        return Problem(origin, key, f"is not a key{_hint(path, model) if has_hint else ''}")
+    about = _about(describe(model, key), defaults.get(key))
+    return Problem(origin, key + position, f"{_rule(detail)}, got {_quoted(detail['input'])}{about}")
+
+
+def _quoted(value: object) -> str:
+    try:
+        return shortened(repr(value))
+    except ValueError:  # a whole number of thousands of digits
+        return "a number of thousands of digits"
+
+
+def _given_by(key: str, origins: Mapping[str, str]) -> str:
+    """Return the origin of a key, or of a key in the section that it names."""
+    touched = [origin for name, origin in origins.items() if name == key or name.startswith(f"{key}.")]
+    return next((origin for origin in touched if origin != "default"), "default")
+
+
+def _path(detail: Mapping[str, Any]) -> list[str]:
+    """Return the names that lead to a key; names after a list index are types, not keys."""
+    return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
+
+
+RENAMED: Mapping[str, str] = {
+    "modelled": "simulation",
+    "observe": "telemetry",
+    "curation.quarantine": "curation.task_quarantine",
+}
+"""Old names of sections and keys. They are refused, and the message names the new one."""
+
+
+def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
+    """Suggest a key: the new name of a renamed one, the same name in another section, a similar name in this
+    section, or all names of this section."""
+    if renamed := RENAMED.get(".".join(path)):
+        return did_you_mean([renamed])
+    elsewhere = [key for key in _keys(model) if key.rpartition(".")[2] == path[-1]]
+    if elsewhere:
+        return did_you_mean(elsewhere[:3])
+    siblings = list((section_of(model, path[:-1]) or model).model_fields)
+    similar = near(path[-1], siblings)
+    if similar:
+        return did_you_mean([".".join([*path[:-1], name]) for name in similar])
+    return f"; there are {', '.join(siblings)}"
+
+
+def _about(description: str, default: Any) -> str:
+    if not description or default is None:
+        return ""
+    known = "" if isinstance(default, list | dict) else f"default {default!r}; "
+    return f" ({known}{description.rstrip('.')})"
+
+
+def without_refused(data: Table, error: ValidationError, defaults: Table) -> Table:
+    """Replace every refused value by its default, so that the rest can be checked."""
+    cleaned = copy.deepcopy(data)
+    for detail in error.errors(include_url=False):
+        *sections, key = _path(dict(detail))
+        table, original = cleaned, defaults
+        for section in sections:
+            table, original = table[section], original[section]
+        table.pop(key, None)  # a union reports the same key once for each of its types
+        if key in original:
+            table[key] = original[key]
+    return cleaned
+
+
+RULES: Mapping[str, str] = {
+    "bool_type": "must be true or false",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "string_type": "must be a string",
+    "tuple_type": "must be a list",
+    "path_type": "must be a path",
+    "model_type": "must be a section (a TOML table)",
+    "unfit_text": "is wrong: {why}",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "too_short": "must have at least {min_length} entries",
+}
+"""Messages for pydantic's error types, in the words of a TOML file."""
+
+
+def _rule(detail: Mapping[str, Any]) -> str:
+    template = RULES.get(detail["type"])
+    return template.format(**detail.get("ctx", {})) if template else f"is wrong: {detail['msg']}"
