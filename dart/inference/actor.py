@@ -1,10 +1,11 @@
 """The rollout actor: one engine, one policy version, and the gate through which requests reach it.
 
-Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync) Tells      the store how busy it
-was Waits for  its own worker threads, which run the engine; the mailbox stays answerable meanwhile Dies when
-a generate or a load overruns its deadline, or the engine fails: one of its processes ended or hangs On
-restart it serves the newest committed version, never an older one than is required (invariant stale-gate);
-environments ask again what it had not answered
+Receives   Generate (environments), LoadVersion, Serve, Probe (weight_sync)
+Tells      the store how busy it was
+Waits for  its own worker threads, which run the engine; the mailbox stays answerable meanwhile
+Dies when  a generate or a load overruns its deadline, or the engine fails: a process of it ended or hangs
+On restart it serves the newest committed version, never an older one than is required (invariant stale-gate);
+           environments ask again what it had not answered
 
 How requests are grouped is a strategy: `dart.inference.serving`.
 """
