@@ -145,7 +145,7 @@ class Actor:
     # ---- messages ----
 
     def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool:
-        """Send without waiting. False, and a log line, when nobody has the name or its mailbox is full.
+        """Send without waiting. False, and a log line, when no actor has the name or its mailbox is full.
 
         incarnation   the only incarnation that may take it; 0 for the one that has the name now
         """

@@ -30,7 +30,7 @@ class Release(StrEnum):
     """What became of a lease that was taken back or given up."""
 
     AWAITING = "awaiting"
-    """Still leased in the books, without an owner: somebody will play it again."""
+    """Still leased in the books, without an owner: it will be played again."""
     DROPPED = "dropped"
     """That was the last attempt."""
     DUPLICATE = "duplicate"
@@ -38,7 +38,7 @@ class Release(StrEnum):
     SETTLED = "settled"
     """This lease ended with a stored trajectory; nothing was spent."""
     FENCED = "fenced"
-    """Somebody else holds a newer lease; the report is ignored and counted."""
+    """Another environment holds a newer lease; the report is ignored and counted."""
 
 
 class Reassignment(StrEnum):
@@ -47,7 +47,7 @@ class Reassignment(StrEnum):
     SETTLED = "settled"
     """It is stored, trained or dropped."""
     OWNED = "owned"
-    """Somebody holds its lease; release that first."""
+    """An environment holds its lease; release that first."""
 
 
 class Commit(StrEnum):
@@ -86,7 +86,7 @@ class Park(StrEnum):
     """What became of an episode that was interrupted at a step boundary."""
 
     PARKED = "parked"
-    """Its steps are in the record; somebody will take it up. No attempt is spent."""
+    """Its steps are in the record; an environment will take it up. No attempt is spent."""
     REFUSED = "refused"
     """It was parked too often: the steps are forgotten, the attempt is spent."""
     DUPLICATE = "duplicate"
@@ -172,7 +172,7 @@ class RolloutRecord:
     group_id: int
     state: RolloutState
     environment: str | None
-    """None while nobody plays it."""
+    """None while no environment plays it."""
     attempt: int
     fence: int
     deadline_unix_s: float
@@ -248,7 +248,7 @@ class Version:
 
 
 RECENT_REWARDS = 32
-"""Of each task that are read where nobody needs more: a group may have more rollouts."""
+"""Of each task that are read where no more are needed: a group may have more rollouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

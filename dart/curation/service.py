@@ -3,7 +3,7 @@
 Each method decides, writes to the record, shows the curator what came of it, and goes on until there is an
 answer. What an environment or a trainer says is only a reason to look: the record is believed, so a lost,
 repeated or late message changes nothing. The whole record is read when the service opens, and again only when
-it contradicts the book: somebody else wrote, or a message got lost.
+it contradicts the book: another process wrote, or a message got lost.
 
 One method at a time: the awaits in between belong together. If the record contradicts the book for good, or a
 call does not end, the exception passes; the next service starts from the record.
@@ -188,7 +188,7 @@ class CurationService:
     async def _inject(self) -> None:
         """Add demonstrations where everything failed.
 
-        Whoever drops one from the pool tells nobody: the record refuses it, and is read again.
+        A command that drops one from the pool sends no message: the record refuses it, and is read again.
         """
         refused: InjectDemonstration | None = None
         while (decision := self.curator.injection()) is not None:
@@ -220,7 +220,7 @@ class CurationService:
             except StoreConflict:
                 if leased.batch_id == refused:
                     raise
-                # It was consumed or given back, and whoever did it could not say so.
+                # It was consumed or given back, and the message about it was lost.
                 refused = leased.batch_id
                 await self.reload()
             else:

@@ -68,7 +68,7 @@ class Member:
 def launcher_script(python: str, parent_pid: int, log: Path) -> str:
     """A shell script that runs `python` with its arguments, tied to the life of `parent_pid`.
 
-    The parent may have died before the signal was armed; then its child is somebody else's.
+    The parent may have died before the signal was armed; then its child has another parent.
     """
     inner = f'[ "$PPID" = {parent_pid} ] || exit 1; exec "$0" "$@" >>{shlex.quote(str(log))} 2>&1'
     return (

@@ -282,7 +282,7 @@ class VllmEngine:
             raise EngineDied(self._why_died())
 
     def close(self) -> None:
-        """End its processes; whoever is left dies with this one."""
+        """End its processes; any that is left dies with this one."""
         self._llm.shutdown(timeout=CLOSE_S)
 
     async def _begin(self, args: AsyncEngineArgs) -> Any:

@@ -22,7 +22,7 @@ Ask = Callable[[Sequence[int], int], Awaitable[Any]]
 
 
 async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
-    """An answer of at most `limit` tokens; a piece that weights ended is gone on with as part of the prompt.
+    """An answer of at most `limit` tokens; a piece that new weights ended continues in the prompt.
 
     Raises EngineError when vLLM gives it up again and again: what is no whole answer must not pass for one.
     """

@@ -13,7 +13,7 @@ from actors.process import die_with_parent
 from dart.inference.checkpoint_layout import weight_files
 
 ENTROPY_UNITS_PER_NAT = 10**8
-"""Entropies travel as integers in the place of the sampled token's rank, which nobody needs. 32 bits hold 21
+"""Entropies travel as integers in the place of the sampled token's rank, which is not needed. 32 bits hold 21
 nats, the entropy of a billion equally likely tokens."""
 
 

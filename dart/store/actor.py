@@ -2,7 +2,7 @@
 
 Receives   every call of the record (`dart.core.messages.Call`), from curator, environments and trainer
 Answers    after the transaction is durable (invariant durable-before-ack); Paused while the disk is full or
-           the database locked by somebody else: nothing of the call was kept, it is to be asked again
+           the database locked by another process: nothing of the call was kept, it is to be asked again
 Dies when  the database is damaged, or the disk refuses for any other reason
 On restart it opens the database again; nothing else is needed
 """
@@ -98,7 +98,7 @@ class StoreActor(Actor):
         if self._pause is None:
             self._pause = StorePause(reason, began_unix_s=self.clock.unix_s())
             self.log.error("record_paused", reason=reason)
-            self.set_ready(False)  # on the board, for whoever looks from outside
+            self.set_ready(False)  # on the board, for readers outside
         self._pause.try_again_s = now_s + RETRY_S
         return self._pause.answer()
 

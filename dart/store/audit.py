@@ -265,7 +265,7 @@ PARKED_WITHOUT_LEASE = f"""
 
 
 def parked_without_lease(connection: Connection) -> list[Finding]:
-    """Steps are kept only of rollouts that somebody will take up."""
+    """Steps are kept only of rollouts that an environment will take up."""
     return [
         Finding(f"it has parked steps, is {state} and was parked {resumes} times", f"rollout {rollout_id}")
         for rollout_id, state, resumes in connection.execute(PARKED_WITHOUT_LEASE)

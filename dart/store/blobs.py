@@ -68,7 +68,7 @@ class BlobStore:
         return content
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed left behind. Only while nobody writes."""
+        """Remove what writers that were killed left behind. Only while no process writes."""
         for left_over in self.root.glob("*/.*.part"):
             left_over.unlink()
 
@@ -82,7 +82,7 @@ def is_file_of(path: Path, size_bytes: int) -> bool:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees a part of it. Raises StoreUnavailable, leaving nothing behind."""
+    """Write a file so that no reader sees a part of it. Raises StoreUnavailable, leaving nothing behind."""
     descriptor, temporary = create_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -32,7 +32,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
 
     The work must leave nothing half-written when it fails, and may be repeated. Waiting has no limit: a full
     disk is a person's to mend, and the log names it. Meanwhile the actor is not ready, as the board shows to
-    whoever looks from outside. When there is room again that is an event of the record.
+    readers of the board. When there is room again that is an event of the record.
     """
     began_s: float | None = None
     while True:

@@ -2,7 +2,7 @@
 
     StoreError
     ├── StoreUnavailable   the file cannot be read or written now (disk full, locked, damaged)
-    │   └── StoreBusy      the disk is full or somebody holds the lock: it passes, wait and try again
+    │   └── StoreBusy      the disk is full or the lock is held: it passes, wait and try again
     ├── StoreTooOld        the database was made before the first migration of this code
     ├── StoreTooNew        the database was made by a newer version of this code
     ├── StoreConflict      the call contradicts the record: a defect, or a second writer

@@ -122,7 +122,7 @@ class RolloutWriter(RecordWriter):
     def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
     ) -> RolloutLease | Reassignment:
-        """Lease a rollout that nobody plays. Its fence grows, so earlier leases are void.
+        """Lease a rollout that no environment plays. Its fence grows, so earlier leases are void.
 
         A parked one goes on in the same attempt with its steps, another begins its next attempt.
         """
@@ -218,7 +218,7 @@ class RolloutWriter(RecordWriter):
         max_resumes: int,
         max_attempts: int | None = None,
     ) -> Park:
-        """Keep what was played of an episode that must be interrupted, so that somebody takes it up.
+        """Keep what was played of an episode that must be interrupted, so that an environment takes it up.
 
         `steps` are all since the episode began. Fewer than were parked before (it was interrupted while
         these were replayed) change nothing. Beyond `max_resumes` the attempt ends, the last one of

@@ -1,4 +1,4 @@
-"""Aggregates by task, kept current in the transaction of what they count: nobody scans trajectories."""
+"""Aggregates by task, kept current in the transaction of what they count: no reader scans trajectories."""
 
 from sqlalchemy import Connection, bindparam, case, func, text, update
 

@@ -30,7 +30,7 @@ def log_of(database: Path) -> Path:
 
 
 def damage_of_log_beside(database: Path) -> str:
-    """What is wrong with the log beside a database that nobody writes; empty where there is none."""
+    """What is wrong with the log beside a database that is not being written; empty where there is none."""
     log = log_of(database)
     content = log.read_bytes() if log.exists() else b""
     return damage_of_log(content, _counted_frames(database, content))
@@ -46,7 +46,7 @@ def keep_copy_of_log(database: Path) -> Path:
 
 
 def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:
-    """What is wrong with a log that nobody writes; empty where every transaction in it is whole.
+    """What is wrong with a log that is not being written; empty where every transaction in it is whole.
 
     counted_frames   those of whole transactions by the index of the log; None where there is no such index
     """

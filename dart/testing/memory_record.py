@@ -348,7 +348,7 @@ class MemoryRecord:
         return Park.PARKED
 
     def forget_parked(self, rollout_id: int, fence: int) -> StoredResult:
-        """What was parked could not be replayed: whoever holds it plays it anew."""
+        """What was parked could not be replayed: its holder plays it anew."""
         rollout = self._held(rollout_id, fence)
         if rollout is None:
             return self._fenced(StoredResult.FENCED)
@@ -453,7 +453,7 @@ class MemoryRecord:
         return not self._is_forgotten(rollout_id) and self._member(rollout_id)[1].stored_fence == fence
 
     def _is_same_lease(self, rollout_id: int, fence: int) -> bool:
-        """Whether nobody was given the rollout since, and nothing of it was stored."""
+        """Whether the rollout was not leased again since, and nothing of it was stored."""
         if self._is_forgotten(rollout_id):
             return False
         rollout = self._member(rollout_id)[1]
