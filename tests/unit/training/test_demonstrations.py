@@ -254,7 +254,7 @@ def bomb(width_px: int, height_px: int) -> bytes:
 
 def test_a_screenshot_that_would_fill_the_memory_is_refused_by_its_header(write: Write, policy: Path) -> None:
     with pytest.raises(
-        BadDemonstrations, match=r"line 1: expected a PNG screenshot .* 50000x50000 pixels, more than"
+        BadDemonstrations, match=r"line 1: expected a PNG screenshot .* 50000x50000 pixels; at most"
     ):
         read_demonstrations(write({}, screenshot=bomb(50_000, 50_000)), load_codec(policy))
 
