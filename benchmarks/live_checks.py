@@ -378,7 +378,7 @@ LOOKING = {
     "trajectories export": Case(("{rollout}", "--html", "{out}/one.html", *RUN), trajectories_export),
     "policy versions": Case((*RUN, "-o", "jsonl"), policy_versions, is_quick=True),
     "checkpoints list": Case((*RUN, "-o", "json"), checkpoints_list, is_quick=True),
-    "quarantine list": Case(RUN, says="nobody is in quarantine", is_quick=True),
+    "quarantine list": Case(RUN, says="no actor is in quarantine", is_quick=True),
     "pool list": Case((*RUN, "-o", "json"), pool_list, is_quick=True),
     "pool show": Case(("999999", *RUN), codes=frozenset({2}), says="no demonstration 999999"),
     "doctor": Case((*RUN, "-o", "json"), doctor, HEALTH),
