@@ -3,7 +3,7 @@
 The curator and its service (`dart.curation`, on a record in memory), admission and the order of weight
 updates (`dart.inference.weight_sync_plan`) are the code that runs in production. Waits, service times and
 lengths of episodes are those of the simulated parts (`simulated*.py`), drawn in the same way. Messages take
-no time, and whoever has to wait is asked again as soon as something changed.
+no time, and an environment that has to wait is asked again as soon as something changed.
 """
 
 import heapq

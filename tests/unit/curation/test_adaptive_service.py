@@ -252,7 +252,7 @@ def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_t
     assert guide_of(world) is None
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert guide_of(world) == pool_id
-    assert world.service.curator.next_guide({pool_id}) is None  # somebody plays it
+    assert world.service.curator.next_guide({pool_id}) is None  # an environment plays it
     world.record.record_guided(pool_id, 1, succeeded=False)
     at_once(world.service.pool_changed("click-test"))
     assert guide_of(world) == pool_id
