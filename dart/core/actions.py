@@ -39,36 +39,29 @@ class ActionParseError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Click:
+class _AtPoint:
+    """An action at one pixel, (x, y)."""
+
+    x: int
+    y: int
+
+    def __post_init__(self) -> None:
+        _check_point(self.x, self.y)
+
+
+@dataclass(frozen=True, slots=True)
+class Click(_AtPoint):
     """Press and release the left button at (x, y)."""
 
-    x: int
-    y: int
-
-    def __post_init__(self) -> None:
-        _check_point(self.x, self.y)
-
 
 @dataclass(frozen=True, slots=True)
-class LeftDouble:
+class LeftDouble(_AtPoint):
     """Double click with the left button at (x, y)."""
 
-    x: int
-    y: int
-
-    def __post_init__(self) -> None:
-        _check_point(self.x, self.y)
-
 
 @dataclass(frozen=True, slots=True)
-class RightSingle:
+class RightSingle(_AtPoint):
     """Press and release the right button at (x, y)."""
-
-    x: int
-    y: int
-
-    def __post_init__(self) -> None:
-        _check_point(self.x, self.y)
 
 
 @dataclass(frozen=True, slots=True)

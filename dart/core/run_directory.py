@@ -44,128 +44,52 @@ ORPHANS_END_S = 6.0
 """How long to wait for the processes of a killed run; they end within 5 s and hold the lock until then."""
 
 
-@dataclass(frozen=True, slots=True)
 class RunPaths:
     """The paths of all files in the run directory `root`."""
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "lock"
-
-    @property
-    def key(self) -> Path:
-        return self.root / "key"
-
-    @property
-    def board(self) -> Path:
-        return self.root / "board"
-
-    @property
-    def store(self) -> Path:
-        return self.root / "store.db"
-
-    @property
-    def record_files(self) -> tuple[Path, ...]:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.toml"
+        self.lock = root / "lock"
+        self.key = root / "key"
+        self.board = root / "board"
+        self.control = root / "control.sock"
+        self.store = root / "store.db"
+        self.record_files = (self.store, root / "store.db-wal", root / "store.db-shm")
         """The record and SQLite's files beside it."""
-        return tuple(self.store.with_name(f"{self.store.name}{suffix}") for suffix in ("", "-wal", "-shm"))
-
-    @property
-    def blobs(self) -> Path:
-        return self.root / "blobs"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def crash(self) -> Path:
-        return self.root / "crash"
-
-    @property
-    def scratch(self) -> Path:
-        return self.root / "scratch"
-
-    @property
-    def step_files(self) -> Path:
+        self.blobs = root / "blobs"
+        self.checkpoints = root / "checkpoints"
+        self.logs = root / "logs"
+        self.crash = root / "crash"
+        self.folders = (self.blobs, self.checkpoints, self.logs, self.crash)
+        self.scratch = root / "scratch"
+        self.step_files = self.scratch / "step_files"
         """Folder with the steps of episodes that the store has not written yet."""
-        return self.scratch / "step_files"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.json"
-
-    @property
-    def curve(self) -> Path:
-        return self.root / "curve.png"
-
-    @property
-    def tracking(self) -> Path:
-        return self.root / "tracking"
-
-    @property
-    def control(self) -> Path:
-        return self.root / "control.sock"
-
-    @property
-    def daemon_log(self) -> Path:
+        self.report = root / "report.json"
+        self.curve = root / "curve.png"
+        self.tracking = root / "tracking"
+        self.daemon_log = self.logs / "daemon.jsonl"
         """Log of `dartrl up --detach`."""
-        return self.logs / "daemon.jsonl"
-
-    @property
-    def daemon_output(self) -> Path:
-        """Output of its processes outside their logs."""
-        return self.logs / "daemon.output"
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        return self.blobs, self.checkpoints, self.logs, self.crash
+        self.daemon_output = self.logs / "daemon.output"
+        """Output of the daemon's processes outside their logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """A run directory that this process holds, from `claim` to `release`."""
+    """A run directory that this process holds."""
 
     paths: RunPaths
     mail: Path
     """Folder for Unix sockets with a short path, mode 0700, deleted at the end."""
-    lock_fd: int
-
-    def release(self) -> None:
-        """Delete what only a running run needs and release the lock. The directory itself stays."""
-        shutil.rmtree(self.mail, ignore_errors=True)
-        shutil.rmtree(self.paths.scratch, ignore_errors=True)
-        os.close(self.lock_fd)
-
-
-MakeRecord = Callable[[RunPaths], None]
 
 
 @contextlib.contextmanager
 def claimed(
-    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
+    root: Path, *, resume: bool, config_toml: str, make_record: Callable[[RunPaths], None] = lambda _: None
 ) -> Iterator[RunDirectory]:
-    """Hold a run directory for as long as the block lasts; see `claim`."""
-    directory = claim(root, resume=resume, config_toml=config_toml, make_record=make_record)
-    try:
-        yield directory
-    finally:
-        directory.release()
+    """Create or resume the run directory and hold its lock while the block lasts.
 
-
-def claim(
-    root: Path, *, resume: bool, config_toml: str, make_record: MakeRecord = lambda _: None
-) -> RunDirectory:
-    """Create or resume the run directory and hold its lock.
+    At the end, what only a running run needs is deleted; the directory itself stays.
 
     make_record   makes the record of a new run, or refuses a run without one; called before anything of an
                   earlier run is changed, and before the configuration says that a new run exists
@@ -173,24 +97,27 @@ def claim(
               holds none that could be; nothing of an earlier run is changed then
     """
     paths = RunPaths(root.resolve())
-    if not paths.lock.exists():  # a foreign folder: check it before anything is created there
+    if not paths.lock.exists():  # a folder that is no run's: check it before anything is created there
         refuse_unfit(paths, resume=resume)
-    try:
-        make_private(paths.root)
-        lock_fd = _lock(paths)
-    except OSError as error:
-        raise _cannot_make(paths.root, error) from error
-    try:
+    with contextlib.ExitStack() as at_end:
+        try:
+            make_private(paths.root)
+            lock_fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+            at_end.callback(os.close, lock_fd)
+            _wait_for_lock(lock_fd, paths)
+        except OSError as error:
+            raise _cannot_make(paths.root, error) from error
         refuse_unfit(paths, resume=resume)
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
-        mail = _fill(paths, config_toml)
-    except BaseException:
-        os.close(lock_fd)
-        raise
-    return RunDirectory(paths, mail, lock_fd)
+        _write(paths.key, os.urandom(KEY_BYTES), 0o600)
+        mail = _make_mail_dir(paths.root)
+        keep_config(paths, config_toml)  # last, because its presence means that the run exists
+        for folder in (paths.scratch, mail):
+            at_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield RunDirectory(paths, mail)
 
 
 def make_private(*folders: Path) -> None:
@@ -235,7 +162,8 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
             "or name the directory of a run with --run-dir"
         )
     own = {path.name for path in (paths.lock, paths.key, *paths.folders, *paths.record_files)}
-    foreign = sorted(path.name for path in _content(paths.root) if path.name not in own)
+    found = paths.root.iterdir() if paths.root.is_dir() else ()
+    foreign = sorted(path.name for path in found if path.name not in own)
     if foreign and not paths.config.exists():
         raise RunDirectoryError(
             f"run directory {paths.root} holds files that are not of a run ({', '.join(foreign[:3])}); "
@@ -246,16 +174,12 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
     """Like `refuse_unfit`, and also refuse a directory whose run is running, before a start does anything.
 
-    Remaining processes of a killed run are no reason to refuse: `claim` waits for them. Raises
+    Remaining processes of a killed run are no reason to refuse: `claimed` waits for them. Raises
     RunDirectoryError.
     """
     if paths.lock.exists() and (pid := holder(paths.root)) and _alive(pid):
         raise taken(paths.root, pid)
     refuse_unfit(paths, resume=resume)
-
-
-def _content(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
@@ -268,22 +192,12 @@ def _cannot_make(root: Path, error: OSError) -> Exception:
     )
 
 
-def _lock(paths: RunPaths) -> int:
-    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        _wait_for_lock(fd, paths)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _wait_for_lock(fd: int, paths: RunPaths, clock: Callable[[], float] = time.monotonic) -> None:
-    started = clock()
+def _wait_for_lock(fd: int, paths: RunPaths) -> None:
+    started_s = time.monotonic()
     while not _try_lock(fd, fcntl.LOCK_EX):
         pid = _recorded_pid(fd)
         limit_s = PROBE_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
-        if clock() - started > limit_s:
+        if time.monotonic() - started_s > limit_s:
             raise taken(paths.root, pid)
         time.sleep(0.02)
 
@@ -344,14 +258,6 @@ def latest_run(folder: Path) -> Path:
     if not runs:
         raise NotRunningError(f"there is no run in {folder}/; name its directory with --run-dir")
     return next((lock.parent for lock in runs if holder(lock.parent) is not None), runs[0].parent)
-
-
-def _fill(paths: RunPaths, config_toml: str) -> Path:
-    """Create everything else that a run needs before its first process starts. Returns the mail folder."""
-    _write(paths.key, os.urandom(KEY_BYTES), 0o600)
-    mail = _make_mail_dir(paths.root)
-    keep_config(paths, config_toml)  # last, because its presence means that the run exists
-    return mail
 
 
 def keep_config(paths: RunPaths, config_toml: str) -> None:

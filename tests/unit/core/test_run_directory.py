@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from dart.core.errors import NotRunningError, RunDirectoryError
-from dart.core.run_directory import RunPaths, claim, claimed, holder, latest_run, mail_dir
+from dart.core.run_directory import RunPaths, claimed, holder, latest_run, mail_dir
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from dart.core.run_directory import claim
-claim(Path(sys.argv[1]), resume=False, config_toml="seed = 1")
-print("claimed", flush=True)
-sys.stdin.read()
+from dart.core.run_directory import claimed
+with claimed(Path(sys.argv[1]), resume=False, config_toml="seed = 1"):
+    print("claimed", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -72,8 +72,11 @@ def test_the_mail_folder_is_below_the_users_runtime_folder_if_that_is_short(
 def test_a_mail_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     mail_dir(tmp_path / "run").mkdir(mode=0o755)
     try:
-        with pytest.raises(RunDirectoryError, match="mode 0700"):
-            claim(tmp_path / "run", resume=False, config_toml="")
+        with (
+            pytest.raises(RunDirectoryError, match="mode 0700"),
+            claimed(tmp_path / "run", resume=False, config_toml=""),
+        ):
+            pass
     finally:
         mail_dir(tmp_path / "run").rmdir()
 
@@ -88,8 +91,11 @@ def test_a_directory_that_holds_a_run_is_not_started_again(tmp_path: Path) -> No
     with claimed(tmp_path / "run", resume=False, config_toml="first"):
         pass
 
-    with pytest.raises(RunDirectoryError, match=r"holds a run already.*--resume.*--run-dir"):
-        claim(tmp_path / "run", resume=False, config_toml="second")
+    with (
+        pytest.raises(RunDirectoryError, match=r"holds a run already.*--resume.*--run-dir"),
+        claimed(tmp_path / "run", resume=False, config_toml="second"),
+    ):
+        pass
 
     assert RunPaths(tmp_path / "run").config.read_text() == "first"
 
@@ -106,8 +112,11 @@ def test_a_run_is_resumed_with_its_files_and_a_new_key(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_resume_in_an_empty_directory(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="holds no run to resume"):
-        claim(tmp_path, resume=True, config_toml="")
+    with (
+        pytest.raises(RunDirectoryError, match="holds no run to resume"),
+        claimed(tmp_path, resume=True, config_toml=""),
+    ):
+        pass
 
 
 def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_path: Path) -> None:
@@ -121,8 +130,11 @@ def test_a_start_that_was_killed_before_it_began_does_not_block_the_next(tmp_pat
 def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
 
-    with pytest.raises(RunDirectoryError, match=r"holds files that are not of a run \(thesis.tex\)"):
-        claim(tmp_path, resume=False, config_toml="")
+    with (
+        pytest.raises(RunDirectoryError, match=r"holds files that are not of a run \(thesis.tex\)"),
+        claimed(tmp_path, resume=False, config_toml=""),
+    ):
+        pass
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -130,23 +142,32 @@ def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> Non
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(RunDirectoryError, match="is a file"):
-        claim(tmp_path / "file", resume=False, config_toml="")
+    with (
+        pytest.raises(RunDirectoryError, match="is a file"),
+        claimed(tmp_path / "file", resume=False, config_toml=""),
+    ):
+        pass
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(RunDirectoryError, match=r"cannot be made: Not a directory.*--run-dir"):
-        claim(tmp_path / "file" / "run", resume=False, config_toml="")
+    with (
+        pytest.raises(RunDirectoryError, match=r"cannot be made: Not a directory.*--run-dir"),
+        claimed(tmp_path / "file" / "run", resume=False, config_toml=""),
+    ):
+        pass
 
 
 def test_an_occupied_directory_names_the_process_and_the_remedy(tmp_path: Path) -> None:
     with held_by_another_process(tmp_path / "run") as process:
-        with pytest.raises(
-            RunDirectoryError, match=rf"taken by process {process.pid}.*dartrl status.*--run-dir"
+        with (
+            pytest.raises(
+                RunDirectoryError, match=rf"taken by process {process.pid}.*dartrl status.*--run-dir"
+            ),
+            claimed(tmp_path / "run", resume=True, config_toml=""),
         ):
-            claim(tmp_path / "run", resume=True, config_toml="")
+            pass
         assert holder(tmp_path / "run") == process.pid
         assert latest_run(tmp_path) == tmp_path / "run"
 
