@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from benchmarks.simulated_record import SimulatedRecord
 from dart.config.config import Config
 from dart.core.records import Batch
 from dart.core.statistics import quantile
@@ -26,7 +27,7 @@ from dart.environments.latency_model import LatencySampler, clipped_lognormal
 from dart.environments.simulated import MOST_STEPS
 from dart.inference.simulated_engine import TOKENS_SIGMA
 from dart.inference.weight_sync_plan import LoadDecision, SyncPlan
-from dart.testing.memory_record import MemoryRecord, at_once
+from dart.testing.local_record import at_once
 
 # ---- time ----
 
@@ -301,7 +302,7 @@ class Plant:
         """By update."""
         self.stored = self.stored_steps = 0
         self._chance = Chance(config)
-        self._record = MemoryRecord(forgets=True)
+        self._record = SimulatedRecord()
         self._service = at_once(open_service(settings_of(config), self._record, lambda: self.clock.now_s))
         self.playing = Playing(config, self.clock, self._ended)
         self._idle = deque(self.playing.names)
@@ -350,9 +351,7 @@ class Plant:
     def _ended(self, episode: Played) -> None:
         lease = episode.lease
         assert lease is not None
-        self._record.finish(
-            lease.rollout_id, lease.fence, episode.reward, episode.num_steps, min(episode.versions)
-        )
+        self._record.finish(lease, episode.reward, episode.num_steps, min(episode.versions))
         self._members.setdefault(lease.group_id, []).append(episode)
         self.stored, self.stored_steps = self.stored + 1, self.stored_steps + episode.num_steps
         self._idle.append(episode.environment)
@@ -407,7 +406,7 @@ class Plant:
         self._is_training = False
         self._updating.set(0.0)
         self.version += 1
-        self._record.commit_update(batch.batch_id, batch.fence, self.version)
+        self._record.commit_update(batch, self.version)
         at_once(self._service.committed(self.version))
         self.trained.append(episodes)
         self.marks.append(self._mark())

@@ -34,6 +34,7 @@ from typing import Any
 
 from benchmarks.actors import machine
 from benchmarks.plant import ideal, predict
+from benchmarks.simulated_record import SimulatedRecord
 from dart.config.config import Config, load_config
 from dart.core.records import Batch
 from dart.core.statistics import quantile
@@ -41,7 +42,7 @@ from dart.core.types import RolloutLease
 from dart.curation.curator import Curator
 from dart.curation.service import open_service
 from dart.curation.settings import settings_of
-from dart.testing.memory_record import MemoryRecord, at_once
+from dart.testing.local_record import at_once
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 OUT = Path(__file__).parent / "out"
@@ -78,7 +79,7 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         ],
     )
     config = of_size(config, environments, config.rollout.count)
-    draw, record, names = random.Random(seed), MemoryRecord(forgets=True), deque[str]()
+    draw, record, names = random.Random(seed), SimulatedRecord(), deque[str]()
     names.extend(f"env-{index:05d}" for index in range(environments))
     service = at_once(open_service(settings_of(config), record, lambda: 0.0))
     service.serving(0)
@@ -100,14 +101,14 @@ def decade(tasks: int, environments: int, decisions: int, seed: int = 0) -> Deca
         batch = timed(service.batch())
         if isinstance(batch, Batch):
             version += 1
-            record.commit_update(batch.batch_id, batch.fence, version)
+            record.commit_update(batch, version)
             timed(service.committed(version))
             service.serving(version)
         for _ in range(min(len(held), max(1, environments // 16))):
             place = draw.randrange(len(held))
             held[place], held[-1] = held[-1], held[place]
             name, lease = held.pop()
-            record.finish(lease.rollout_id, lease.fence, float(draw.random() < 0.5), 8, version)
+            record.finish(lease, float(draw.random() < 0.5), 8, version)
             timed(service.look(lease.rollout_id))
             names.append(name)
     seconds = time.perf_counter() - began_s

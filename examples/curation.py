@@ -1,16 +1,20 @@
 """What curation decides about three tasks: one always succeeds, one does half the time, one never."""
 
+import tempfile
 from itertools import cycle
+from pathlib import Path
 
 from dart.core.records import TaskDecision
-from dart.core.types import RolloutLease
+from dart.core.types import Demonstration, RolloutLease
 from dart.curation.curator import CuratorSettings
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import DynamicQuota, GroupPlan
 from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
 from dart.inspect.task_reports import decision_in_words
-from dart.testing.memory_record import MemoryRecord, at_once
+from dart.store.store import Store
+from dart.testing.local_record import LocalRecord, at_once
+from dart.testing.trajectories import step_at, trajectory_for
 
 SETTINGS = CuratorSettings(
     tasks=("easy", "half", "never"),
@@ -23,24 +27,34 @@ SETTINGS = CuratorSettings(
     max_attempts=3,
     lease_s=60.0,
 )
+DEMONSTRATION = Demonstration(
+    pool_id=0,
+    task_id="never",
+    seed=1,
+    origin="oracle",
+    instruction="click on “never”",
+    reward=1.0,
+    steps=tuple(step_at(0, number) for number in range(4)),
+)
 
 
 def main() -> None:
-    record = MemoryRecord()
-    record.add_demonstration("never", seed=1, num_steps=4)
-    service = at_once(open_service(SETTINGS, record, lambda: 0.0, show))
-    service.serving(0)
-    play(service, record, episodes=60)
-    (kept,) = record.snapshot().tasks[-1].demonstrations
-    print(f"never  its demonstration was added to {kept.uses} groups")
-    print(f"dropped: {record.drops}")
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.db") as store:
+        store.add_version("checkpoints/0")
+        store.add_demonstrations([DEMONSTRATION])
+        service = at_once(open_service(SETTINGS, LocalRecord(store), on_decision=show))
+        service.serving(0)
+        play(service, store, episodes=60)
+        (kept,) = store.demonstrations()
+        print(f"never  its demonstration was added to {kept.uses} groups")
+        print(f"dropped: {store.totals().drops}")
 
 
 def show(decision: TaskDecision) -> None:
     print(f"{decision.task_id:6} {decision_in_words(decision)}")
 
 
-def play(service: CurationService, record: MemoryRecord, episodes: int) -> None:
+def play(service: CurationService, store: Store, episodes: int) -> None:
     """Each task succeeds in three steps, as often as its name says."""
     coin = cycle([1.0, 0.0])
     for _ in range(episodes):
@@ -48,7 +62,7 @@ def play(service: CurationService, record: MemoryRecord, episodes: int) -> None:
         assert isinstance(lease, RolloutLease), lease
         reward = {"easy": 1.0, "never": 0.0}.get(lease.task_id)
         reward = next(coin) if reward is None else reward
-        record.finish(lease.rollout_id, lease.fence, reward, num_steps=3, oldest_version=0)
+        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward, (0, 0, 0)))
         at_once(service.look(lease.rollout_id))
 
 

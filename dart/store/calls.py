@@ -1,8 +1,4 @@
-"""A message of the record is a call of its writer: it names the method, its fields are the arguments.
-
-The store actor carries calls out on `dart.store.store.Store`, tests and simulations also on
-`dart.testing.memory_record.MemoryRecord`, which has the methods that the curator calls.
-"""
+"""A message to the store calls one method of `dart.store.store.Store` with its fields as arguments."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace

@@ -1,6 +1,7 @@
-"""The service over a store of the same process, for tests."""
+"""The curator's service over a store of the same process, for tests and examples."""
 
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from dart.core.messages import Call
 from dart.store.store import Store
@@ -18,3 +19,13 @@ class LocalRecord:
 
     async def write(self, call: Call[T]) -> T:
         return self.store.write(call)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise RuntimeError(f"{coroutine!r} waited; at_once runs only what waits for nothing outside this process")

@@ -42,8 +42,7 @@ from dart.curation.step_cap import StepCap
 from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
-from dart.testing.local_record import LocalRecord
-from dart.testing.memory_record import at_once
+from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import step_at, trajectory_for
 
 T = TypeVar("T")

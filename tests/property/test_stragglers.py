@@ -17,8 +17,7 @@ from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.quota import FixedQuota, GroupPlan
 from dart.curation.service import CurationService, open_service
 from dart.store.store import Store
-from dart.testing.local_record import LocalRecord
-from dart.testing.memory_record import at_once
+from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import trajectory_for
 
 TICKS = 150

@@ -2,9 +2,11 @@
 
 import pytest
 
+from benchmarks import plant as plant_module
 from benchmarks.plant import EventClock, Plant, Routing, Share, SimulatedEngine, ideal, predict
 from benchmarks.simulation import CONFIG, at_size, decade
 from dart.config.config import Config, load_config
+from tests.scratch_record import ScratchRecord
 
 EXACT = (
     "environments.latency.reset_median_s=1.0",
@@ -114,6 +116,18 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
     assert first == pytest.approx(2.0 + 3 * 2.5 + 2.0 + 1.0)
     # The others begin when the version is loaded and proved, 3.5 s later.
     assert others == pytest.approx([2 * first + 3.5, 3 * first + 7.0])
+
+
+def test_the_record_of_a_simulation_and_the_store_lead_to_the_same_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_its_own = Plant(load_config(CONFIG))
+    with_its_own.run(6)
+    monkeypatch.setattr(plant_module, "SimulatedRecord", ScratchRecord)
+    with_the_store = Plant(load_config(CONFIG))
+    with_the_store.run(6)
+    assert with_the_store.marks == with_its_own.marks
+    assert with_the_store.trained == with_its_own.trained
 
 
 @pytest.mark.parametrize("sync", ["all_at_once", "one_at_a_time"])

@@ -14,7 +14,9 @@ from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
 from dart.curation.step_cap import StepCap
 from dart.curation.task_quarantine import TaskQuarantineLimits
-from dart.testing.memory_record import MemoryRecord, at_once
+from dart.store.store import Store
+from dart.testing.local_record import at_once
+from tests.scratch_record import ScratchRecord
 
 PLAN = GroupPlan(rollouts=4, step_cap=10)
 SETTINGS = CuratorSettings(
@@ -40,8 +42,8 @@ class World:
 
     def __init__(self, settings: CuratorSettings) -> None:
         self.settings = settings
-        self.record = MemoryRecord(success_above=settings.success_above)
         self.now_unix_s = 1000.0
+        self.record = ScratchRecord(success_above=settings.success_above)
         self.told: list[TaskDecision] = []
         self.service = self.restarted()
 
@@ -61,7 +63,7 @@ class World:
         return answer
 
     def stores(self, lease: RolloutLease, reward: float, steps: int = 3) -> None:
-        self.record.finish(lease.rollout_id, lease.fence, reward, steps, 0)
+        self.record.finish(lease, reward, steps, 0)
         at_once(self.service.look(lease.rollout_id))
 
     def plays(self, *rewards: float, steps: int = 3) -> RolloutLease:
@@ -71,7 +73,7 @@ class World:
         return lease
 
     def group_of(self, lease: RolloutLease) -> GroupRecord:
-        return self.record.group(lease.group_id)
+        return self.record.store.group(lease.group_id)
 
     def decided(self, kind: DecisionKind, task_id: str = "click-test") -> TaskDecision | None:
         known = {task.task_id: task for task in self.record.snapshot().tasks}
@@ -139,8 +141,8 @@ def test_a_task_whose_successes_are_none_by_a_raised_threshold_has_the_global_ca
     world = World(SHORT)
     world.plays(0.6, 0.0, 0.0, 0.0, steps=2)
     assert world.lease().step_cap == 3
-    known = world.record._tasks["click-test"]
-    known.longest_success_steps = None  # as the store counts anew when the run goes on
+    with Store(world.record.store.path, success_above=0.9) as goes_on:
+        goes_on.recount_successes()
     world.settings = replace(SHORT, success_above=0.9)
     world.restarted()
     decision = world.decided(DecisionKind.STEP_CAP)
@@ -186,7 +188,7 @@ def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(
 def test_a_decision_that_a_crash_prevented_is_made_by_the_next_desk() -> None:
     world = World(SHORT)
     lease = world.lease()
-    world.record.finish(lease.rollout_id, lease.fence, 1.0, 3, 0)
+    world.record.finish(lease, 1.0, 3, 0)
     world.restarted()
     decision = world.decided(DecisionKind.STEP_CAP)
     assert decision is not None
@@ -230,7 +232,7 @@ def test_a_demonstration_that_somebody_dropped_meanwhile_is_not_used() -> None:
     world = World(POOL)
     pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
     world.restarted()
-    world.record.drop_demonstration(pool_id)
+    world.record.store.drop_demonstration(pool_id)
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert world.record.drops == {"no_spread": 4}
 
@@ -426,7 +428,7 @@ def test_batch_wise_groups_are_opened_for_one_update_at_a_time_and_dropped_ones_
     assert "have to be trained before new ones are opened" in answer.reason
     batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
-    world.record.commit_update(batch.batch_id, batch.fence, 1)
+    world.record.commit_update(batch, 1)
     at_once(world.service.committed(1))
     answer = world.work()
     assert isinstance(answer, NoWork)
@@ -448,7 +450,7 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     assert isinstance(batch, Batch)
     slow = leases[4].group_id
     assert slow not in batch.group_ids
-    world.record.commit_update(batch.batch_id, batch.fence, 1)
+    world.record.commit_update(batch, 1)
     at_once(world.service.committed(1))
     world.service.serving(1)
     world.stores(leases[4], 0.0)
@@ -467,7 +469,7 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
 def test_a_parked_episode_is_taken_up_before_anything_new_and_costs_no_attempt() -> None:
     world = World(SETTINGS)
     lease = world.lease("env-000")
-    world.record.park(lease.rollout_id, lease.fence, 2, 0, max_resumes=3, max_attempts=3)
+    world.record.park(lease, 2, 0, max_resumes=3, max_attempts=3)
     at_once(world.service.look(lease.rollout_id))
     again = world.lease("env-001")
     assert (again.rollout_id, again.parked_steps, again.attempt) == (lease.rollout_id, 2, 1)

@@ -14,8 +14,7 @@ from dart.curation.quota import FixedQuota, GroupPlan
 from dart.curation.service import CurationService, open_service
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
-from dart.testing.local_record import LocalRecord
-from dart.testing.memory_record import at_once
+from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import trajectory_for
 
 NOW = 1000.0
