@@ -365,7 +365,7 @@ class Plant:
         """Carry out what the sync wants now."""
         while actions := self._sync.next_actions(self.clock.now_s):
             for action in actions:
-                engine = self.playing.engines[action.worker]
+                engine = self.playing.engines[action.engine]
                 if isinstance(action, LoadDecision):
                     self._load(engine, action)
                 else:

@@ -195,7 +195,7 @@ def rollout_child(config: Config, store: Path, checkpoint: Path) -> ChildSpec:
     return ChildSpec(
         id="rollout-0",
         actor="dart.inference.actor:RolloutActor",
-        args={"config": config.model_dump(mode="json"), "store": str(store), "workers": ["rollout-0"]},
+        args={"config": config.model_dump(mode="json"), "store": str(store), "engines": ["rollout-0"]},
         preload=("dart.inference.actor", "dart.inference.vllm_engine"),
         start_deadline_s=600.0,
         hang_deadline_s=60.0,

@@ -80,7 +80,7 @@ def _record(paths: RunPaths) -> None:
             for wall_s in (5.0, 10.0):
                 busy = {"in_episode_s": 0.5, "busy_s": 0.3, "update_s": 0.2}
                 store.record_event(LOAD, actor, {"wall_s": wall_s} | {k: v * wall_s for k, v in busy.items()})
-        store.record_event("worker_state", "rollout-0", {"state": "suspect", "reason": HOSTILE})
+        store.record_event("engine_state", "rollout-0", {"state": "suspect", "reason": HOSTILE})
 
 
 def now_plus(seconds: float) -> float:

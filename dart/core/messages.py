@@ -11,7 +11,7 @@ trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
-anyone      -> weight_sync   WhichWorkers
+anyone      -> weight_sync   WhichEngines
 operator    -> curator   PauseWork
 anyone      -> store     RecordEvents
 store       -> asker     Paused, when the disk refuses
@@ -250,24 +250,25 @@ class Probe:
 
 @message
 class EngineSuspect:
-    """An ask of this rollout actor ended without an answer. No answer; it is probed before it is used."""
+    """An ask of this engine ended without a reply. No reply; the engine is probed before it is used again."""
 
-    worker: str
+    engine: str
     detail: str
 
 
 @message
-class WhichWorkers:
-    """Ask weight_sync who serves what; answered by Workers."""
+class WhichEngines:
+    """Ask weight_sync which engine serves which version; answered by Engines."""
 
 
 @message
-class WorkerReport:
-    """One rollout actor as weight_sync sees it."""
+class EngineReport:
+    """One engine as weight_sync sees it."""
 
-    worker: str
+    engine: str
+    """The name of its rollout actor."""
     state: str
-    """HEALTHY, UPDATING, STALE, SUSPECT or DEAD (`dart.inference.worker_state`), in lower case."""
+    """HEALTHY, UPDATING, STALE, SUSPECT or DEAD (`dart.inference.engine_state`), in lower case."""
     version: int
     """What it serves; -1 while it does not run."""
     reason: str
@@ -276,11 +277,11 @@ class WorkerReport:
 
 
 @message
-class Workers:
-    """All rollout actors, and the version they should serve."""
+class Engines:
+    """All engines, and the version they should serve."""
 
     version: int
-    workers: tuple[WorkerReport, ...]
+    engines: tuple[EngineReport, ...]
 
 
 @message

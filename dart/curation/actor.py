@@ -108,11 +108,11 @@ class CuratorActor(Actor):
         self._guided = GuidedEpisodes(lease_s=curation.lease_s, max_attempts=curation.max_attempts)
         self._actions_known, self._actions_known_until_s = 0, 0.0
         self._lenient_until_s = -math.inf
-        workers: list[str] = list(self.args["workers"])
-        self._view = LivenessView(self.board, workers, self.identity.run_dir, curation.lease_s)
+        engines: list[str] = self.args["engines"]
+        self._view = LivenessView(self.board, engines, self.identity.run_dir, curation.lease_s)
         self._refresh_liveness()
         self.every(OVERDUE_CHECK_S, lambda: self.run(self._revoke_overdue()))
-        self._stall_monitor = StallMonitor(self._config, workers, self._reader, self.clock.monotonic_s())
+        self._stall_monitor = StallMonitor(self._config, engines, self._reader, self.clock.monotonic_s())
         self.every(CHECK_S, self._check_for_stalls)
 
     # ---- environments ----

@@ -29,13 +29,13 @@ WITHOUT_PROCESS = frozenset(
 class LivenessView:
     """The board as the curator sees it; `refresh` reads it anew.
 
-    workers   names of the rollout actors
+    engines   names of the rollout actors
     lease_s   how long engines must have answered again before they count as answering
     """
 
-    def __init__(self, board: Board, workers: Sequence[str], run_dir: Path, lease_s: float) -> None:
+    def __init__(self, board: Board, engines: Sequence[str], run_dir: Path, lease_s: float) -> None:
         self._board = board
-        self._workers = workers
+        self._engines = engines
         self._run_dir = run_dir
         self._lease_s = lease_s
         self._no_engine_until_s = -math.inf
@@ -48,7 +48,7 @@ class LivenessView:
         """Read every row. `refresh_one` keeps the result current until the next call."""
         rows = {row.name: row for row in self._board.rows()}
         living = {name: row for name, row in rows.items() if _lives(row, ACTOR_SILENT_S)}
-        engines = [living[name] for name in self._workers if name in living]
+        engines = [living[name] for name in self._engines if name in living]
         if not any(row.ready and _lives(row, ENGINE_SILENT_S) for row in engines):
             self._no_engine_until_s = now_s + self._lease_s
         self._living = {name: row.started_unix_s for name, row in living.items()}
@@ -94,7 +94,7 @@ class LivenessView:
 
         A rollout actor that serves an older version than required answers no request: it does not count.
         """
-        served = [self._gauge(name, Gauge.SERVED_VERSION) for name in self._workers]
+        served = [self._gauge(name, Gauge.SERVED_VERSION) for name in self._engines]
         required = self._gauge("weight_sync", Gauge.REQUIRED_VERSION) or 0
         return min(
             (version for version in served if version is not None and version >= required), default=None

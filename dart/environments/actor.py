@@ -84,7 +84,7 @@ class EnvironmentActor(Actor):
             config.environments,
             PolicyClient(
                 self,
-                list(self.args["workers"]),
+                list(self.args["engines"]),
                 config.curation,
                 answer_deadline_s=config.rollout.answer_deadline_s,
             ),

@@ -36,13 +36,13 @@ class PolicyClient:
     """Asks the rollout actors for answers on behalf of one environment."""
 
     def __init__(
-        self, actor: Actor, workers: list[str], config: CurationSettings, *, answer_deadline_s: float
+        self, actor: Actor, engines: list[str], config: CurationSettings, *, answer_deadline_s: float
     ) -> None:
         """answer_deadline_s   an engine that has not answered after this is reported as suspect; at most half
         of `patience_s`, so that there is time to ask another engine
         """
         self._actor = actor
-        self._workers = workers
+        self._engines = engines
         self._poll_s = config.poll_s
         self._patience_s = patience_s(config)
         self._deadline_s = min(answer_deadline_s, self._patience_s / 2)
@@ -67,17 +67,17 @@ class PolicyClient:
             await self._actor.sleep(answer.retry_after_s)
 
     async def _ask_once(self, request: GenerateRequest) -> Generation | m.NoWorkYet | m.CannotAnswer:
-        worker = self._least_busy()
-        if worker is None:
+        engine = self._least_busy()
+        if engine is None:
             return m.NoWorkYet(
-                retry_after_s=self._poll_s, reason=f"none of {', '.join(self._workers)} is in routing"
+                retry_after_s=self._poll_s, reason=f"none of {', '.join(self._engines)} is in routing"
             )
         try:
             answer: Generation | m.NoWorkYet | m.CannotAnswer = await self._actor.ask(
-                worker, m.Generate(request=request), deadline_s=self._deadline_s
+                engine, m.Generate(request=request), deadline_s=self._deadline_s
             )
         except AskError as error:
-            self._actor.tell("weight_sync", m.EngineSuspect(worker=worker, detail=str(error)))
+            self._actor.tell("weight_sync", m.EngineSuspect(engine=engine, detail=str(error)))
             return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
         except MailboxFull as error:
             return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
@@ -88,13 +88,13 @@ class PolicyClient:
         one."""
         board = self._actor.board
         loads = {}
-        for worker in self._workers:
-            slot = board.find(worker)
+        for engine in self._engines:
+            slot = board.find(engine)
             if slot is None or board.state(slot) is not ActorState.RUNNING:
                 continue
             row = board.vitals(slot)
             if (
                 row.ready and (row.beat_age_s or 0.0) <= ENGINE_SILENT_S
             ):  # a stopped process is ready for ever
-                loads[worker] = row.gauges[Gauge.IN_FLIGHT]
-        return min(loads, key=lambda worker: loads[worker], default=None)
+                loads[engine] = row.gauges[Gauge.IN_FLIGHT]
+        return min(loads, key=lambda engine: loads[engine], default=None)

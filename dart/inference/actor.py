@@ -237,7 +237,7 @@ class RolloutActor(Actor):
     def _see_own_gpus(self) -> None:
         gpus = assign_gpus(self._config, gpus_here()).engines
         if gpus:
-            set_visible_devices(gpus[self.args["workers"].index(self.identity.name)])
+            set_visible_devices(gpus[self.args["engines"].index(self.identity.name)])
 
     async def _first_engine(self) -> Engine:
         """An engine of the newest committed version that can be read; keeps trying until there is one."""

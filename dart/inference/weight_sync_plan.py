@@ -1,29 +1,26 @@
-"""Which rollout actor loads which policy version, and when. Pure: no actor, no clock.
+"""Which engine loads which policy version, and when. Pure: no actor, no clock.
 
-Two ways through the pool:
+Two ways through the engines (`rollout.sync`):
 
-    one at a time   a worker is out while it loads, the others answer; the oldest version goes first.
-                    In a large pool a share at a time: else n loads would take longer than an update
-    all at once     every worker holds, loads, and resumes when the last one is done (the coupled way)
+    one at a time   an engine answers nothing while it loads, the others do; the oldest version goes first.
+                    Of many engines a share loads at a time: else n loads would take longer than an update
+    all at once     every engine holds, loads, and resumes when the last one is done (the coupled way)
 
 Invariants, for any order of events:
 
-* A sync never overlaps another: one at a time has one worker loading, or its share, all at once begins no
-  round before the last one ended. So one at a time never takes out the last worker that serves, unless there
+* A sync never overlaps another: one at a time has one engine loading, or its share; all at once begins no
+  round before the last one ended. So one at a time never takes out the last engine that serves, unless there
   is no other.
 * A load decision is for the newest version at that moment. A newer version supersedes loads that wait; it
-  never interrupts a worker that is loading.
-* A worker that fails keeps its version. It is tried again after a wait that doubles, and at once when there
-  is a newer version; no other worker waits for it.
-* `required` only grows. It is the oldest version among workers that do not fail, so at the moment it grows
-  some worker serves it; a worker with an older version is behind for a reason of its own.
-
-Every event costs O(log n) for n workers, a round O(n log n).
+  never interrupts an engine that is loading.
+* An engine that fails keeps its version. It is tried again after a wait that doubles, and at once when there
+  is a newer version; no other engine waits for it.
+* `required` only grows. It is the oldest version among engines that do not fail, so at the moment it grows
+  some engine serves it; an engine with an older version is behind for a reason of its own.
 """
 
-import heapq
 import itertools
-from collections import defaultdict
+import math
 from dataclasses import dataclass
 
 FIRST_RETRY_S = 0.5
@@ -32,9 +29,9 @@ LONGEST_RETRY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class LoadDecision:
-    """This worker is to load the version; with `hold`, to answer nothing until a `ServeDecision`."""
+    """This engine is to load the version; with `hold`, to answer nothing until a `ServeDecision`."""
 
-    worker: str
+    engine: str
     version: int
     hold: bool
     number: int
@@ -43,198 +40,137 @@ class LoadDecision:
 
 @dataclass(frozen=True, slots=True)
 class ServeDecision:
-    """The round is over: this worker is to answer again."""
+    """The round is over: this engine is to answer again."""
 
-    worker: str
+    engine: str
     version: int
 
 
 @dataclass(slots=True)
-class _Worker:
+class _Engine:
     version: int
-    ticket: int
-    """The number of its valid heap entry; entries with other numbers are out of date."""
     failures: int = 0
     """In a row."""
+    retry_at_s: float = -math.inf
 
 
 class SyncPlan:
-    """The state of the workers, and the decisions that follow from it.
+    """The versions and loads of the engines, and the decisions that follow from them.
 
     Call a method for each event, carry out what `next_actions` returns, and report how the loads ended.
     """
 
     def __init__(self, *, all_at_once: bool = False, share: float = 0.0, version: int = -1) -> None:
-        """share     of the workers that may load at a time, at least one
+        """share     of the engines that may load at a time, at least one
         version   the newest one that is published"""
         self._share = share
         self.target = version
         self.required = -1
-        """The oldest version that may be served; -1 before any worker was seen."""
+        """The oldest version that may be served; -1 before any engine was seen."""
         self._is_all_at_once = all_at_once
-        self._workers: dict[str, _Worker] = {}
+        self._engines: dict[str, _Engine] = {}
+        """The engine whose state changed last is at the end: of equal versions the first loads first."""
         self._loading: dict[str, LoadDecision] = {}
-        """The load that each worker is at: the sync in progress."""
+        """The load that each engine is at: the sync in progress."""
         self._held: dict[str, bool] = {}
-        """Workers that hold, in the order in which they will resume; True: loaded in this round."""
-        self._idle: list[tuple[int, int, str]] = []
-        """Heap of (version, ticket, worker)."""
-        self._waiting_workers: list[tuple[float, int, str]] = []
-        """Heap of (try again at, ticket, worker)."""
-        self._tickets = itertools.count()
-        self._healthy = _Tally()
-        """Versions served by workers that do not fail."""
+        """Engines that hold, in the order in which they will resume; True: loaded in this round."""
+        self._numbers = itertools.count()
 
-    # ---- what happened ----
+    # ---- events ----
 
     def published(self, version: int) -> None:
-        """There is a new version; an older one changes nothing. Workers that failed may try it at once."""
-        if version <= self.target:
-            return
-        self.target = version
-        while self._waiting_workers:
-            self._wake()
+        """There is a new version; an older one changes nothing. Engines that failed may try it at once."""
+        if version > self.target:
+            self.target = version
+            for known in self._engines.values():
+                known.retry_at_s = -math.inf
 
-    def up(self, worker: str, version: int) -> None:
-        """A worker runs and serves this version. No change for one that is known to, or that is loading."""
-        known = self._workers.get(worker)
-        if worker in self._loading or (known is not None and known.version == version):
-            return
-        if known is not None:
-            self.down(worker)
-        self._workers[worker] = _Worker(version, next(self._tickets))
-        self._healthy.add(version)
-        self._wait_idle(worker)
-        if self._is_all_at_once:
-            self._held[worker] = False  # it may hold since before a restart of weight_sync
-        self._raise_required()
+    def up(self, engine: str, version: int) -> None:
+        """An engine runs and serves this version. Nothing changes if that is known, or while it loads."""
+        known = self._engines.get(engine)
+        if engine not in self._loading and (known is None or known.version != version):
+            # An engine that was not loading may hold since before a restart of weight_sync.
+            self._serves(engine, version, is_of_round=False)
 
-    def down(self, worker: str) -> None:
-        """A worker does not run, or is silent: no other one waits for it any more."""
-        self._not_loading(worker)
-        self._workers.pop(worker, None)
-        self._held.pop(worker, None)
-        self._raise_required()
+    def down(self, engine: str) -> None:
+        """An engine does not run, or is silent: no other one waits for it any more."""
+        if engine in self._engines:
+            self._forget(engine)
+            self._raise_required()
 
-    def loaded(self, worker: str, version: int) -> None:
-        """A worker has loaded this version and proved it, also after it was counted as down."""
-        known = self._not_loading(worker)
-        if known is None:
-            return
-        known.version, known.failures = version, 0
-        self._healthy.add(version)
-        self._wait_idle(worker)
-        if self._is_all_at_once:
-            self._held[worker] = True
-        self._raise_required()
+    def loaded(self, engine: str, version: int) -> None:
+        """An engine has loaded this version and proved it. Nothing changes if it is down by now."""
+        if engine in self._engines:
+            self._serves(engine, version, is_of_round=True)
 
     def failed(self, load: LoadDecision, now_s: float) -> None:
-        """A worker could not load the version and serves its old one; it is tried again later.
+        """An engine could not load the version and serves its old one; it is tried again later.
 
-        The failure of an earlier load changes nothing: the worker has died or was taken for dead since.
+        The failure of an earlier load changes nothing: the engine has ended, or counted as down, since.
         """
-        if self._loading.get(load.worker) != load:
+        if self._loading.get(load.engine) != load:
             return
-        worker, known = load.worker, self._not_loading(load.worker)
-        assert known is not None, "who is loading is known"
-        known.failures += 1
-        known.ticket = next(self._tickets)
-        rest_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures - 1, 10), LONGEST_RETRY_S)
-        heapq.heappush(self._waiting_workers, (now_s + rest_s, known.ticket, worker))
+        known = self._engines[load.engine]
+        self._forget(load.engine)
+        wait_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures, 10), LONGEST_RETRY_S)
+        self._engines[load.engine] = _Engine(known.version, known.failures + 1, now_s + wait_s)
         self._raise_required()
 
-    # ---- what to do ----
+    # ---- decisions ----
 
     def next_actions(self, now_s: float) -> list[LoadDecision | ServeDecision]:
         """The decisions that are due, in order; none while the limit of loads is reached."""
-        while self._waiting_workers and self._waiting_workers[0][0] <= now_s:
-            self._wake()
-        if len(self._loading) >= self._most_at_once:
+        free = self._most_at_once - len(self._loading)
+        if free <= 0:
             return []
-        actions: list[LoadDecision | ServeDecision] = [
-            ServeDecision(worker, self._workers[worker].version) for worker in self._held
-        ]
+        serves = [ServeDecision(engine, self._engines[engine].version) for engine in self._held]
         self._held.clear()
-        while (worker := self._pop_stale()) is not None:
-            load = LoadDecision(worker, self.target, hold=self._is_all_at_once, number=next(self._tickets))
-            self._loading[worker] = load
-            actions.append(load)
-            if not self._is_all_at_once and len(self._loading) >= self._most_at_once:
-                break
-        return actions
+        stale = sorted(
+            (name for name, known in self._engines.items() if self._is_due(name, known, now_s)),
+            key=lambda name: self._engines[name].version,
+        )
+        chosen = stale if self._is_all_at_once else stale[:free]
+        loads = {
+            name: LoadDecision(name, self.target, hold=self._is_all_at_once, number=next(self._numbers))
+            for name in chosen
+        }
+        self._loading |= loads
+        return [*serves, *loads.values()]
 
-    def updating(self, worker: str) -> int | None:
+    def updating(self, engine: str) -> int | None:
         """The version it is loading, or has loaded and holds for the others; None when it does neither."""
-        if self._loading and self._held.get(worker):
-            return self._workers[worker].version
-        load = self._loading.get(worker)
+        if self._loading and self._held.get(engine):
+            return self._engines[engine].version
+        load = self._loading.get(engine)
         return None if load is None else load.version
 
     @property
     def oldest_served(self) -> int | None:
-        """The oldest version of workers that do not fail; None when there is none."""
-        return self._healthy.least()
+        """The oldest version of engines that do not fail; None when there is none."""
+        return min((known.version for known in self._engines.values() if not known.failures), default=None)
 
-    # ---- how ----
+    # ---- internal ----
 
     @property
     def _most_at_once(self) -> int:
-        """How many workers may load at a time; a round of all at once counts as one."""
-        return 1 if self._is_all_at_once else max(1, int(self._share * len(self._workers)))
+        """How many engines may load at a time; a round of all at once counts as one."""
+        return 1 if self._is_all_at_once else max(1, int(self._share * len(self._engines)))
 
-    def _not_loading(self, worker: str) -> _Worker | None:
-        """End the load of a worker; it counts as healthy again when its version is known."""
-        self._loading.pop(worker, None)
-        known = self._workers.get(worker)
-        if known is not None and not known.failures:
-            self._healthy.remove(known.version)
-        return known
+    def _is_due(self, name: str, known: _Engine, now_s: float) -> bool:
+        return name not in self._loading and known.version < self.target and known.retry_at_s <= now_s
 
-    def _is_current(self, ticket: int, worker: str) -> bool:
-        known = self._workers.get(worker)
-        return known is not None and known.ticket == ticket
+    def _serves(self, engine: str, version: int, *, is_of_round: bool) -> None:
+        self._forget(engine)
+        self._engines[engine] = _Engine(version)
+        if self._is_all_at_once:
+            self._held[engine] = is_of_round
+        self._raise_required()
 
-    def _wait_idle(self, worker: str) -> None:
-        known = self._workers[worker]
-        known.ticket = next(self._tickets)
-        heapq.heappush(self._idle, (known.version, known.ticket, worker))
-
-    def _wake(self) -> None:
-        _, ticket, worker = heapq.heappop(self._waiting_workers)
-        if self._is_current(ticket, worker):
-            self._wait_idle(worker)
-
-    def _pop_stale(self) -> str | None:
-        """Remove the idle worker with the oldest version from the heap, if that is not the newest version."""
-        while self._idle and self._idle[0][0] < self.target:
-            _, ticket, worker = heapq.heappop(self._idle)
-            if self._is_current(ticket, worker):
-                return worker
-        return None
+    def _forget(self, engine: str) -> None:
+        self._loading.pop(engine, None)
+        self._engines.pop(engine, None)
+        self._held.pop(engine, None)
 
     def _raise_required(self) -> None:
-        least = self._healthy.least()
-        if least is not None:
-            self.required = max(self.required, least)
-
-
-class _Tally:
-    """How many workers serve each version, and the oldest of these versions."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = defaultdict(int)
-        self._versions: list[int] = []
-        """Heap; versions without workers are removed when they come to the top."""
-
-    def add(self, version: int) -> None:
-        if not self._counts[version]:
-            heapq.heappush(self._versions, version)
-        self._counts[version] += 1
-
-    def remove(self, version: int) -> None:
-        self._counts[version] -= 1
-
-    def least(self) -> int | None:
-        while self._versions and not self._counts[self._versions[0]]:
-            self._counts.pop(heapq.heappop(self._versions), None)
-        return self._versions[0] if self._versions else None
+        if (oldest := self.oldest_served) is not None:
+            self.required = max(self.required, oldest)

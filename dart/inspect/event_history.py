@@ -8,19 +8,19 @@ from dart.core.errors import UsageError
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
 from dart.core.suggestions import did_you_mean, near
-from dart.inference.worker_state import WorkerState
+from dart.inference.engine_state import EngineState
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.formatting import clock
 from dart.inspect.terminal_safe import one_line
 from dart.store.reader import StoreReader
-from dart.telemetry.events import KINDS, REPORTS, WORKER_STATE
+from dart.telemetry.events import ENGINE_STATE, KINDS, REPORTS
 from dart.telemetry.load_meter import LOAD
 from supervision.reports import SupervisorReport
 
 LIMIT = 1000
 """Most events that are read at once, the newest."""
 
-ROUTINE = frozenset({WorkerState.HEALTHY.value, WorkerState.UPDATING.value})
+ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
 """States between which engines go back and forth at each update."""
 
 OVERLAP_S = 30.0
@@ -64,7 +64,7 @@ def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> lis
 def is_news(event: Event) -> bool:
     """Whether an event is worth reading; that an engine takes over a version, as all do, is not."""
     states = {event.data.get("state"), event.data.get("before")}
-    return event.kind != WORKER_STATE or not states <= ROUTINE
+    return event.kind != ENGINE_STATE or not states <= ROUTINE
 
 
 def _fits(report: SupervisorReport, wanted: EventFilter) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dart.core.records import Conservation, RunPhase
-from dart.inference.worker_state import WorkerState
+from dart.inference.engine_state import EngineState
 from dart.inspect.sidecar_status import Sidecar
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
@@ -88,11 +88,11 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One rollout actor as an engine."""
+    """One engine."""
 
     name: str
     state: str
-    """healthy, updating, stale, suspect or dead (`dart.inference.worker_state`)."""
+    """healthy, updating, stale, suspect or dead (`dart.inference.engine_state`)."""
     version: int
     reason: str
     """Why it is not healthy; empty when it is."""
@@ -174,7 +174,7 @@ class RunSnapshot:
     @property
     def well(self) -> int:
         """The number of actors that are up and ready; engines that load a new version count as ready."""
-        updating = {engine.name for engine in self.engines if engine.state == WorkerState.UPDATING}
+        updating = {engine.name for engine in self.engines if engine.state == EngineState.UPDATING}
         return sum(actor.is_well or actor.name in updating for actor in self.actors)
 
     @property

@@ -16,7 +16,7 @@ from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
 from dart.curation.settings import plan_of
-from dart.inference import worker_state
+from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
 from dart.inspect.evaluation_scores import failures, scores
 from dart.inspect.notices import notices
@@ -171,7 +171,7 @@ def _gauge(vitals: Sequence[Vitals], name: str, gauge: Gauge) -> int:
 
 def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
     version = row.gauges[Gauge.SERVED_VERSION]
-    facts = worker_state.WorkerFacts(
+    state, reason = state_of(
         is_running=row.state is ActorState.RUNNING,
         silent_s=row.beat_age_s or 0.0,
         unready_s=0.0 if row.ready else math.inf,
@@ -180,7 +180,6 @@ def _engine_row(row: Vitals, required: int, newest: int) -> EngineRow:
         updating=newest if row.work == "load" else None,
         doubt="",
     )
-    state, reason = worker_state.state_of(facts)
     return EngineRow(name=row.name, state=state.value, version=version, reason=reason)
 
 

@@ -46,7 +46,7 @@ def children(config: Config, run: Mapping[str, Any]) -> tuple[ChildSpec, ...]:
     """
     rollouts = tuple(f"rollout-{index}" for index in range(config.rollout.count))
     environments = tuple(f"env-{index:03d}" for index in range(config.environments.count))
-    args = {**run, "workers": list(rollouts)}
+    args = {**run, "engines": list(rollouts)}
 
     def worker(id_: str, actor: str, **spec: Any) -> ChildSpec:
         limits = {"preload": (actor.partition(":")[0],)} | limits_of(config.supervision.child(id_)) | spec

@@ -12,7 +12,7 @@ from dart.telemetry.load_meter import LOAD
 
 STARVED = "starved"
 PAUSED = "paused"
-WORKER_STATE = "worker_state"
+ENGINE_STATE = "engine_state"
 TASK_QUARANTINED = "task_quarantined"
 TASK_RELEASED = "task_released"
 BATCH_OVERDUE = "batch_overdue"
@@ -181,10 +181,10 @@ KINDS: Mapping[str, EventKind] = {
         subject="`web`, `tracking` or `control`",
         fields={"text": "what it waits for, or how it ended and when it starts again"},
     ),
-    WORKER_STATE: EventKind(
+    ENGINE_STATE: EventKind(
         level="info",
-        about="The state of a rollout actor changes to healthy, updating, stale, suspect or dead.",
-        subject="the rollout actor",
+        about="The state of an engine changes to healthy, updating, stale, suspect or dead.",
+        subject="the rollout actor that owns the engine",
         fields={
             "state": "what it is: `healthy`, `updating`, `stale`, `suspect` or `dead`",
             "before": "what it was",

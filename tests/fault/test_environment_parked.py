@@ -119,7 +119,7 @@ def running(folder: Path, lease: RolloutLease, engine: dict[str, Any]) -> Iterat
     config = Config.model_validate(
         {"environments": {"park_after_s": 0.1}, "supervision": {"environment_pool": {"shutdown_s": 1.0}}}
     ).model_dump(mode="json")
-    told = {"config": config, "store": str(folder / "store.db"), "workers": ["rollout-0"]}
+    told = {"config": config, "store": str(folder / "store.db"), "engines": ["rollout-0"]}
     children = (
         ChildSpec(id="store", actor="dart.store.actor:StoreActor", args=told),
         ChildSpec(id="curator", actor="tests.fault.parking:OneLeaseCurator", args={"lease": asdict(lease)}),

@@ -94,7 +94,7 @@ class Askers(Actor):
             answer = await self.ask(worker, m.Generate(request=REQUEST), deadline_s=ASK_DEADLINE_S)
         except AskTimeout as late:
             self.counts["timed_out"] += 1
-            self.tell("weight_sync", m.EngineSuspect(worker=worker, detail=str(late)))
+            self.tell("weight_sync", m.EngineSuspect(engine=worker, detail=str(late)))
         except (AskError, MailboxFull):
             self.counts["died"] += 1
             await self.sleep(0.02)
@@ -107,7 +107,7 @@ class Askers(Actor):
                 await self.sleep(answer.retry_after_s)
 
     def in_routing(self) -> str | None:
-        ready = [name for name in self.args["workers"] if self.shown(name, "ready")]
+        ready = [name for name in self.args["engines"] if self.shown(name, "ready")]
         return min(ready, key=lambda name: self.gauge(name, Gauge.IN_FLIGHT), default=None)
 
     def gauge(self, name: str, gauge: Gauge) -> int:
@@ -136,11 +136,11 @@ class Scene:
         where = str(folder or self.checkpoint(version))
         self.processes.system.tell("weight_sync", m.VersionPublished(version=version, folder=where))
 
-    def reports(self) -> dict[str, m.WorkerReport]:
-        answer = self.processes.system.ask("weight_sync", m.WhichWorkers(), deadline_s=ASK_DEADLINE_S)
-        return {report.worker: report for report in answer.workers}
+    def reports(self) -> dict[str, m.EngineReport]:
+        answer = self.processes.system.ask("weight_sync", m.WhichEngines(), deadline_s=ASK_DEADLINE_S)
+        return {report.engine: report for report in answer.engines}
 
-    def await_state(self, what: str, holds: Callable[[dict[str, m.WorkerReport]], bool]) -> None:
+    def await_state(self, what: str, holds: Callable[[dict[str, m.EngineReport]], bool]) -> None:
         eventually(lambda: holds(self.reports()), what, lambda: f"{self.reports()}", PATIENCE_S)
 
     def await_all_at(self, version: int, *workers: str) -> None:
@@ -154,7 +154,7 @@ class Scene:
         """The worker that is being updated."""
         found: list[str] = []
 
-        def is_updating(reports: dict[str, m.WorkerReport]) -> bool:
+        def is_updating(reports: dict[str, m.EngineReport]) -> bool:
             found[:] = [name for name, report in reports.items() if report.state == "updating"]
             return bool(found)
 
@@ -204,7 +204,7 @@ def playing(tmp_path: Path, *, generate_base_s: float = 0.02, **rollout: Any) ->
     told = {
         "config": config.model_dump(mode="json"),
         "store": str(tmp_path / "record.db"),
-        "workers": WORKERS,
+        "engines": WORKERS,
     }
 
     def child(id_: str, actor: str) -> ChildSpec:

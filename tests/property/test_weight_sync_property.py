@@ -115,14 +115,14 @@ class Pool(RuleBasedStateMachine):
             assert not self.told, "a sync began before the last one ended"
         for action in actions:
             if isinstance(action, ServeDecision):
-                self.holding.discard(action.worker)
+                self.holding.discard(action.engine)
                 continue
-            assert action.worker in self.serves, "told to load, but it does not run"
-            assert self.serves[action.worker] < action.version == self.newest
-            assert action.worker not in self.told
-            self.told[action.worker] = action
+            assert action.engine in self.serves, "told to load, but it does not run"
+            assert self.serves[action.engine] < action.version == self.newest
+            assert action.engine not in self.told
+            self.told[action.engine] = action
             if action.hold:
-                self.holding.add(action.worker)
+                self.holding.add(action.engine)
         assert self.sync.required >= before
 
     # ---- what must hold ----
@@ -189,10 +189,10 @@ def versions_required(sync: SyncPlan, starts: list[int], failing: set[int]) -> I
     for _ in starts:
         for action in sync.next_actions(0.0):
             assert isinstance(action, LoadDecision)
-            if int(action.worker[1:]) in failing:
+            if int(action.engine[1:]) in failing:
                 sync.failed(action, 0.0)
             else:
-                sync.loaded(action.worker, action.version)
+                sync.loaded(action.engine, action.version)
             yield sync.required
 
 
@@ -213,7 +213,7 @@ def test_of_many_workers_a_share_loads_at_a_time() -> None:
     first = sync.next_actions(0.0)
     assert len(first) == 4
     assert sync.next_actions(0.0) == []
-    sync.loaded(first[0].worker, 1)
+    sync.loaded(first[0].engine, 1)
     assert len(sync.next_actions(0.0)) == 1
 
 
@@ -226,7 +226,7 @@ def test_the_late_failure_of_a_load_is_not_taken_for_that_of_the_worker_that_rep
     assert isinstance(of_the_dead, LoadDecision)
     sync.down("a")
     sync.up("a", 0)
-    assert [action.worker for action in sync.next_actions(0.1)] == ["a"]
+    assert [action.engine for action in sync.next_actions(0.1)] == ["a"]
     sync.up("b", 0)
     sync.failed(of_the_dead, 0.2)
     assert sync.updating("a") == 1

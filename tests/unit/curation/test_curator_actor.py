@@ -51,7 +51,7 @@ class System:
         self.start_curator()
 
     def start_curator(self, training_ends_unix_s: float = math.inf) -> CuratorActor:
-        told = {"workers": [ENGINE], "training_ends_unix_s": training_ends_unix_s}
+        told = {"engines": [ENGINE], "training_ends_unix_s": training_ends_unix_s}
         return self.bench.start(CuratorActor, "curator", self.args | told)
 
     def work(self, environment: str = ENV) -> Any:

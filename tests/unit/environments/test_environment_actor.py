@@ -175,7 +175,7 @@ class System:
 
     def start(self) -> EnvironmentActor:
         args = {"config": self.config, "store": str(self.folder / "store.db")}
-        return self.bench.start(EnvironmentActor, ENV, args | {"workers": ["rollout-0", "rollout-1"]})
+        return self.bench.start(EnvironmentActor, ENV, args | {"engines": ["rollout-0", "rollout-1"]})
 
     def until_told(self, kind: type, seconds: float = 1e4) -> Any:
         """The first such word to the curator; time passes as far as it must."""
@@ -542,7 +542,7 @@ def test_an_engine_that_does_not_answer_is_suspect_and_another_one_is_asked(syst
     )  # as it holds a request, the other one is less busy
     system.until_told(m.RolloutStored, 2 * Config().rollout.answer_deadline_s)
     (suspect,) = system.bench.actor("weight_sync").suspects
-    assert suspect.worker == "rollout-0"
+    assert suspect.engine == "rollout-0"
     assert "did not answer within 24" in suspect.detail  # a fifth of the lease
     assert len(system.engine("rollout-1").asked) == 1
 

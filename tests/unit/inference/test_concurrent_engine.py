@@ -105,7 +105,7 @@ class Pool:
         bench.start(
             RolloutWithOpenEngine,
             NAME,
-            {"config": config.model_dump(mode="json"), "store": str(store), "workers": [NAME]},
+            {"config": config.model_dump(mode="json"), "store": str(store), "engines": [NAME]},
         )
         bench.settle()
         self.engine: OpenEngine = bench.actor(NAME)._engine

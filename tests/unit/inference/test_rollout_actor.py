@@ -88,7 +88,7 @@ class Pool:
         with Store(self.store) as store:
             store.add_version(checkpoint)
         config = Config.model_validate({"rollout": self.settings})
-        args = {"config": config.model_dump(mode="json"), "store": str(self.store), "workers": [NAME]}
+        args = {"config": config.model_dump(mode="json"), "store": str(self.store), "engines": [NAME]}
         self.bench.start(RolloutWithTable, NAME, args)
         self.bench.settle()
 

@@ -79,7 +79,7 @@ class World:
     def start_sync(self, way: str = "one_at_a_time") -> None:
         config = Config.model_validate({"rollout": {"sync": way}}).model_dump(mode="json")
         self.bench.start(
-            WeightSyncActor, "weight_sync", {"config": config, "store": str(self.record), "workers": WORKERS}
+            WeightSyncActor, "weight_sync", {"config": config, "store": str(self.record), "engines": WORKERS}
         )
         self.bench.advance(MOMENT_S)
 
@@ -96,9 +96,9 @@ class World:
         return {name: worker.loading[0][0].version for name, worker in self.workers.items() if worker.loading}
 
     def states(self) -> dict[str, str]:
-        answer = self.bench.ask("weight_sync", m.WhichWorkers())
+        answer = self.bench.ask("weight_sync", m.WhichEngines())
         self.bench.settle()
-        return {report.worker: report.state for report in answer.result().workers}
+        return {report.engine: report.state for report in answer.result().engines}
 
     def required(self) -> int:
         return self.bench.row("weight_sync").gauges[Gauge.REQUIRED_VERSION]
@@ -203,7 +203,7 @@ def test_nobody_waits_for_a_worker_that_is_stopped_in_the_middle_of_a_load(world
 
 def test_a_worker_that_was_doubted_is_healthy_again_only_after_a_real_answer(world: World) -> None:
     world.start_sync()
-    world.bench.tell("weight_sync", m.EngineSuspect(worker="rollout-1", detail="no answer within 30 s"))
+    world.bench.tell("weight_sync", m.EngineSuspect(engine="rollout-1", detail="no answer within 30 s"))
     world.pass_(MOMENT_S)
     assert world.states()["rollout-1"] == "suspect"
     (probe,) = world.workers["rollout-1"].probes
@@ -247,7 +247,7 @@ def test_the_doubt_of_a_stopped_worker_is_not_laid_on_the_one_that_replaces_it(w
 
 def test_a_probe_without_an_answer_is_made_again(world: World) -> None:
     world.start_sync()
-    world.bench.tell("weight_sync", m.EngineSuspect(worker="rollout-1", detail="late"))
+    world.bench.tell("weight_sync", m.EngineSuspect(engine="rollout-1", detail="late"))
     world.pass_(25.0)
     assert world.states()["rollout-1"] == "suspect"
     assert len(world.workers["rollout-1"].probes) == 2

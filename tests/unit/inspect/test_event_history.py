@@ -48,13 +48,13 @@ def test_an_engine_that_takes_a_version_over_is_no_news_and_one_that_is_well_aga
     states = ["healthy", "updating", "healthy", "suspect", "healthy", "updating"]
     with Store(tmp_path / "store.db") as store:
         for before, state in pairwise(states):
-            store.record_event("worker_state", "rollout-0", {"state": state, "before": before})
+            store.record_event("engine_state", "rollout-0", {"state": state, "before": before})
     paths = RunPaths(tmp_path)
 
     told = [one.data["state"] for one in event_history.read_events(paths, EventFilter(), 2)]
 
     assert told == ["suspect", "healthy"]
-    assert kinds(paths, kinds=["worker_state"]) == ["worker_state"] * 5
+    assert kinds(paths, kinds=["engine_state"]) == ["engine_state"] * 5
 
 
 def test_they_are_chosen_by_subject_kind_and_time(paths: RunPaths) -> None:

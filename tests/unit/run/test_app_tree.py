@@ -41,7 +41,7 @@ def test_counts_and_limits_come_from_the_configuration() -> None:
 
     assert [spec.id for spec in environments] == ["env-000", "env-001", "env-002"]
     assert {spec.hang_deadline_s for spec in environments} == {4.5}
-    assert environments[0].args["workers"] == ["rollout-0", "rollout-1"]
+    assert environments[0].args["engines"] == ["rollout-0", "rollout-1"]
 
 
 def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> None:

@@ -40,7 +40,7 @@ def sound_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         store.add_demonstrations([shown])
         for number in range(3):
-            store.record_event("worker_state", "rollout-0", {"state": "healthy", "number": number})
+            store.record_event("engine_state", "rollout-0", {"state": "healthy", "number": number})
     return path
 
 

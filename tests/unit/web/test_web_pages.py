@@ -33,7 +33,7 @@ PAGES = {
     "/?window=15m": ["Throughput"],
     "/tree": [*ACTORS, "backoff", "signal 9"],
     "/actor?name=env-001": ["environment_pool", "signal 9", "actor_ready", "incarnation 2"],
-    "/actor?name=rollout-0": ["worker_state", "suspect", "busy_s"],
+    "/actor?name=rollout-0": ["engine_state", "suspect", "busy_s"],
     "/tasks": ["click-test-2", "enter-text", "1 no_spread"],
     f"/task?id={TASKS[0]}": ["N 8 -&gt; 4", "oracle", "step_cap"],
     "/trajectories": ["/trajectory?id=7", "no_spread", "finished"],
