@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.actors import number
 from benchmarks.decoupling_cells import COUPLED, DECOUPLED, Cell, config_of
-from benchmarks.plant import Bound, Prediction, ideal, predict
+from benchmarks.simulated_run import Bound, Prediction, ideal, predict
 
 COMPARED = ("actions_per_min", "raw_actions_per_min", "env_util", "rollout_util", "tokens_per_s")
 """Told as a ratio to the first arm."""

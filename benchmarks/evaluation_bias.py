@@ -85,7 +85,7 @@ class Engine(Actor):
     """Is there: the curator gives nothing out without one."""
 
 
-class Plant:
+class SimulatedEvaluation:
     """One evaluation: a real curator and store, and environments that only take their time."""
 
     def __init__(self, bench: InMemorySystem, folder: Path, environments: int, episodes: int) -> None:
@@ -157,9 +157,9 @@ def measure(
             tempfile.TemporaryDirectory(prefix="dartrl-bias-") as folder,
             InMemorySystem(Path(folder)) as bench,
         ):
-            plant = Plant(bench, Path(folder), environments, episodes)
-            played += plant.evaluate(draw, duration_s, episodes)
-            rewards += list(plant.rewards())
+            simulated = SimulatedEvaluation(bench, Path(folder), environments, episodes)
+            played += simulated.evaluate(draw, duration_s, episodes)
+            rewards += list(simulated.rewards())
     half = Z_999 * math.sqrt(TRUE_RATE * (1 - TRUE_RATE) / len(rewards))
     return Measured(
         environments=environments,

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.actors import machine
-from benchmarks.plant import ideal, predict
 from benchmarks.simulated_record import SimulatedRecord
+from benchmarks.simulated_run import ideal, predict
 from dart.config.config import Config, load_config
 from dart.core.records import Batch
 from dart.core.statistics import quantile

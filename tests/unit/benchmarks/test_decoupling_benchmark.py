@@ -10,7 +10,7 @@ from benchmarks import decoupling, decoupling_report, runs
 from benchmarks.decoupling import Results
 from benchmarks.decoupling_cells import CELLS, COUPLED, DECOUPLED, Arm, Cell
 from benchmarks.decoupling_report import Report, goals_of
-from benchmarks.plant import Bound
+from benchmarks.simulated_run import Bound
 
 LATENCIES, APRIL, BROWSERS = CELLS
 

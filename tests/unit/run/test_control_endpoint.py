@@ -34,7 +34,7 @@ from dart.run.control_socket import connect
 from dart.run.definition import RunDefinition
 
 PATIENCE_S = 20.0
-PLANT = RunDefinition(
+DEFINITION = RunDefinition(
     config=Config(), tree_of=lambda config: RootSpec(name="root", actor="module:Class", args={})
 )
 
@@ -73,7 +73,7 @@ def mail() -> Iterator[Path]:
 
 @pytest.fixture
 def serving(paths: RunPaths, mail: Path) -> Iterator[RunPaths]:
-    with ControlEndpoint(paths, mail, PLANT, Speaker()):
+    with ControlEndpoint(paths, mail, DEFINITION, Speaker()):
         yield paths
 
 
@@ -84,7 +84,7 @@ def said(paths: RunPaths, frame: bytes) -> ControlAnswer:
 
 
 def test_the_socket_is_its_users_alone_and_gone_afterwards(paths: RunPaths, mail: Path) -> None:
-    with ControlEndpoint(paths, mail, PLANT, Speaker()):
+    with ControlEndpoint(paths, mail, DEFINITION, Speaker()):
         assert stat.S_IMODE(paths.control.stat().st_mode) == 0o600
     assert not paths.control.exists()
 
@@ -176,7 +176,7 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
         raise RuntimeError("a defect")
 
     now_s, speaker = 0.0, Speaker()
-    with ControlEndpoint(paths, mail, PLANT, speaker, clock=lambda: now_s) as endpoint:
+    with ControlEndpoint(paths, mail, DEFINITION, speaker, clock=lambda: now_s) as endpoint:
         endpoint.poll()
         with monkeypatch.context() as patched:
             patched.setattr(ControlActor, "_read", broken)

@@ -1,9 +1,9 @@
-"""The simulated plant: clock, engines, and the real decisions in it, against cases worked out by hand."""
+"""The simulated run: clock, engines, and the real decisions in it, against cases worked out by hand."""
 
 import pytest
 
-from benchmarks import plant as plant_module
-from benchmarks.plant import EventClock, Plant, Routing, Share, SimulatedEngine, ideal, predict
+from benchmarks import simulated_run
+from benchmarks.simulated_run import EventClock, Routing, Share, SimulatedEngine, SimulatedRun, ideal, predict
 from benchmarks.simulation import CONFIG, at_size, decade
 from dart.config.config import Config, load_config
 from tests.scratch_record import ScratchRecord
@@ -107,12 +107,12 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
         "rollout.sync=all_at_once",
         "simulation.generate_each_s=0.0",
     )
-    plant = Plant(coupled)
-    plant.run(3)
-    assert plant.stored == 3 * 8, "every group had spread in its rewards"
+    simulated = SimulatedRun(coupled)
+    simulated.run(3)
+    assert simulated.stored == 3 * 8, "every group had spread in its rewards"
     # After the reset one request is answered alone, the other seven together 0.5 s later, at 2 s; three times
     # they act for 2 s and are answered in 0.5 s, and act once more. The update is 1 s.
-    first, *others = (mark.at_s for mark in plant.marks[1:])
+    first, *others = (mark.at_s for mark in simulated.marks[1:])
     assert first == pytest.approx(2.0 + 3 * 2.5 + 2.0 + 1.0)
     # The others begin when the version is loaded and proved, 3.5 s later.
     assert others == pytest.approx([2 * first + 3.5, 3 * first + 7.0])
@@ -121,10 +121,10 @@ def test_the_coupled_way_takes_exactly_rollouts_update_and_load() -> None:
 def test_the_record_of_a_simulation_and_the_store_lead_to_the_same_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with_its_own = Plant(load_config(CONFIG))
+    with_its_own = SimulatedRun(load_config(CONFIG))
     with_its_own.run(6)
-    monkeypatch.setattr(plant_module, "SimulatedRecord", ScratchRecord)
-    with_the_store = Plant(load_config(CONFIG))
+    monkeypatch.setattr(simulated_run, "SimulatedRecord", ScratchRecord)
+    with_the_store = SimulatedRun(load_config(CONFIG))
     with_the_store.run(6)
     assert with_the_store.marks == with_its_own.marks
     assert with_the_store.trained == with_its_own.trained

@@ -1,4 +1,4 @@
-"""A plant of simulated environments, engines and a trainer around the real decisions, on a clock that jumps.
+"""A simulated run: environments, engines and a trainer around the real decisions, on a clock that jumps.
 
 The curator and its service (`dart.curation`, on a record in memory), admission and the order of weight
 updates (`dart.inference.weight_sync_plan`) are the code that runs in production. Waits, service times and
@@ -272,7 +272,7 @@ class Playing:
         return sum(engine.weighted.total() for engine in self.engines.values())
 
 
-# ---- the plant ----
+# ---- the run ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +289,7 @@ class Mark:
     stored_steps: int
 
 
-class Plant:
+class SimulatedRun:
     """Environments, engines and a trainer around one service, all of it driven by a clock that jumps."""
 
     def __init__(self, config: Config) -> None:
@@ -438,7 +438,7 @@ class Prediction:
     """Simulated."""
     wall_s: float
     """That simulating the whole run took."""
-    desk_calls: int
+    service_calls: int
     updates: int
     env_util: float
     rollout_util: float
@@ -458,14 +458,14 @@ class Prediction:
 def predict(config: Config, updates: int, warm_up: int = 4) -> Prediction:
     """Simulate a run of so many updates; the first ones are cut off."""
     began_s = time.perf_counter()
-    plant = Plant(config)
-    plant.run(updates)
-    first, last = plant.marks[warm_up], plant.marks[-1]
+    simulated = SimulatedRun(config)
+    simulated.run(updates)
+    first, last = simulated.marks[warm_up], simulated.marks[-1]
     seconds = last.at_s - first.at_s
-    trained = [episode for episodes in plant.trained[warm_up:] for episode in episodes]
+    trained = [episode for episodes in simulated.trained[warm_up:] for episode in episodes]
     staleness = sorted(
         number - version
-        for number, episodes in enumerate(plant.trained[warm_up:], start=warm_up)
+        for number, episodes in enumerate(simulated.trained[warm_up:], start=warm_up)
         for episode in episodes
         for version in episode.versions
     )
@@ -475,8 +475,8 @@ def predict(config: Config, updates: int, warm_up: int = 4) -> Prediction:
     return Prediction(
         seconds=seconds,
         wall_s=time.perf_counter() - began_s,
-        desk_calls=plant.calls,
-        updates=len(plant.trained) - warm_up,
+        service_calls=simulated.calls,
+        updates=len(simulated.trained) - warm_up,
         env_util=(last.in_episode_s - first.in_episode_s) / env_s,
         rollout_util=(last.busy_s - first.busy_s) / engine_s,
         rollout_weighted=(last.weighted_s - first.weighted_s) / engine_s,
