@@ -22,8 +22,9 @@ import msgpack
 
 from benchmarks.peers.protocol import MARK, marked_pids
 from benchmarks.utilisation import FinishedEpisode, Utilisation, utilisation
+from dart.core.records import Event
 from dart.core.run_directory import RunPaths, mail_dir
-from dart.inspect.utilisation import LoadPoint, TimeWindow
+from dart.inspect.utilisation import TimeWindow
 from dart.store.reader import StoreReader
 from dart.telemetry.load_meter import LOAD
 
@@ -144,17 +145,14 @@ def toml_value(value: Any) -> str:
 # ---- what a run did ----
 
 
-def load_points(store: Path) -> list[LoadPoint]:
+def load_events(store: Path) -> list[Event]:
     """What the actors of a run counted, as the record has it."""
-    points, last = [], 0
+    found, last = [], 0
     with StoreReader(store) as reader:
         while events := reader.events(since_id=last):
             last = events[-1].event_id
-            for event in events:
-                if event.kind == LOAD:
-                    totals = {name: float(str(value)) for name, value in event.data.items()}
-                    points.append(LoadPoint(actor=event.subject, unix_s=event.unix_s, totals=totals))
-    return points
+            found += [event for event in events if event.kind == LOAD]
+    return found
 
 
 def finished_trajectories(store: Path) -> list[FinishedEpisode]:
@@ -196,7 +194,7 @@ def between_updates(store: Path, warm_up: int) -> TimeWindow:
 def figures_of(store: Path, window: TimeWindow, *, environments: int, engines: int) -> Utilisation:
     """The figures of a run that has ended."""
     return utilisation(
-        load_points(store), finished_trajectories(store), window, environments=environments, engines=engines
+        load_events(store), finished_trajectories(store), window, environments=environments, engines=engines
     )
 
 

@@ -21,8 +21,9 @@ An environment that is down is a slot like any other: its time counts as unused.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dart.core.records import Event
 from dart.core.statistics import quantile
-from dart.inspect.utilisation import LoadPoint, TimeWindow, spent, total
+from dart.inspect.utilisation import TimeWindow, spent, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class Utilisation:
 
 
 def utilisation(
-    points: Iterable[LoadPoint],
+    load: Iterable[Event],
     finished: Iterable[FinishedEpisode],
     window: TimeWindow,
     *,
@@ -90,7 +91,7 @@ def utilisation(
 
     environments, engines   how many there are to be used; actors `env-*` and `rollout-*`
     """
-    counted = spent(points, window)
+    counted = spent(load, window)
     episodes = list(finished)
     trained = [episode for episode in episodes if window.holds(episode.trained_unix_s)]
     stored = [episode for episode in episodes if window.holds(episode.stored_unix_s)]

@@ -103,7 +103,7 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
 
     paths = RunPaths(chosen(run_dir))
     row, ends = why.read_why(paths.root, name)
-    events = event_history.read_events(paths, event_history.EventFilter(subject=name), limit=SHOWN_EVENTS)
+    events = event_history.read_events(paths, subject=name, limit=SHOWN_EVENTS)
     if output.is_data:
         print_data({"vitals": row, "ends": ends, "events": events}, output)
         return

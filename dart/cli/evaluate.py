@@ -43,8 +43,8 @@ def evaluate(
     from dart.run import app
     from dart.run.listener import RunListener
 
-    with open_view(Console(stderr=True)) as view:
-        found = app.evaluate(settings, checkpoint.resolve(), listener=RunListener(view.show))
+    with open_view(Console(stderr=True)) as show:
+        found = app.evaluate(settings, checkpoint.resolve(), listener=RunListener(show))
     for one in found.measured:
         shown = SuccessReport({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
         Console().print(Printable(render(shown)))

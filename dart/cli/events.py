@@ -63,8 +63,9 @@ def events(
     since_s = time.time() - parse_span(since) if since else 0.0
 
     def read(since_unix_s: float, limit: int = event_history.LIMIT) -> "list[Event]":
-        wanted = event_history.EventFilter(subject=about, kinds=kind or None, since_unix_s=since_unix_s)
-        return event_history.read_events(paths, wanted, limit)
+        return event_history.read_events(
+            paths, subject=about, kinds=kind or None, since_unix_s=since_unix_s, limit=limit
+        )
 
     if not follow:
         _print(read(since_s, lines), output)

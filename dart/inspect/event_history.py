@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 from dart.core.errors import UsageError
 from dart.core.records import Event
@@ -30,34 +29,33 @@ NO_ID = 0
 """`event_id` of a supervisor's report, which is not in the record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
-    """Which events to read."""
+def read_events(
+    paths: RunPaths,
+    *,
+    subject: str | None = None,
+    kinds: Collection[str] | None = None,
+    since_unix_s: float = 0.0,
+    limit: int = LIMIT,
+) -> list[Event]:
+    """Read the newest events and reports that are chosen, oldest first.
 
-    subject: str | None = None
-    """An actor, a task, or another subject of events; None for all."""
-    kinds: Collection[str] | None = None
-    """None for all but `load`, which every actor records every few seconds, and engines that take over a
-    version as they should."""
-    since_unix_s: float = 0.0
-
-
-def read_events(paths: RunPaths, wanted: EventFilter, limit: int = LIMIT) -> list[Event]:
-    """Read the newest events and reports that pass the filter, oldest first.
-
+    subject   an actor, a task, or another subject of events; None for all
+    kinds     None for all but `load`, which every actor records every few seconds, and engines that take
+              over a version as they should
     raises    StoreUnavailable
     """
     with StoreReader(paths.store) as store:
         recorded = store.find_events(
-            since_unix_s=wanted.since_unix_s,
-            subject=wanted.subject,
-            kinds=wanted.kinds,
-            without=(LOAD,) if wanted.kinds is None else (),
-            limit=limit if wanted.kinds else LIMIT,
+            since_unix_s=since_unix_s,
+            subject=subject,
+            kinds=kinds,
+            without=(LOAD,) if kinds is None else (),
+            limit=limit if kinds else LIMIT,
         )
-    reports = all_reports(paths.root, wanted.since_unix_s)
-    found = [event for event in recorded if wanted.kinds is not None or is_news(event)]
-    found += [event_of(report) for report in reports if _fits(report, wanted)]
+    found = [event for event in recorded if kinds is not None or is_news(event)]
+    for report in map(event_of, all_reports(paths.root, since_unix_s)):
+        if subject in (None, report.subject) and (kinds is None or report.kind in kinds):
+            found.append(report)
     return sorted(found, key=lambda event: event.unix_s)[-limit:]
 
 
@@ -65,11 +63,6 @@ def is_news(event: Event) -> bool:
     """Whether an event is worth reading; that an engine takes over a version, as all do, is not."""
     states = {event.data.get("state"), event.data.get("before")}
     return event.kind != ENGINE_STATE or not states <= ROUTINE
-
-
-def _fits(report: SupervisorReport, wanted: EventFilter) -> bool:
-    is_about = wanted.subject in (None, report.offender.id)
-    return is_about and (wanted.kinds is None or report.context in wanted.kinds)
 
 
 def event_of(report: SupervisorReport) -> Event:

@@ -6,9 +6,9 @@ Everything here turns a `RunSnapshot` into text. Nothing reads the run or decide
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Protocol, Self
+from functools import partial
 
 from rich.cells import cell_len
 from rich.columns import Columns
@@ -34,19 +34,29 @@ ROWS_MAX = 24
 """Actors in the live view; the unwell ones come first, the rest is counted."""
 
 
-class View(Protocol):
-    """Shows a run's snapshots as they come."""
+@contextmanager
+def open_view(
+    console: Console, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[RunSnapshot], None]]:
+    """Return what shows a run's snapshots as they come: one screen drawn in place, or lines without a
+    terminal. The last picture stays on the screen.
+    """
+    if not console.is_terminal:
+        yield PlainLines(console, clock=clock).show
+        return
+    view = Live(console=console, auto_refresh=False)
+    view.start()
+    try:
+        yield partial(_draw, view)
+    finally:
+        with suppress(OSError):
+            view.stop()
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> None: ...
-
-    def show(self, snapshot: RunSnapshot) -> None: ...
-
-
-def open_view(console: Console, *, clock: Callable[[], float] = time.monotonic) -> View:
-    """The live view on a terminal, plain lines elsewhere."""
-    return LiveView(console) if console.is_terminal else PlainLines(console, clock=clock)
+def _draw(view: Live, snapshot: RunSnapshot) -> None:
+    """Draw the snapshot. A terminal that was closed ends only the view: the run gets a SIGHUP for it."""
+    with suppress(OSError):
+        view.update(Printable(screen(snapshot)), refresh=True)
 
 
 class PlainLines:
@@ -58,12 +68,6 @@ class PlainLines:
         self._printed_s = float("-inf")
         self._phase: RunPhase | None = None
         self._notices: tuple[str, ...] = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Print the snapshot when it is time."""
@@ -88,26 +92,6 @@ class PlainLines:
         with suppress(OSError):
             self._console.file.write(f"{one_line(text)}\n")
             self._console.file.flush()
-
-
-class LiveView:
-    """The whole run on one screen, drawn in place; the last picture stays."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._live.stop()
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Draw the snapshot. A closed terminal costs the picture only; the run gets a SIGHUP for it."""
-        with suppress(OSError):
-            self._live.update(Printable(screen(snapshot)), refresh=True)
 
 
 def summary_line(snapshot: RunSnapshot) -> str:

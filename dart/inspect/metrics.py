@@ -7,12 +7,14 @@ generated from the table. A test compares the table with the dashboard.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from dart.inspect.snapshot import ActorRow, RunSnapshot
+from actors.board import ActorState
+from dart.core.types import RolloutState
+from dart.inspect.snapshot import RunSnapshot
 
 
 class MetricKind(StrEnum):
@@ -23,9 +25,8 @@ class MetricKind(StrEnum):
     GAUGE = "gauge"
 
 
-Labels = tuple[str, ...]
-Sample = tuple[Labels, float]
-Read = Callable[[RunSnapshot], Iterable[Sample]]
+Read = Callable[[RunSnapshot], float | Mapping[str, float | None] | None]
+"""Reads a number, or a number for each value of a label. None is not exposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,50 +40,12 @@ class Metric:
     """What it counts or measures."""
     read: Read
     labels: Mapping[str, str]
-    """Name to meaning."""
+    """Name to meaning; at most one label."""
 
     @property
     def exposed(self) -> str:
         """The name that queries use."""
         return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
-
-
-def _value(read: Callable[[RunSnapshot], float | None]) -> Read:
-    """A metric without labels; no sample while there is no value."""
-
-    def samples(snapshot: RunSnapshot) -> Iterator[Sample]:
-        value = read(snapshot)
-        if value is not None:
-            yield (), value
-
-    return samples
-
-
-def _each(read: Callable[[RunSnapshot], Mapping[str, float]]) -> Read:
-    """A sample for each entry of a mapping; its key is the label."""
-    return lambda snapshot: (((key,), value) for key, value in read(snapshot).items())
-
-
-def _actors(read: Callable[[ActorRow], float | None]) -> Read:
-    """A sample for each actor that has the value."""
-
-    def samples(snapshot: RunSnapshot) -> Iterator[Sample]:
-        for actor in snapshot.actors:
-            value = read(actor)
-            if value is not None:
-                yield (actor.name,), value
-
-    return samples
-
-
-def _by_state(snapshot: RunSnapshot) -> Mapping[str, float]:
-    counted = Counter(actor.state for actor in snapshot.actors)
-    return {state: float(counted[state]) for state in STATES}
-
-
-STATES = ("starting", "running", "backoff", "quarantined", "stopping", "stopped", "failed")
-
-ACTOR = {"actor": "name of the actor"}
 
 
 def _gauge(name: str, about: str, read: Read, **labels: str) -> Metric:
@@ -93,203 +56,181 @@ def _counter(name: str, about: str, read: Read, **labels: str) -> Metric:
     return Metric(f"dartrl_{name}", MetricKind.COUNTER, about, read, labels)
 
 
+STATES = tuple(state.value for state in ActorState if state is not ActorState.FREE)
+ACTOR = {"actor": "name of the actor"}
+ENGINE = {"engine": "name of the rollout actor"}
+TASK = {"task": "id of the task"}
+
 METRICS: tuple[Metric, ...] = (
     # the run
     _gauge(
         "run_healthy",
         "1 when every actor is up and ready, every rollout has one fate and nothing starves, else 0.",
-        _value(lambda run: run.is_healthy),
+        lambda run: run.is_healthy,
     ),
     _gauge(
         "run_elapsed_seconds",
         "How long the run has run, interruptions not counted.",
-        _value(lambda run: run.elapsed_s),
+        lambda run: run.elapsed_s,
     ),
     _gauge(
         "run_budget_seconds",
         "Time the run has from start to final table; 0 for no limit.",
-        _value(lambda run: run.budget_s),
+        lambda run: run.budget_s,
     ),
     _gauge(
         "run_phase",
         "1 for the phase the run is in.",
-        lambda run: [((run.phase.value,), 1.0)],
+        lambda run: {run.phase.value: 1.0},
         phase="base evaluation, training, final evaluation or done",
     ),
     _gauge(
         "notices",
         "Problems beyond single actors: a part that starves, a record that takes no writes.",
-        _value(lambda run: len(run.notices)),
+        lambda run: len(run.notices),
     ),
     # learning
-    _counter("updates", "Optimizer updates.", _value(lambda run: run.updates)),
-    _gauge(
-        "policy_version",
-        "The newest policy version the trainer made.",
-        _value(lambda run: run.policy_version),
-    ),
+    _counter("updates", "Optimizer updates.", lambda run: run.updates),
+    _gauge("policy_version", "The newest policy version the trainer made.", lambda run: run.policy_version),
     _gauge(
         "engine_policy_version",
         "The policy version each engine serves.",
-        lambda run: [((engine.name,), engine.version) for engine in run.engines],
-        engine="name of the rollout actor",
+        lambda run: {one.name: one.version for one in run.engines},
+        **ENGINE,
     ),
     _gauge(
         "engine_healthy",
         "1 when the engine is healthy or updating, 0 when it is stale, suspect or dead.",
-        lambda run: [((one.name,), one.state in ("healthy", "updating")) for one in run.engines],
-        engine="name of the rollout actor",
+        lambda run: {one.name: one.state in ("healthy", "updating") for one in run.engines},
+        **ENGINE,
     ),
     _gauge(
         "success_ratio",
         "Share of successes among the newest trajectories of all tasks, 0 to 1.",
-        _value(lambda run: run.success_rate),
+        lambda run: run.success_rate,
     ),
     _gauge(
         "task_success_ratio",
         "The same for each task.",
-        lambda run: [
-            ((task.task_id,), task.success_rate) for task in run.tasks if task.success_rate is not None
-        ],
-        task="id of the task",
+        lambda run: {task.task_id: task.success_rate for task in run.tasks},
+        **TASK,
     ),
     _gauge(
         "task_rollouts",
         "N: rollouts of the task's next group.",
-        lambda run: [((task.task_id,), task.rollouts) for task in run.tasks],
-        task="id of the task",
+        lambda run: {task.task_id: task.rollouts for task in run.tasks},
+        **TASK,
     ),
     _gauge(
         "task_step_cap_steps",
         "Most steps of an episode of the task's next group.",
-        lambda run: [((task.task_id,), task.step_cap) for task in run.tasks],
-        task="id of the task",
+        lambda run: {task.task_id: task.step_cap for task in run.tasks},
+        **TASK,
     ),
     _gauge(
         "tasks_quarantined",
         "Tasks in quarantine.",
-        _value(lambda run: sum(bool(one.quarantined) for one in run.tasks)),
+        lambda run: sum(bool(one.quarantined) for one in run.tasks),
     ),
     _gauge(
         "update_figure",
         "The figures of the newest update, in the units of the trainer's log: loss, kl, entropy, grad_norm "
         "and others.",
-        _each(lambda run: run.update),
+        lambda run: run.update,
         figure="name of the figure",
     ),
     _gauge(
         "staleness_versions",
         "How old the steps of the newest batch were when they were trained, in policy versions.",
-        lambda run: [
-            ((name,), value)
-            for name, value in (
-                ("mean", run.staleness_mean),
-                ("p50", run.staleness_p50),
-                ("p95", run.staleness_p95),
-                ("max", run.staleness_max),
-            )
-            if value is not None
-        ],
+        lambda run: {name: getattr(run, f"staleness_{name}") for name in ("mean", "p50", "p95", "max")},
         statistic="mean, p50, p95 or max over the steps of the batch",
     ),
     # data
-    _counter("trajectories", "Trajectories ever stored.", _value(lambda run: run.trajectories)),
+    _counter("trajectories", "Trajectories ever stored.", lambda run: run.trajectories),
     _counter(
-        "environment_steps",
-        "Environment steps of all trajectories ever stored.",
-        _value(lambda run: run.steps),
+        "environment_steps", "Environment steps of all trajectories ever stored.", lambda run: run.steps
     ),
     _counter(
         "outcomes",
         "Trajectories by how they ended.",
-        _each(lambda run: run.outcomes),
+        lambda run: run.outcomes,
         outcome="terminated, finished, step_cap, parse_error or infeasible",
     ),
     _counter(
         "faults",
         "Attempts that ended without a reward, by who is to blame.",
-        _each(lambda run: run.faults),
+        lambda run: run.faults,
         kind="infrastructure, system, policy, evaluator or task",
     ),
     _counter(
-        "dropped_rollouts",
-        "Rollouts that were not trained, by reason.",
-        _each(lambda run: run.drops),
-        reason="why",
+        "dropped_rollouts", "Rollouts that were not trained, by reason.", lambda run: run.drops, reason="why"
     ),
     _gauge(
         "rollouts",
         "Rollouts by where they are now; together they are all that were ever issued.",
-        _each(
-            lambda run: {
-                name: getattr(run.conservation, name) for name in ("leased", "stored", "trained", "dropped")
-            }
-        ),
+        lambda run: {state.value: getattr(run.conservation, state.value) for state in RolloutState},
         state="leased, stored, trained or dropped",
     ),
     _counter(
-        "issued_rollouts",
-        "Rollouts ever issued, counted by itself.",
-        _value(lambda run: run.conservation.issued),
+        "issued_rollouts", "Rollouts ever issued, counted by itself.", lambda run: run.conservation.issued
     ),
     _gauge(
         "conservation_holds",
         "1 when every issued rollout is in exactly one place, else 0.",
-        _value(lambda run: run.conservation.holds),
+        lambda run: run.conservation.holds,
     ),
-    _counter("parkings", "Episodes that were interrupted and kept.", _value(lambda run: run.parkings)),
-    _gauge("parked_episodes", "Episodes that wait to be taken up again.", _value(lambda run: run.parked_now)),
-    _gauge(
-        "pool_demonstrations",
-        "Demonstrations of the experience pool in use.",
-        _value(lambda run: run.pool_size),
-    ),
-    _counter("pool_uses", "Groups that got a demonstration.", _value(lambda run: run.pool_uses)),
+    _counter("parkings", "Episodes that were interrupted and kept.", lambda run: run.parkings),
+    _gauge("parked_episodes", "Episodes that wait to be taken up again.", lambda run: run.parked_now),
+    _gauge("pool_demonstrations", "Demonstrations of the experience pool in use.", lambda run: run.pool_size),
+    _counter("pool_uses", "Groups that got a demonstration.", lambda run: run.pool_uses),
     _counter(
         "events",
         "Events of the record, by kind (docs/reference/events.md); `load` comes every few seconds and is not "
         "counted.",
-        _each(lambda run: run.events),
+        lambda run: run.events,
         kind="kind of the event",
     ),
     # actors
     _gauge(
         "actors",
         "Actors by state, as their supervisors see them.",
-        _each(_by_state),
+        lambda run: dict.fromkeys(STATES, 0) | Counter(actor.state for actor in run.actors),
         state=", ".join(STATES),
     ),
     _gauge(
         "actor_well",
         "1 when the actor is up and ready and its process runs, else 0.",
-        _actors(lambda actor: actor.is_well),
+        lambda run: {actor.name: actor.is_well for actor in run.actors},
         **ACTOR,
     ),
     _counter(
-        "actor_restarts", "Restarts of the actor in this run.", _actors(lambda actor: actor.restarts), **ACTOR
+        "actor_restarts",
+        "Restarts of the actor in this run.",
+        lambda run: {actor.name: actor.restarts for actor in run.actors},
+        **ACTOR,
     ),
     _gauge(
         "actor_busy_seconds",
         "How long the actor has been in its current handler; 0 when idle.",
-        _actors(lambda actor: actor.busy_s),
+        lambda run: {actor.name: actor.busy_s for actor in run.actors},
         **ACTOR,
     ),
     _gauge(
         "actor_beat_age_seconds",
         "Time since the actor's last sign of life; at most 15 for one that runs.",
-        _actors(lambda actor: actor.beat_age_s),
+        lambda run: {actor.name: actor.beat_age_s for actor in run.actors},
         **ACTOR,
     ),
     _gauge(
         "actor_memory_bytes",
         "Resident memory of the actor's process.",
-        _actors(lambda actor: actor.rss_bytes or None),
+        lambda run: {actor.name: actor.rss_bytes or None for actor in run.actors},
         **ACTOR,
     ),
     _counter(
         "actor_cpu_seconds",
         "Processor time of the actor's process.",
-        _actors(lambda actor: actor.cpu_s or None),
+        lambda run: {actor.name: actor.cpu_s or None for actor in run.actors},
         **ACTOR,
     ),
 )
@@ -307,12 +248,14 @@ def exposition(snapshot: RunSnapshot) -> str:
 def _lines(metric: Metric, snapshot: RunSnapshot) -> Iterator[str]:
     exposed = metric.exposed
     yield f"# HELP {exposed} {metric.about}\n# TYPE {exposed} {metric.kind}\n"
-    if not metric.labels:
-        yield from (f"{exposed} {_written(number)}\n" for _, number in metric.read(snapshot))
-        return
-    (label,) = metric.labels  # a second one would need its own format
-    for (value,), number in metric.read(snapshot):
-        yield f'{exposed}{{{label}="{_escaped(value)}"}} {_written(number)}\n'
+    found = metric.read(snapshot)
+    if isinstance(found, Mapping):
+        (label,) = metric.labels
+        for value, number in found.items():
+            if number is not None:
+                yield f'{exposed}{{{label}="{_escaped(value)}"}} {_written(number)}\n'
+    elif found is not None:
+        yield f"{exposed} {_written(found)}\n"
 
 
 @lru_cache(maxsize=8192)

@@ -1,17 +1,22 @@
-"""How much of its time each actor of a run spent on what. Pure.
+"""How much of its time each actor of a run spent on what, and how many actors there were. Pure.
 
 The sources are the load events (`dart.telemetry.load_meter`: totals since an actor started, every few
-seconds). A window cuts off the warm-up; inside a reporting interval an actor counts as evenly busy. The
+seconds) and the events `pools_sized`. Between two load events an actor counts as evenly busy. The
 utilisation of a kind of actors is the time spent in its activity, divided by the number of actors times the
 wall time. An environment that is down counts like any other: its time is unused.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 from dart.core.records import Event
+
+if TYPE_CHECKING:
+    from dart.config.config import Config
 
 ACTIVITIES = {
     "environments": ("env-", "in_episode_s"),
@@ -52,32 +57,6 @@ class TimeWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPoint:
-    """What one actor had counted at one moment since it started; `wall_s` among it."""
-
-    actor: str
-    unix_s: float
-    totals: Mapping[str, float]
-
-    @property
-    def started_unix_s(self) -> float:
-        return self.unix_s - self.totals["wall_s"]
-
-
-def load_points(events: Sequence[Event]) -> list[LoadPoint]:
-    """What load events say, as figures."""
-    return [
-        LoadPoint(
-            actor=event.subject,
-            unix_s=event.unix_s,
-            totals={name: float(str(value)) for name, value in event.data.items()},
-        )
-        for event in events
-        if "wall_s" in event.data
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationInterval:
     """What one actor counted from one moment to the next."""
 
@@ -87,38 +66,82 @@ class UtilisationInterval:
     amounts: Mapping[str, float]
 
 
-def intervals(points: Iterable[LoadPoint]) -> Iterator[UtilisationInterval]:
-    """From each of an actor's points to its next, and from its start to the first, in every incarnation."""
-    in_order = sorted(points, key=lambda point: (point.actor, point.unix_s))
-    for actor, own in groupby(in_order, key=lambda point: point.actor):
-        before: LoadPoint | None = None
-        for point in own:
-            earlier = before if before is not None and _is_same_life(before, point) else None
-            counted = {} if earlier is None else earlier.totals
+def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
+    """From each load event of an actor to its next, and from the start of an incarnation to its first.
+
+    load   load events in any order
+    """
+    in_order = sorted(load, key=lambda event: (event.subject, event.unix_s))
+    for actor, own in groupby(in_order, key=lambda event: event.subject):
+        before_unix_s, before = -math.inf, dict[str, float]()
+        for event in own:
+            totals = {name: float(str(value)) for name, value in event.data.items()}
+            started_unix_s = event.unix_s - totals["wall_s"]
+            if started_unix_s >= before_unix_s or totals["wall_s"] < before["wall_s"]:
+                before_unix_s, before = started_unix_s, {}  # a new incarnation, which counts from 0
             yield UtilisationInterval(
                 actor=actor,
-                begins_unix_s=point.started_unix_s if earlier is None else earlier.unix_s,
-                ends_unix_s=point.unix_s,
-                amounts={name: total - counted.get(name, 0.0) for name, total in point.totals.items()},
+                begins_unix_s=before_unix_s,
+                ends_unix_s=event.unix_s,
+                amounts={name: amount - before.get(name, 0.0) for name, amount in totals.items()},
             )
-            before = point
+            before_unix_s, before = event.unix_s, totals
 
 
-def spent(points: Iterable[LoadPoint], window: TimeWindow) -> dict[str, dict[str, float]]:
+def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, float]]:
     """What each actor counted within the window: actor to name to amount, over all its incarnations."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for interval in intervals(points):
+    for interval in intervals(load):
         share = window.share(interval.begins_unix_s, interval.ends_unix_s)
         for name, amount in interval.amounts.items():
             found[interval.actor][name] += share * amount
     return {actor: dict(amounts) for actor, amounts in found.items()}
 
 
-def _is_same_life(before: LoadPoint, point: LoadPoint) -> bool:
-    """A new incarnation counts from zero, and started after the last word of the one before."""
-    return point.totals["wall_s"] >= before.totals["wall_s"] and point.started_unix_s < before.unix_s
-
-
 def total(counted: Mapping[str, Mapping[str, float]], prefix: str, name: str) -> float:
     """Sum what `spent` found under one name over all actors whose names begin so."""
     return sum(amounts.get(name, 0.0) for actor, amounts in counted.items() if actor.startswith(prefix))
+
+
+# ---- how many there were ----
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many actors of one kind a run had over time."""
+
+    changes: tuple[tuple[float, int], ...]
+    """(unix seconds, number), oldest first; the first number also holds for the time before."""
+
+    def mean(self, begins_unix_s: float, ends_unix_s: float) -> float:
+        """The mean number between two moments."""
+        if ends_unix_s <= begins_unix_s:
+            return float(self._at(begins_unix_s))
+        inside = [at for at, _ in self.changes if begins_unix_s < at < ends_unix_s]
+        parts = pairwise([begins_unix_s, *inside, ends_unix_s])
+        return sum(self._at(low) * (high - low) for low, high in parts) / (ends_unix_s - begins_unix_s)
+
+    def most(self) -> int:
+        """The largest number."""
+        return max(count for _, count in self.changes)
+
+    def _at(self, unix_s: float) -> int:
+        return next((count for at, count in reversed(self.changes) if at <= unix_s), self.changes[0][1])
+
+
+def sizes_in(config: "Config") -> dict[str, int]:
+    """The numbers in a configuration, as the fields of an event `pools_sized`."""
+    return {"environments": config.environments.count, "engines": config.rollout.count}
+
+
+def sizes_of(events: Sequence[Event], config: "Config") -> dict[str, Sizes]:
+    """The numbers over time by kind of actors, the trainer included.
+
+    events   of the kind `pools_sized`, oldest first
+    config   has the numbers for a record without such events
+    """
+    found = {"trainer": Sizes(((0.0, 1),))}
+    for kind, now in sizes_in(config).items():
+        changes = tuple((event.unix_s, int(str(event.data[kind]))) for event in events)
+        found[kind] = Sizes(changes or ((0.0, now),))
+    return found

@@ -20,11 +20,11 @@ from dart.curation.settings import plan_of
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.learning_curve import training_episodes
 from dart.inspect.nothing_played import why_nothing_was_played
-from dart.inspect.pool_sizes import sizes_in
 from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of
 from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
+from dart.inspect.utilisation import sizes_in
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener

@@ -17,9 +17,7 @@ class ConsoleListener(RunListener):
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._drawn = ExitStack()
-        view = open_view(Console(stderr=True))
-        self._drawn.enter_context(view)
-        super().__init__(view.show)
+        super().__init__(self._drawn.enter_context(open_view(Console(stderr=True))))
 
     def __enter__(self) -> Self:
         return self

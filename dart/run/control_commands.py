@@ -15,7 +15,7 @@ from dart.config.config import Config
 from dart.config.sections import POOLS
 from dart.core import messages as m
 from dart.core.errors import ConfigurationError
-from dart.inspect.pool_sizes import sizes_in
+from dart.inspect.utilisation import sizes_in
 from dart.run import preconditions, reload
 from dart.run.control_protocol import (
     ControlAnswer,

@@ -10,8 +10,7 @@ from pathlib import Path
 from dart.config.config import Config
 from dart.core.records import Version
 from dart.inspect.learning_curve import WINDOW
-from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, sizes_of
-from dart.inspect.utilisation import load_points
+from dart.inspect.utilisation import sizes_of
 from dart.store.browse_queries import RunBrowser
 from dart.telemetry.events import POOLS_SIZED
 from dart.telemetry.load_meter import LOAD
@@ -89,22 +88,17 @@ class TrackingFollower:
 
     def _point(self, before: Version, version: Version) -> Point:
         begins, ends = before.created_unix_s, version.created_unix_s
-        sized = self._store.find_events(kinds=(POOLS_SIZED,))
-        environments = sizes_of(sized, ENVIRONMENTS, self._config.environments.count)
-        engines = sizes_of(sized, ENGINES, self._config.rollout.count)
+        sizes = sizes_of(self._store.find_events(kinds=(POOLS_SIZED,)), self._config)
+        actors = sum(of_kind.most() for of_kind in sizes.values())
         success_above = self._config.curation.success_above
         successes, episodes = self._store.successes_until(ends, WINDOW, success_above)
         stored = self._store.played_over_time(begins, ends, max(1e-6, ends - begins), success_above)
-        load = self._store.sampled_events(
-            LOAD, begins - self._settle_s, ends + self._settle_s, environments.most() + engines.most() + 1
-        )
         between = Between(
             successes=successes,
             episodes=episodes,
             stored_episodes=sum(one[0] for one in stored.values()),
             stored_steps=sum(one[2] for one in stored.values()),
-            load=load_points(load),
-            environments=environments.mean(begins, ends),
-            engines=engines.mean(begins, ends),
+            load=self._store.sampled_events(LOAD, begins - self._settle_s, ends + self._settle_s, actors),
+            actors={kind: of_kind.mean(begins, ends) for kind, of_kind in sizes.items()},
         )
         return point(before, version, between)

@@ -13,8 +13,8 @@ record gives the same points, whenever it is read.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dart.core.records import Version
-from dart.inspect.utilisation import ACTIVITIES, LoadPoint, TimeWindow, spent, total
+from dart.core.records import Event, Version
+from dart.inspect.utilisation import ACTIVITIES, TimeWindow, spent, total
 
 STALENESS = "staleness_"
 MINUTE_S = 60.0
@@ -39,11 +39,10 @@ class Between:
     """Number of those episodes."""
     stored_episodes: int
     stored_steps: int
-    load: Iterable[LoadPoint]
+    load: Iterable[Event]
     """Load events from a little before the update before to a little after this one."""
-    environments: float
-    """Mean number of environments there were."""
-    engines: float
+    actors: Mapping[str, float]
+    """Mean number of actors of each kind (`dart.inspect.utilisation.ACTIVITIES`)."""
 
 
 def point(before: Version, version: Version, between: Between) -> Point:
@@ -68,8 +67,10 @@ def _figures(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
 
 def _pace(between: Between, window: TimeWindow) -> Iterator[tuple[str, float]]:
     counted = spent(between.load, window)
-    counts = {"environments": between.environments, "engines": between.engines, "trainer": 1.0}
     for kind, (prefix, activity) in ACTIVITIES.items():
-        yield f"utilisation/{kind}", total(counted, prefix, activity) / (counts[kind] * window.seconds)
+        yield (
+            f"utilisation/{kind}",
+            total(counted, prefix, activity) / (between.actors[kind] * window.seconds),
+        )
     yield "throughput/episodes_per_minute", MINUTE_S * between.stored_episodes / window.seconds
     yield "throughput/steps_per_minute", MINUTE_S * between.stored_steps / window.seconds

@@ -14,7 +14,6 @@ from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import message
-from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, ONE, sizes_of
 from dart.inspect.report import SuccessReport
 from dart.inspect.task_reports import (
     DECISIONS_MAX,
@@ -23,7 +22,7 @@ from dart.inspect.task_reports import (
     state,
     task_reports,
 )
-from dart.inspect.utilisation import ACTIVITIES, load_points
+from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
@@ -185,16 +184,12 @@ def _measured(run: RunView, bins: Bins) -> list[Dot]:
 
 
 def _utilisation(run: RunView, bins: Bins) -> ChartView:
-    sized = run.store.find_events(kinds=(POOLS_SIZED,))
-    environments = sizes_of(sized, ENVIRONMENTS, run.config.environments.count)
-    engines = sizes_of(sized, ENGINES, run.config.rollout.count)
-    sizes = {"environments": environments, "engines": engines, "trainer": ONE}
-    slots = {name: Slots(*ACTIVITIES[name], of_kind) for name, of_kind in sizes.items()}
-    actors = environments.most() + engines.most() + 1
-    points = load_points(run.store.sampled_events(LOAD, *_span(bins), actors))
+    sizes = sizes_of(run.store.find_events(kinds=(POOLS_SIZED,)), run.config)
+    actors = sum(of_kind.most() for of_kind in sizes.values())
+    load = run.store.sampled_events(LOAD, *_span(bins), actors)
     lines = [
-        Series(name, series.utilisation_over_time(points, bins, one), f"c{number}")
-        for number, (name, one) in enumerate(slots.items(), start=1)
+        Series(kind, series.utilisation_over_time(load, bins, Slots(*named, sizes[kind])), f"c{number}")
+        for number, (kind, named) in enumerate(ACTIVITIES.items(), start=1)
     ]
     return charts.chart(
         "Utilisation",

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dart.core.records import Event
 from dart.core.statistics import Score
-from dart.inspect.pool_sizes import Sizes
-from dart.inspect.utilisation import LoadPoint, UtilisationInterval, intervals
+from dart.inspect.utilisation import Sizes, UtilisationInterval, intervals
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
 Points = tuple[tuple[float, float | None], ...]
@@ -69,12 +69,12 @@ class Slots:
     sizes: Sizes
 
 
-def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots) -> Points:
+def utilisation_over_time(load: Iterable[Event], bins: Bins, slots: Slots) -> Points:
     """The share of its slots' time spent in an activity, in each bin; None where no load event covers it.
 
     The time after the last load event that all live actors have sent is not drawn.
     """
-    own = [point for point in points if point.actor.startswith(slots.prefix)]
+    own = [event for event in load if event.subject.startswith(slots.prefix)]
     until_s = _known_until(own)
     spent_s: defaultdict[int, float] = defaultdict(float)
     for interval in intervals(own):
@@ -91,11 +91,11 @@ def utilisation_over_time(points: Iterable[LoadPoint], bins: Bins, slots: Slots)
     return tuple((end, used(index, end)) for index, end in enumerate(bins.ends))
 
 
-def _known_until(points: Iterable[LoadPoint]) -> float:
+def _known_until(load: Iterable[Event]) -> float:
     """The time up to which every actor has reported; actors that are silent for long are left out."""
     last: dict[str, float] = {}
-    for point in points:
-        last[point.actor] = max(point.unix_s, last.get(point.actor, 0.0))
+    for event in load:
+        last[event.subject] = max(event.unix_s, last.get(event.subject, 0.0))
     newest = max(last.values(), default=0.0)
     return min((unix_s for unix_s in last.values() if unix_s > newest - ACTOR_SILENT_S), default=0.0)
 

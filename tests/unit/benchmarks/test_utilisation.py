@@ -3,14 +3,16 @@
 import pytest
 
 from benchmarks.utilisation import FinishedEpisode, utilisation
+from dart.core.records import Event
 from dart.core.statistics import quantile
-from dart.inspect.utilisation import LoadPoint, TimeWindow, spent
+from dart.inspect.utilisation import TimeWindow, spent
 
 WINDOW = TimeWindow(begins_unix_s=100.0, ends_unix_s=160.0)
 
 
-def point(actor: str, unix_s: float, wall_s: float, **totals: float) -> LoadPoint:
-    return LoadPoint(actor=actor, unix_s=unix_s, totals={"wall_s": wall_s, **totals})
+def point(actor: str, unix_s: float, wall_s: float, **totals: float) -> Event:
+    data = {"wall_s": wall_s, **totals}
+    return Event(event_id=0, unix_s=unix_s, kind="load", subject=actor, data=data)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_the_order_of_the_points_does_not_matter() -> None:
         (point("env-000", 130, 30, in_episode_s=28), 8 + 20),
     ],
 )
-def test_an_actor_that_was_started_again_counts_from_zero(second: LoadPoint, in_window: float) -> None:
+def test_an_actor_that_was_started_again_counts_from_zero(second: Event, in_window: float) -> None:
     first = point("env-000", 110, 10, in_episode_s=8)
     assert spent([first, second], WINDOW)["env-000"]["in_episode_s"] == pytest.approx(in_window)
 
@@ -87,7 +89,7 @@ def test_quantiles_are_nearest_ranks(values: list[float], share: float, expected
     assert quantile(values, share) == expected
 
 
-def run() -> tuple[list[LoadPoint], list[FinishedEpisode]]:
+def run() -> tuple[list[Event], list[FinishedEpisode]]:
     """A minute of two environments, one engine and a trainer."""
     points = [
         point("env-000", 100, 30, in_episode_s=0, strict_s=0, engine_wait_s=0),

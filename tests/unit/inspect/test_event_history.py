@@ -9,7 +9,7 @@ from dart.core.errors import UsageError
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
 from dart.inspect import event_history
-from dart.inspect.event_history import EventFilter, EventFollower
+from dart.inspect.event_history import EventFollower
 from dart.inspect.formatting import clock, parse_span
 from dart.store.store import Store
 from supervision import reports
@@ -36,7 +36,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def kinds(paths: RunPaths, limit: int = 100, **wanted: object) -> list[str]:
-    return [one.kind for one in event_history.read_events(paths, EventFilter(**wanted), limit)]  # type: ignore[arg-type]
+    return [one.kind for one in event_history.read_events(paths, limit=limit, **wanted)]  # type: ignore[arg-type]
 
 
 def test_events_and_deaths_stand_in_order_and_measurements_only_where_asked_for(paths: RunPaths) -> None:
@@ -51,7 +51,7 @@ def test_an_engine_that_takes_a_version_over_is_no_news_and_one_that_is_well_aga
             store.record_event("engine_state", "rollout-0", {"state": state, "before": before})
     paths = RunPaths(tmp_path)
 
-    told = [one.data["state"] for one in event_history.read_events(paths, EventFilter(), 2)]
+    told = [one.data["state"] for one in event_history.read_events(paths, limit=2)]
 
     assert told == ["suspect", "healthy"]
     assert kinds(paths, kinds=["engine_state"]) == ["engine_state"] * 5
@@ -82,7 +82,7 @@ def test_a_moment_is_a_time_of_day() -> None:
 
 
 def test_a_line_says_who_and_why(paths: RunPaths) -> None:
-    (death,) = event_history.read_events(paths, EventFilter(subject="env-000"))
+    (death,) = event_history.read_events(paths, subject="env-000")
 
     assert event_history.event_line(death).split() == [
         clock(11.5).split()[0],

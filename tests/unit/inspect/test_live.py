@@ -295,10 +295,9 @@ def test_status_says_where_and_how_the_run_is() -> None:
 
 def plain_output(*snapshots: tuple[float, RunSnapshot]) -> list[str]:
     file, times = io.StringIO(), iter([time for time, _ in snapshots])
-    view = live.open_view(Console(file=file, width=40), clock=lambda: next(times))
-    with view:
+    with live.open_view(Console(file=file, width=40), clock=lambda: next(times)) as show:
         for _, snapshot in snapshots:
-            view.show(snapshot)
+            show(snapshot)
     return file.getvalue().splitlines()
 
 
@@ -356,8 +355,8 @@ def test_output_that_fails_for_another_reason_is_told() -> None:
 
 def test_on_a_terminal_the_last_picture_stays() -> None:
     file = io.StringIO()
-    with live.open_view(Console(file=file, width=160, force_terminal=True)) as view:
-        view.show(SNAPSHOT)
+    with live.open_view(Console(file=file, width=160, force_terminal=True)) as show:
+        show(SNAPSHOT)
 
     assert "env-001" in file.getvalue()
     assert file.getvalue().endswith("\x1b[?25h")

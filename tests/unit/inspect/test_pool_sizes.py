@@ -2,8 +2,9 @@
 
 import pytest
 
+from dart.config.config import load_config
 from dart.core.records import Event
-from dart.inspect.pool_sizes import ENGINES, ENVIRONMENTS, Sizes, sizes_of
+from dart.inspect.utilisation import Sizes, sizes_of
 
 GROWN = Sizes(((100.0, 4), (110.0, 8), (120.0, 2)))
 
@@ -18,8 +19,11 @@ def test_a_stretch_has_the_mean_of_what_there_was_in_it(begins: float, ends: flo
 
 
 def test_they_are_read_from_events_and_of_a_record_without_any_the_present_counts() -> None:
-    data = {ENVIRONMENTS: 4, ENGINES: 1}
+    data = {"environments": 4, "engines": 1}
     event = Event(event_id=1, unix_s=100.0, kind="pools_sized", subject="root", data=data)
 
-    assert sizes_of([event], ENVIRONMENTS, 9) == Sizes(((100.0, 4),))
-    assert sizes_of([], ENGINES, 3).mean(0.0, 1.0) == 3.0
+    config = load_config(None, ["rollout.count=3"])
+
+    assert sizes_of([event], config)["environments"] == Sizes(((100.0, 4),))
+    assert sizes_of([], config)["engines"].mean(0.0, 1.0) == 3.0
+    assert sizes_of([event], config)["trainer"].most() == 1

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import Config, load_config
-from dart.core.records import Version
-from dart.inspect.utilisation import LoadPoint
+from dart.core.records import Event, Version
 from dart.store.browse_queries import RunBrowser
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
@@ -25,6 +24,10 @@ def version(number: int, unix_s: float) -> Version:
     return Version(version=number, checkpoint="", metrics=FIGURES if number else {}, created_unix_s=unix_s)
 
 
+def load_event(actor: str, unix_s: float, **totals: float) -> Event:
+    return Event(event_id=0, unix_s=unix_s, kind=LOAD, subject=actor, data=totals)
+
+
 def between(**different: object) -> Between:
     values = {
         "successes": 3,
@@ -32,18 +35,17 @@ def between(**different: object) -> Between:
         "stored_episodes": 5,
         "stored_steps": 20,
         "load": (),
-        "environments": 2,
-        "engines": 1,
+        "actors": {"environments": 2, "engines": 1, "trainer": 1},
     }
     return Between(**{**values, **different})  # type: ignore[arg-type]
 
 
 def test_an_update_is_told_with_what_the_run_did_since_the_one_before() -> None:
     load = [
-        LoadPoint(actor="env-000", unix_s=100.0, totals={"wall_s": 50.0, "in_episode_s": 50.0}),
-        LoadPoint(actor="env-000", unix_s=130.0, totals={"wall_s": 80.0, "in_episode_s": 80.0}),
-        LoadPoint(actor="rollout-0", unix_s=130.0, totals={"wall_s": 80.0, "busy_s": 8.0}),
-        LoadPoint(actor="trainer", unix_s=130.0, totals={"wall_s": 80.0, "update_s": 20.0}),
+        load_event("env-000", 100.0, wall_s=50.0, in_episode_s=50.0),
+        load_event("env-000", 130.0, wall_s=80.0, in_episode_s=80.0),
+        load_event("rollout-0", 130.0, wall_s=80.0, busy_s=8.0),
+        load_event("trainer", 130.0, wall_s=80.0, update_s=20.0),
     ]
 
     told = point(version(6, 100.0), version(7, 130.0), between(load=load))

@@ -2,19 +2,20 @@
 
 import pytest
 
-from dart.inspect.pool_sizes import Sizes
-from dart.inspect.utilisation import LoadPoint
+from dart.core.records import Event
+from dart.inspect.utilisation import Sizes
 from dart.web.series import Bins, EpisodeCounts, Slots, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
 ENVIRONMENTS = Slots("env-", "in_episode_s", Sizes(((0.0, 2),)))
 
 
-def load(actor: str, unix_s: float, wall_s: float, busy_s: float) -> LoadPoint:
-    return LoadPoint(actor=actor, unix_s=unix_s, totals={"wall_s": wall_s, "in_episode_s": busy_s})
+def load(actor: str, unix_s: float, wall_s: float, busy_s: float) -> Event:
+    data = {"wall_s": wall_s, "in_episode_s": busy_s}
+    return Event(event_id=0, unix_s=unix_s, kind="load", subject=actor, data=data)
 
 
-def shares(*points: LoadPoint) -> list[float | None]:
+def shares(*points: Event) -> list[float | None]:
     return [share for _, share in utilisation_over_time(points, BINS, ENVIRONMENTS)]
 
 
