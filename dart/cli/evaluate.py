@@ -46,5 +46,4 @@ def evaluate(
     with open_view(Console(stderr=True)) as show:
         found = app.evaluate(settings, checkpoint.resolve(), listener=RunListener(show))
     for one in found.measured:
-        shown = SuccessReport({}, one.before, left_out_after=one.left_out_before, answers=one.answers)
-        Console().print(Printable(render(shown)))
+        Console().print(Printable(render(SuccessReport(after=one.before, answers=one.answers))))

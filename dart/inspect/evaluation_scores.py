@@ -10,7 +10,7 @@ from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.statistics import Score
 from dart.curation.run_phases import EvaluationEpisode, missing, that_count
 from dart.curation.settings import plan_of
-from dart.inspect.report import LeftOut, RunReport, SuccessReport
+from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.store.reader import StoreReader
 from dart.telemetry.events import EVALUATION_FAILED
 
@@ -46,29 +46,24 @@ def final_report(store: StoreReader, config: Config) -> RunReport:
 
 
 def _report(store: StoreReader, config: Config, answers: str, *, is_greedy: bool) -> SuccessReport:
-    before, after = EvaluationPhase.BEFORE, EvaluationPhase.AFTER
-    return SuccessReport(
-        before=scores(store, config, before, is_greedy=is_greedy),
-        after=scores(store, config, after, is_greedy=is_greedy),
-        left_out_before=left_out(store, config, before, is_greedy=is_greedy),
-        left_out_after=left_out(store, config, after, is_greedy=is_greedy),
-        answers=answers,
-    )
+    before, after = (_result(store, config, phase, is_greedy=is_greedy) for phase in EvaluationPhase)
+    return SuccessReport(before, after, answers)
 
 
-def left_out(store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool) -> LeftOut:
-    """Planned episodes of one evaluation that have no result, and why; none while it has not begun."""
+def _result(
+    store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool
+) -> EvaluationResult:
+    """What one evaluation measured, and which planned episodes have no result and why."""
     plan = plan_of(config, math.inf)
-    done = _measured(store, phase)
+    measured = scores(store, config, phase, is_greedy=is_greedy)
     failed = failures(store, phase)
-    gaps = [one for one in missing(plan, done) if one.is_greedy == is_greedy]
-    has_begun = bool(failed) or any(one.is_greedy == is_greedy for one in done)
-    if not plan.is_measured(phase) or not has_begun:
-        return LeftOut()
-    reasons = (str(failed[one]["kind"]) if one in failed else NOT_PLAYED for one in gaps)
-    return LeftOut(
-        tasks=Counter(one.task_id for one in gaps),
-        reasons=Counter(reasons),
+    if not plan.is_measured(phase) or not (failed or measured):
+        return EvaluationResult(measured)
+    gaps = [one for one in missing(plan, _measured(store, phase)) if one.is_greedy == is_greedy]
+    return EvaluationResult(
+        measured,
+        left_out=Counter(one.task_id for one in gaps),
+        reasons=Counter(str(failed[one]["kind"]) if one in failed else NOT_PLAYED for one in gaps),
         played_again=sum(one.is_greedy == is_greedy for one in failed.keys() - set(gaps)),
     )
 

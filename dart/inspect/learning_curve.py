@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dart.config.config import Config
-from dart.core.statistics import ConfidenceInterval
 from dart.inspect.report import SuccessReport
 from dart.inspect.time_budget import TimeBudget
 from dart.store.reader import StoreReader
@@ -94,9 +93,11 @@ def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Pat
     for task, own in sorted(by_task(episodes).items()):
         axes.plot(*_minutes(learning_curve(own, window=TASK_WINDOW)), linewidth=1, alpha=0.45, label=task)
     axes.plot(*_minutes(learning_curve(episodes)), color="black", linewidth=2.5, label="all tasks")
-    for minute, rate, interval in _measurements(episodes, report):
-        error = [[rate - interval.low], [interval.high - rate]]
-        axes.errorbar([minute], [rate], yerr=error, color="black", fmt="o", capsize=5)
+    minutes = [episode.elapsed_s / MINUTE_S for episode in episodes] or [0.0]
+    for minute, mean in ((min(minutes), report.before.mean), (max(minutes), report.after.mean)):
+        if mean is not None:
+            error = [[mean.rate - mean.interval.low], [mean.interval.high - mean.rate]]
+            axes.errorbar([minute], [mean.rate], yerr=error, color="black", fmt="o", capsize=5)
     axes.set(xlabel="minutes", ylabel="success", ylim=(-0.02, 1.02), title="Success while training")
     axes.text(0.01, 0.01, "dots: held-out seeds, 95 % intervals", transform=axes.transAxes, fontsize=8)
     axes.grid(alpha=0.25)
@@ -106,16 +107,6 @@ def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Pat
 
 def _minutes(points: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:
     return [point.elapsed_s / MINUTE_S for point in points], [point.rate for point in points]
-
-
-def _measurements(
-    episodes: Sequence[EpisodePoint], report: SuccessReport
-) -> list[tuple[float, float, ConfidenceInterval]]:
-    """(minute, mean, interval) of the measurements on held-out seeds, at both ends of the curve."""
-    times = [episode.elapsed_s / MINUTE_S for episode in episodes] or [0.0]
-    row = report.mean
-    sides = ((min(times), row.before, row.before_interval), (max(times), row.after, row.after_interval))
-    return [(minute, rate, interval) for minute, rate, interval in sides if rate is not None and interval]
 
 
 def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:

@@ -12,7 +12,7 @@ REMEDY = "it has to be repaired before the next start"
 
 def why_nothing_was_played(snapshot: RunSnapshot, report: RunReport, paths: RunPaths) -> str:
     """Explain why no episode of this run was finished, with the remedy; empty when one was."""
-    if snapshot.trajectories or any(one.before or one.after for one in report.measured):
+    if snapshot.trajectories or any(one.before.scores or one.after.scores for one in report.measured):
         return ""
     attempts = sum(snapshot.faults.values())
     if attempts:

@@ -5,8 +5,8 @@ the rates with those counted as failures.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ MEAN = "mean"
 
 
 class ChangeVerdict(StrEnum):
-    """What the interval of the difference shows."""
+    """What the interval of the difference between two evaluations shows."""
 
     IMPROVED = "improved"
     WITHIN_NOISE = "within noise"
@@ -32,64 +32,106 @@ class ChangeVerdict(StrEnum):
     """One side was not measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class MeanScore:
+    """Mean success over tasks, which have equal weights."""
+
+    rate: float
+    interval: ConfidenceInterval
+
+
+@dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One task, or the mean over all of them."""
+    """One task, or the mean over all of them. A side is None if it was not measured."""
 
     name: str
-    before: float | None
-    before_interval: ConfidenceInterval | None
-    after: float | None
-    after_interval: ConfidenceInterval | None
+    before: Score | MeanScore | None
+    after: Score | MeanScore | None
     difference: ConfidenceInterval | None
-    verdict: ChangeVerdict
+    """None if the sides cannot be compared."""
+
+    @property
+    def verdict(self) -> ChangeVerdict:
+        """What may be said about the change."""
+        if self.difference is None:
+            return ChangeVerdict.NOT_COMPARED
+        if self.difference.low > 0:
+            return ChangeVerdict.IMPROVED
+        return ChangeVerdict.WORSE if self.difference.high < 0 else ChangeVerdict.WITHIN_NOISE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Episodes of one evaluation that have no result."""
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """What one evaluation measured; empty before its first episode has ended."""
 
-    tasks: Mapping[str, int] = field(default_factory=dict)
-    """How many of each task; a task without any is not in it."""
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    """Of the episodes that have a result, by task id."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Episodes without a result of each task; a task without any is not in it."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """How many for which reason: a kind of fault, or `not played`."""
+    """Episodes without a result by reason: a kind of fault, or `not played`."""
     played_again: int = 0
     """Episodes that have a result, but not from the first time they were played."""
 
     @property
-    def episodes(self) -> int:
+    def episodes_left_out(self) -> int:
         """How many in all."""
-        return sum(self.tasks.values())
+        return sum(self.left_out.values())
+
+    @property
+    def planned(self) -> int:
+        """All episodes, with and without a result."""
+        return sum(score.episodes for score in self.scores.values()) + self.episodes_left_out
+
+    @property
+    def rate_if_failed(self) -> float:
+        """Mean success over tasks with the episodes that were left out counted as failures."""
+        tasks = self.scores.keys() | self.left_out.keys()
+        rates = (
+            score.successes / (score.episodes + self.left_out.get(task, 0))
+            for task, score in self.scores.items()
+        )
+        return sum(rates) / len(tasks)
+
+    @property
+    def mean(self) -> MeanScore | None:
+        """The mean over tasks; None without a result."""
+        scores = list(self.scores.values())
+        return MeanScore(mean_rate(scores), mean_interval(scores)) if scores else None
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessReport:
     """What training did to the policy, measured on held-out seeds."""
 
-    before: Mapping[str, Score]
-    """Score before training, by task id; empty if nothing was evaluated then."""
-    after: Mapping[str, Score]
-    left_out_before: LeftOut = LeftOut()
-    left_out_after: LeftOut = LeftOut()
+    before: EvaluationResult = EvaluationResult()
+    after: EvaluationResult = EvaluationResult()
     answers: str = "sampled"
     """How the policy's answers were chosen."""
 
     @property
     def tasks(self) -> list[str]:
         """Every task that was to be measured, in the order of the first measurement."""
-        left_out = [*self.left_out_before.tasks, *self.left_out_after.tasks]
-        return list(dict.fromkeys([*self.before, *self.after, *left_out]))
+        before, after = self.before, self.after
+        return list(dict.fromkeys([*before.scores, *after.scores, *before.left_out, *after.left_out]))
 
     @property
     def rows(self) -> list[ReportRow]:
         """One row per task."""
-        return [_row(task, _listed(self.before, task), _listed(self.after, task)) for task in self.tasks]
+        return [self._row(task) for task in self.tasks]
+
+    def _row(self, task: str) -> ReportRow:
+        before, after = self.before.scores.get(task), self.after.scores.get(task)
+        difference = difference_interval([before], [after]) if before and after else None
+        return ReportRow(task, before, after, difference)
 
     @property
     def mean(self) -> ReportRow:
         """The mean over tasks. It is compared only where both sides measured the same tasks."""
-        comparable = self.before.keys() == self.after.keys()
-        return _row(MEAN, list(self.before.values()), list(self.after.values()), comparable=comparable)
+        before, after = self.before.scores, self.after.scores
+        is_comparable = before and before.keys() == after.keys()
+        difference = difference_interval([*before.values()], [*after.values()]) if is_comparable else None
+        return ReportRow(MEAN, self.before.mean, self.after.mean, difference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,91 +152,46 @@ class RunReport:
         return [report for report in (self.sampled, self.greedy) if report.tasks]
 
 
-def rate_if_failed(scores: Mapping[str, Score], left_out: LeftOut) -> float:
-    """Mean success over tasks with the episodes that were left out counted as failures."""
-    tasks = scores.keys() | left_out.tasks.keys()
-    return sum(_rate_if_failed(scores.get(task), left_out.tasks.get(task, 0)) for task in tasks) / len(tasks)
-
-
-def _rate_if_failed(score: Score | None, left_out: int) -> float:
-    return score.successes / (score.episodes + left_out) if score is not None else 0.0
-
-
-def _listed(scores: Mapping[str, Score], task: str) -> list[Score]:
-    return [scores[task]] if task in scores else []
-
-
-def _row(name: str, before: Sequence[Score], after: Sequence[Score], *, comparable: bool = True) -> ReportRow:
-    difference = difference_interval(before, after) if before and after and comparable else None
-    return ReportRow(
-        name=name,
-        before=mean_rate(before) if before else None,
-        before_interval=mean_interval(before) if before else None,
-        after=mean_rate(after) if after else None,
-        after_interval=mean_interval(after) if after else None,
-        difference=difference,
-        verdict=verdict(difference),
-    )
-
-
-def verdict(difference: ConfidenceInterval | None) -> ChangeVerdict:
-    """What may be said about a difference with this interval."""
-    if difference is None:
-        return ChangeVerdict.NOT_COMPARED
-    if difference.low > 0:
-        return ChangeVerdict.IMPROVED
-    return ChangeVerdict.WORSE if difference.high < 0 else ChangeVerdict.WITHIN_NOISE
-
-
 def to_json(report: SuccessReport) -> dict[str, Any]:
     """The table as plain data; rates and intervals in [0, 1]."""
     return {
         "confidence": 0.95,
         "answers": report.answers,
-        "tasks": [_row_json(row, report) for row in report.rows],
-        MEAN: _row_json(report.mean, report),
-        "left_out": {
-            "before": _left_out_json(report.before, report.left_out_before),
-            "after": _left_out_json(report.after, report.left_out_after),
-        },
+        "tasks": [_row_json(row) for row in report.rows],
+        MEAN: _row_json(report.mean),
+        "left_out": {"before": _left_out_json(report.before), "after": _left_out_json(report.after)},
     }
 
 
-def _left_out_json(scores: Mapping[str, Score], left_out: LeftOut) -> dict[str, Any] | None:
+def _left_out_json(result: EvaluationResult) -> dict[str, Any] | None:
     """None for a side that was not measured."""
-    if not scores and not left_out.episodes:
+    if not result.planned:
         return None
     return {
-        "episodes": left_out.episodes,
-        "planned": _planned(scores, left_out),
-        "reasons": dict(left_out.reasons),
-        "tasks": dict(left_out.tasks),
-        "mean_counted_as_failures": rate_if_failed(scores, left_out),
-        "played_again": left_out.played_again,
+        "episodes": result.episodes_left_out,
+        "planned": result.planned,
+        "reasons": dict(result.reasons),
+        "tasks": dict(result.left_out),
+        "mean_counted_as_failures": result.rate_if_failed,
+        "played_again": result.played_again,
     }
 
 
-def _planned(scores: Mapping[str, Score], left_out: LeftOut) -> int:
-    return sum(score.episodes for score in scores.values()) + left_out.episodes
-
-
-def _row_json(row: ReportRow, report: SuccessReport) -> dict[str, Any]:
+def _row_json(row: ReportRow) -> dict[str, Any]:
     return {
         "name": row.name,
-        "before": _side_json(row.before, row.before_interval, report.before.get(row.name)),
-        "after": _side_json(row.after, row.after_interval, report.after.get(row.name)),
+        "before": _side_json(row.before),
+        "after": _side_json(row.after),
         "difference": [row.difference.low, row.difference.high] if row.difference else None,
         "verdict": row.verdict.value,
     }
 
 
-def _side_json(
-    rate: float | None, interval: ConfidenceInterval | None, score: Score | None
-) -> dict[str, Any] | None:
-    if rate is None or interval is None:
+def _side_json(score: Score | MeanScore | None) -> dict[str, Any] | None:
+    if score is None:
         return None
-    counts = {"successes": score.successes, "episodes": score.episodes} if score else {}
-    return {"rate": rate, "interval": [interval.low, interval.high], **counts}
+    counts = asdict(score) if isinstance(score, Score) else {}
+    return {"rate": score.rate, "interval": [score.interval.low, score.interval.high], **counts}
 
 
 def write_json(report: RunReport, path: Path, *, about: Mapping[str, Any]) -> None:
@@ -241,21 +238,18 @@ def render(report: SuccessReport) -> "Group":
 
 def left_out_text(report: SuccessReport) -> str:
     """How many episodes have no result, why, and what the rates are with those counted as failures."""
-    sides = (
-        _left_out_of("before", report.before, report.left_out_before),
-        _left_out_of("after", report.after, report.left_out_after),
+    sides = {"before": report.before, "after": report.after}
+    return "episodes left out: " + "; ".join(
+        f"{side} {_left_out_of(result)}" for side, result in sides.items() if result.planned
     )
-    return "; ".join(["episodes left out", *filter(None, sides)]).replace(";", ":", 1)
 
 
-def _left_out_of(side: str, scores: Mapping[str, Score], left_out: LeftOut) -> str:
-    if not scores and not left_out.episodes:
-        return ""
-    text = f"{side} {left_out.episodes} of {_planned(scores, left_out)}"
-    if left_out.episodes:
-        mean = percent(rate_if_failed(scores, left_out))
-        text += f" ({counts(left_out.reasons)}; mean with these as failures {mean})"
-    return text + (f", played again {left_out.played_again}" if left_out.played_again else "")
+def _left_out_of(result: EvaluationResult) -> str:
+    text = f"{result.episodes_left_out} of {result.planned}"
+    if result.episodes_left_out:
+        mean = percent(result.rate_if_failed)
+        text += f" ({counts(result.reasons)}; mean with these as failures {mean})"
+    return text + (f", played again {result.played_again}" if result.played_again else "")
 
 
 def family_of(tasks: Iterable[str]) -> str:
@@ -266,17 +260,14 @@ def family_of(tasks: Iterable[str]) -> str:
 
 def _cells(row: ReportRow) -> list[str]:
     """Before, after, change and verdict."""
-    both = row.before is not None and row.after is not None and row.difference is not None
-    change = f"{100 * ((row.after or 0) - (row.before or 0)):+.0f}" if both else DASH
-    return [
-        _rate(row.before, row.before_interval),
-        _rate(row.after, row.after_interval),
-        change,
-        f"[{STYLES[row.verdict]}]{row.verdict}[/]",
-    ]
+    change = DASH
+    if row.before and row.after and row.difference:
+        change = f"{100 * (row.after.rate - row.before.rate):+.0f}"
+    return [_rate(row.before), _rate(row.after), change, f"[{STYLES[row.verdict]}]{row.verdict}[/]"]
 
 
-def _rate(rate: float | None, interval: ConfidenceInterval | None) -> str:
-    if rate is None or interval is None:
+def _rate(score: Score | MeanScore | None) -> str:
+    if score is None:
         return DASH
-    return f"{100 * rate:.0f} [dim]({100 * interval.low:.0f} – {100 * interval.high:.0f})[/]"
+    low, high = score.interval.low, score.interval.high
+    return f"{100 * score.rate:.0f} [dim]({100 * low:.0f} – {100 * high:.0f})[/]"

@@ -14,7 +14,7 @@ from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import message
-from dart.inspect.report import SuccessReport
+from dart.inspect.report import EvaluationResult
 from dart.inspect.task_reports import (
     DECISIONS_MAX,
     TaskReport,
@@ -168,19 +168,13 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
 
 def _measured(run: RunView, bins: Bins) -> list[Dot]:
     """The measurements on held-out seeds, at both ends."""
-    row = SuccessReport(
-        before=scores(run.store, run.config, EvaluationPhase.BEFORE),
-        after=scores(run.store, run.config, EvaluationPhase.AFTER),
-    ).mean
-    sides = (
-        (bins.begins_unix_s, row.before, row.before_interval, "before"),
-        (bins.ends_unix_s, row.after, row.after_interval, "after"),
-    )
-    return [
-        Dot(at, rate, interval.low, interval.high, f"{name}: {100 * rate:.0f} %")
-        for at, rate, interval, name in sides
-        if rate is not None and interval is not None
-    ]
+    found = []
+    for at, phase in zip(_span(bins), EvaluationPhase, strict=True):
+        mean = EvaluationResult(scores(run.store, run.config, phase)).mean
+        if mean is not None:
+            low_high = mean.interval.low, mean.interval.high
+            found.append(Dot(at, mean.rate, *low_high, f"{phase}: {100 * mean.rate:.0f} %"))
+    return found
 
 
 def _utilisation(run: RunView, bins: Bins) -> ChartView:

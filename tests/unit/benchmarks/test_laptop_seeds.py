@@ -9,14 +9,18 @@ import pytest
 
 from benchmarks import laptop_seeds
 from dart.core.statistics import Score
-from dart.inspect.report import RunReport, SuccessReport, to_json, write_json
+from dart.inspect.report import EvaluationResult, RunReport, SuccessReport, to_json, write_json
 
 TASK = "miniwob/click-test-2"
 
 
 def report(before: int, after: int, *, is_greedy: bool = True) -> dict[str, Any]:
-    sampled = SuccessReport({TASK: Score(before, 50)}, {TASK: Score(after, 50)})
-    greedy = SuccessReport({TASK: Score(20, 25)}, {TASK: Score(21, 25)}, answers="greedy")
+    sampled = SuccessReport(
+        EvaluationResult({TASK: Score(before, 50)}), EvaluationResult({TASK: Score(after, 50)})
+    )
+    greedy = SuccessReport(
+        EvaluationResult({TASK: Score(20, 25)}), EvaluationResult({TASK: Score(21, 25)}), answers="greedy"
+    )
     return {**to_json(sampled), "greedy": to_json(greedy) if is_greedy else None}
 
 
@@ -68,10 +72,8 @@ def test_seeds_that_have_a_report_are_not_run_again(
         ran.append(seed)
         folder = out / f"seed-{seed}"
         folder.mkdir(parents=True)
-        score = {TASK: Score(1, 2)}
-        write_json(
-            RunReport(SuccessReport(score, score), SuccessReport({}, {})), folder / "report.json", about={}
-        )
+        score = EvaluationResult({TASK: Score(1, 2)})
+        write_json(RunReport(SuccessReport(score, score), SuccessReport()), folder / "report.json", about={})
 
     monkeypatch.setattr(laptop_seeds, "run", run)
     monkeypatch.setattr(sys, "argv", ["laptop_seeds", "--out", str(tmp_path), "--seeds", "0", "3"])

@@ -14,7 +14,7 @@ from dart.inspect.learning_curve import (
     window_for,
     write_png,
 )
-from dart.inspect.report import SuccessReport
+from dart.inspect.report import EvaluationResult, SuccessReport
 
 LEARNS = [EpisodePoint(float(i), f"task-{i % 2}", success=i >= 50) for i in range(100)]
 
@@ -73,7 +73,10 @@ def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "curve.png"
 
-    write_png(LEARNS, SuccessReport({"task-0": Score(1, 9)}, {"task-0": Score(8, 9)}), path)
+    report = SuccessReport(
+        EvaluationResult({"task-0": Score(1, 9)}), EvaluationResult({"task-0": Score(8, 9)})
+    )
+    write_png(LEARNS, report, path)
 
     with Image.open(path) as picture:
         assert picture.format == "PNG"
@@ -83,6 +86,6 @@ def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
 def test_a_run_without_episodes_still_gets_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
 
-    write_png([], SuccessReport({}, {}), tmp_path / "curve.png")
+    write_png([], SuccessReport(), tmp_path / "curve.png")
 
     assert (tmp_path / "curve.png").stat().st_size > 0

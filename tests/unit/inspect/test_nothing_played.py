@@ -10,14 +10,14 @@ from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.core.types import FaultKind
 from dart.inspect.nothing_played import why_nothing_was_played
-from dart.inspect.report import RunReport, SuccessReport
+from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.inspect.snapshot import RunSnapshot
 from dart.store.store import Store
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
 NOTHING = RunSnapshot(run_dir="r", taken_unix_s=0.0, phase=RunPhase.DONE, elapsed_s=60.0, budget_s=60.0)
-NO_SCORES = RunReport(sampled=SuccessReport({}, {}), greedy=SuccessReport({}, {}))
+NO_SCORES = RunReport(sampled=SuccessReport(), greedy=SuccessReport())
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def test_a_run_that_played_or_measured_anything_is_none_of_these(paths: RunPaths) -> None:
     assert why_nothing_was_played(replace(NOTHING, trajectories=1), NO_SCORES, paths) == ""
-    scored = replace(NO_SCORES, sampled=SuccessReport({"t": Score(successes=0, episodes=1)}, {}))
+    scored = replace(
+        NO_SCORES, sampled=SuccessReport(EvaluationResult({"t": Score(successes=0, episodes=1)}))
+    )
     assert why_nothing_was_played(NOTHING, scored, paths) == ""
 
 

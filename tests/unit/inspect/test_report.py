@@ -10,7 +10,7 @@ from rich.console import Console
 from dart.core.statistics import Score
 from dart.inspect.report import (
     ChangeVerdict,
-    LeftOut,
+    EvaluationResult,
     ReportRow,
     RunReport,
     SuccessReport,
@@ -19,8 +19,8 @@ from dart.inspect.report import (
     write_json,
 )
 
-BEFORE = {"a": Score(10, 50), "b": Score(25, 50), "c": Score(45, 50)}
-AFTER = {"a": Score(45, 50), "b": Score(27, 50), "c": Score(20, 50)}
+BEFORE = EvaluationResult({"a": Score(10, 50), "b": Score(25, 50), "c": Score(45, 50)})
+AFTER = EvaluationResult({"a": Score(45, 50), "b": Score(27, 50), "c": Score(20, 50)})
 
 
 def rows(report: SuccessReport) -> dict[str, ReportRow]:
@@ -46,12 +46,14 @@ def test_each_task_is_judged_by_the_interval_of_its_difference() -> None:
 def test_the_mean_row_is_the_mean_over_tasks() -> None:
     mean = SuccessReport(BEFORE, AFTER).mean
 
-    assert mean.before == pytest.approx((0.2 + 0.5 + 0.9) / 3)
-    assert mean.after == pytest.approx((0.9 + 0.54 + 0.4) / 3)
+    assert mean.before is not None
+    assert mean.before.rate == pytest.approx((0.2 + 0.5 + 0.9) / 3)
+    assert mean.after is not None
+    assert mean.after.rate == pytest.approx((0.9 + 0.54 + 0.4) / 3)
 
 
 def test_a_side_that_was_not_measured_is_not_compared() -> None:
-    report = SuccessReport({}, AFTER)
+    report = SuccessReport(after=AFTER)
 
     assert {row.verdict for row in report.rows} == {ChangeVerdict.NOT_COMPARED}
     assert report.mean.before is None
@@ -59,7 +61,7 @@ def test_a_side_that_was_not_measured_is_not_compared() -> None:
 
 
 def test_means_over_different_tasks_are_not_compared() -> None:
-    report = SuccessReport(BEFORE, {"a": AFTER["a"]})
+    report = SuccessReport(BEFORE, EvaluationResult({"a": Score(45, 50)}))
 
     assert report.mean.verdict is ChangeVerdict.NOT_COMPARED
     assert rows(report)["b"].after is None
@@ -80,7 +82,8 @@ def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() 
     name = "miniwob/click-button-sequence"
     console = Console(width=80, record=True, file=io.StringIO())
 
-    console.print(render(SuccessReport({name: Score(50, 50)}, {name: Score(50, 50)})))
+    measured = EvaluationResult({name: Score(50, 50)})
+    console.print(render(SuccessReport(measured, measured)))
 
     text = console.export_text()
     assert "miniwob task" in text
@@ -90,11 +93,11 @@ def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() 
 
 
 def test_an_empty_report_is_a_table_without_tasks() -> None:
-    assert "mean" in printed(SuccessReport({}, {}))
+    assert "mean" in printed(SuccessReport())
 
 
 def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: Path) -> None:
-    measured = RunReport(SuccessReport(BEFORE, AFTER), SuccessReport({}, {}))
+    measured = RunReport(SuccessReport(BEFORE, AFTER), SuccessReport())
     write_json(measured, tmp_path / "report.json", about={"seed": 3})
 
     data = json.loads((tmp_path / "report.json").read_text())
@@ -108,24 +111,21 @@ def test_the_json_holds_counts_rates_and_what_is_known_about_the_run(tmp_path: P
 
 
 def test_the_json_leaves_out_what_was_not_measured() -> None:
-    assert to_json(SuccessReport({}, AFTER))["tasks"][0]["before"] is None
+    assert to_json(SuccessReport(after=AFTER))["tasks"][0]["before"] is None
 
 
 def test_what_was_left_out_stands_with_its_reasons_and_the_rate_that_counts_it_as_failed() -> None:
-    gaps = LeftOut(tasks={"a": 50}, reasons={"evaluator": 49, "not played": 1}, played_again=2)
+    before = EvaluationResult({"a": Score(50, 50)})
+    after = EvaluationResult({"a": Score(45, 50)}, {"a": 50}, {"evaluator": 49, "not played": 1}, 2)
 
-    text = " ".join(
-        printed(SuccessReport({"a": Score(50, 50)}, {"a": Score(45, 50)}, LeftOut(), gaps)).split()
-    )
+    text = " ".join(printed(SuccessReport(before, after)).split())
 
     assert "episodes left out: before 0 of 50; after 50 of 100" in text
     assert "(49 evaluator, 1 not played; mean with these as failures 45 %), played again 2" in text
 
 
 def test_a_task_without_any_result_is_a_row_and_counts_as_failed() -> None:
-    report = SuccessReport(
-        {}, {"a": Score(40, 40)}, left_out_after=LeftOut(tasks={"b": 40}, reasons={"task": 40})
-    )
+    report = SuccessReport(after=EvaluationResult({"a": Score(40, 40)}, {"b": 40}, {"task": 40}))
 
     data = to_json(report)
 

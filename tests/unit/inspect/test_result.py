@@ -23,7 +23,7 @@ SNAPSHOT = RunSnapshot(
 )
 RESULT = TrainResult(
     snapshot=SNAPSHOT,
-    report=RunReport(SuccessReport({}, {}), SuccessReport({}, {})),
+    report=RunReport(SuccessReport(), SuccessReport()),
     episodes=(),
     seed=0,
     staleness=Staleness(mean=0.75, p95=2.0, most=2.0),

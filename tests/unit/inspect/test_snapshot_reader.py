@@ -15,7 +15,7 @@ from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.inspect import signals
 from dart.inspect.evaluation_scores import final_report
-from dart.inspect.report import LeftOut, rate_if_failed
+from dart.inspect.report import EvaluationResult
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
 from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED
@@ -235,10 +235,16 @@ def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Sto
 
     report = final_report(store, MEASURED)
 
-    assert (report.sampled.before, report.sampled.after) == ({TASK: Score(1, 3)}, {TASK: Score(3, 3)})
-    assert (report.greedy.before, report.greedy.after) == ({TASK: Score(1, 1)}, {TASK: Score(0, 1)})
+    assert (report.sampled.before.scores, report.sampled.after.scores) == (
+        {TASK: Score(1, 3)},
+        {TASK: Score(3, 3)},
+    )
+    assert (report.greedy.before.scores, report.greedy.after.scores) == (
+        {TASK: Score(1, 1)},
+        {TASK: Score(0, 1)},
+    )
     assert report.sampled.answers == "sampled at temperature 1"
-    assert report.sampled.left_out_after.episodes == 0
+    assert report.sampled.after.episodes_left_out == 0
 
 
 def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> None:
@@ -248,11 +254,11 @@ def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> 
 
     sampled = final_report(store, MEASURED).sampled
 
-    assert sampled.left_out_after == LeftOut(
-        tasks={TASK: 2}, reasons={"evaluator": 1, "not played": 1}, played_again=1
+    assert sampled.after == EvaluationResult(
+        {TASK: Score(1, 1)}, left_out={TASK: 2}, reasons={"evaluator": 1, "not played": 1}, played_again=1
     )
-    assert rate_if_failed(sampled.after, sampled.left_out_after) == 1 / 3
-    assert sampled.left_out_before == LeftOut(), "it was never begun"
+    assert sampled.after.rate_if_failed == 1 / 3
+    assert sampled.before == EvaluationResult(), "it was never begun"
 
 
 def test_a_run_that_left_an_episode_out_is_done_without_it(
