@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class SimulatedRecord:
-    """A `dart.curation.service.Record`; the plant calls `finish` and `commit_update` itself."""
+    """A `dart.curation.service.Record`; the simulated run calls `finish` and `commit_update` itself."""
 
     def __init__(self) -> None:
         self._groups: dict[int, GroupRecord] = {}
