@@ -20,15 +20,8 @@ from supervision import reports
 from supervision.actions import Child, Ended, Status
 from supervision.child_spec import ChildType
 from supervision.errors import NameTaken
+from supervision.hang import HangCheck, beat_s, check_hang
 from supervision.reports import Death
-
-MAX_BEAT_S = 15.0
-BEATS_LATE = 1.3
-
-LATE_BEAT_S = 5.0
-"""How late a beat may be on a busy machine; half of the hang deadline, if that is more."""
-
-HANG_REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
 
 _WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 """States without a process in which the supervisor will start one."""
@@ -198,26 +191,21 @@ class ChildProcesses:
         slot = self.slot(id_, incarnation)
         return 0 if slot is None else int(self._board.get(slot, "uses"))
 
-    def hang(self, child: Child) -> tuple[float, str]:
-        """(seconds until the child could count as hung, why it does now or an empty string)."""
-        limit_s = child.spec.hang_deadline_s
+    def check_hang(self, child: Child) -> HangCheck:
+        """Whether a child hangs, by its row on the board; one without a process does not."""
+        deadline_s = child.spec.hang_deadline_s
         held = self._held.get((child.spec.id, child.incarnation))
         if held is None:
-            return limit_s, ""
-        slot = held.slot
-        # A deadline that was lowered since the start does not make the process beat more often.
-        silence_s = max(limit_s, BEATS_LATE * held.beat_s)
+            return HangCheck("", deadline_s)
         now_ns = self._board.now_ns()
-        busy_ns = self._board.get(slot, "busy_since_ns")
-        busy_s = (now_ns - busy_ns) / 1e9 if busy_ns else 0.0
-        silent_s = (now_ns - self._board.get(slot, "beat_ns")) / 1e9
-        if busy_s > limit_s:
-            handler = self._board.get(slot, "handler")
-            what = f"hung: in {handler} for {busy_s:.1f} s (hang_deadline_s={limit_s:g})"
-            return limit_s, f"{what}; {HANG_REMEDY}"
-        if silent_s > silence_s:
-            return limit_s, f"hung: no beat for {silent_s:.1f} s (hang_deadline_s={limit_s:g})"
-        return min(limit_s - busy_s, silence_s - silent_s), ""
+        busy_ns = self._board.get(held.slot, "busy_since_ns")
+        return check_hang(
+            busy_s=(now_ns - busy_ns) / 1e9 if busy_ns else 0.0,
+            handler=self._board.get(held.slot, "handler"),
+            silent_s=(now_ns - self._board.get(held.slot, "beat_ns")) / 1e9,
+            beat_every_s=held.beat_s,
+            deadline_s=deadline_s,
+        )
 
     def publish(self, child: Child, state: ActorState, retry_unix_s: float) -> None:
         """A child's state on the board, for everyone to read."""
@@ -321,12 +309,6 @@ def _reason_for_monitors(ended: Ended, held: _Held) -> str:
     if ended.shutdown or (ended.normal and held.is_asked_to_stop):
         return "shutdown"
     return "normal" if ended.normal or ended.ignored else ended.reason
-
-
-def beat_s(hang_deadline_s: float) -> float:
-    """Time between beats: as long as a late beat is still no hang, at least a quarter of the deadline."""
-    seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
-    return min(MAX_BEAT_S, seldom_s)
 
 
 def state_of(child: Child) -> ActorState:

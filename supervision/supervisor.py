@@ -195,7 +195,7 @@ class Supervisor(Actor):
         self._carry_out(self._core.tick(self._now_s()))
 
     def _check_running(self, id_: str, child: Child) -> None:
-        _, why = self._processes.hang(child)
+        why = self._processes.check_hang(child).why
         if why:
             self._carry_out(self._core.hung(id_, child.incarnation, why))
         if child.spec.retirement.max_uses or self._core.outage.is_on:
@@ -397,7 +397,7 @@ class Supervisor(Actor):
             if child.status is Status.STARTING or child.spare is not None:
                 moments.append(now_s + STARTING_CHECK_S)
             elif child.status is Status.RUNNING and not child.is_killed:
-                moments.append(now_s + self._processes.hang(child)[0])
+                moments.append(now_s + self._processes.check_hang(child).again_in_s)
                 if child.spec.retirement.max_uses or self._core.outage.is_on:
                     moments.append(now_s + USES_CHECK_S)
         return min(moments)

@@ -1,0 +1,45 @@
+"""When a child counts as hung, from the vitals that it shows on the board. Pure.
+
+OTP has no such check: a process of the Erlang VM cannot block the others. See docs/decisions/0009.
+"""
+
+from dataclasses import dataclass
+
+MAX_BEAT_S = 15.0
+BEATS_LATE = 1.3
+
+LATE_BEAT_S = 5.0
+"""How late a beat may be on a busy machine; half of the hang deadline, if that is more."""
+
+REMEDY = "await self.in_thread(...) for what blocks, or call self.still_working() while it gets on"
+
+
+def beat_s(hang_deadline_s: float) -> float:
+    """Time between beats: as long as a late beat is still no hang, at least a quarter of the deadline."""
+    seldom_s = max(hang_deadline_s / 4, min(hang_deadline_s / 2, hang_deadline_s - LATE_BEAT_S))
+    return min(MAX_BEAT_S, seldom_s)
+
+
+@dataclass(frozen=True, slots=True)
+class HangCheck:
+    """Why a child is hung, empty if it is not; and when to check next at the latest."""
+
+    why: str
+    again_in_s: float
+
+
+def check_hang(
+    *, busy_s: float, handler: str, silent_s: float, beat_s: float, deadline_s: float
+) -> HangCheck:
+    """A child hangs if it stays in one handler, or gives no beat, for longer than its deadline.
+
+    `beat_every_s` is the time between its beats since it was started: a deadline that was lowered since does not make
+    the process beat more often.
+    """
+    silence_s = max(deadline_s, BEATS_LATE * beat_every_s)
+    limit = f"(hang_deadline_s={deadline_s:g})"
+    if busy_s > deadline_s:
+        return HangCheck(f"hung: in {handler} for {busy_s:.1f} s {limit}; {REMEDY}", deadline_s)
+    if silent_s > silence_s:
+        return HangCheck(f"hung: no beat for {silent_s:.1f} s {limit}", deadline_s)
+    return HangCheck("", min(deadline_s - busy_s, silence_s - silent_s))
