@@ -151,7 +151,7 @@ def figures(run: runs.Run) -> dict[str, Any]:
     """What the record of one run says."""
     with closing(sqlite3.connect(f"file:{run.paths.store}?mode=ro", uri=True)) as connection:
         episodes = connection.execute(EPISODES).fetchall()
-        (steps,) = connection.execute("SELECT count(*) FROM steps").fetchone()
+        (steps,) = connection.execute("SELECT coalesce(sum(num_steps), 0) FROM trajectories").fetchone()
         spent = dict(connection.execute("SELECT fault_kind, count(*) FROM attempts GROUP BY fault_kind"))
     return {
         "exit_code": run.process.returncode,

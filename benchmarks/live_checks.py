@@ -26,6 +26,7 @@ from typer.main import get_command
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
+from dart.store.serialization import unpack_steps
 
 PATIENCE_S = 240.0
 """For a command to end: some wait for something to be done, some load torch, and the machine is busy."""
@@ -78,7 +79,7 @@ def _children_s() -> float:
 
 COUNTS = {
     "trajectories": "SELECT count(*) FROM trajectories",
-    "steps": "SELECT count(*) FROM steps",
+    "steps": "SELECT coalesce(sum(num_steps), 0) FROM trajectories",
     "issued": "SELECT count(*) FROM rollouts",
     "version": "SELECT max(version) FROM versions",
     "events": "SELECT coalesce(max(event_id), 0) FROM events",
@@ -241,8 +242,8 @@ def trajectories_list(ran: Ran, truth: Truth, before: Counts, after: Counts) -> 
 
 def trajectories_show(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]:
     told = ran.json()["trajectory"]
-    kept = truth.rows("SELECT step, answer FROM steps WHERE rollout_id = ? ORDER BY step", told["rollout_id"])
-    yield from same("answers", [step["answer"] for step in told["steps"]], [answer for _, answer in kept])
+    kept = unpack_steps(truth.one("SELECT steps FROM steps WHERE rollout_id = ?", told["rollout_id"]))
+    yield from same("answers", [step["answer"] for step in told["steps"]], [step.answer for step in kept])
 
 
 def trajectories_export(ran: Ran, truth: Truth, _: Counts, __: Counts) -> Iterator[str]:

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import msgpack
-
 from benchmarks.peers.protocol import MARK, marked_pids
 from benchmarks.utilisation import FinishedEpisode, Utilisation, utilisation
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths, mail_dir
 from dart.inspect.utilisation import TimeWindow
 from dart.store.reader import StoreReader
+from dart.store.serialization import unpack_steps
 from dart.telemetry.load_meter import LOAD
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -39,7 +38,7 @@ TRAJECTORIES = """
     LEFT JOIN batches b ON b.batch_id = r.batch_id AND r.state = 'trained'
     LEFT JOIN versions v ON v.version = b.version
 """
-STEPS = "SELECT rollout_id, policy_version, token_ids FROM steps ORDER BY rollout_id, step"
+STEPS = "SELECT rollout_id, steps FROM steps"
 
 
 @dataclass(slots=True)
@@ -160,9 +159,10 @@ def finished_trajectories(store: Path) -> list[FinishedEpisode]:
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         versions: dict[int, list[int]] = {}
         tokens: dict[int, int] = {}
-        for rollout_id, version, token_ids in connection.execute(STEPS):
-            versions.setdefault(rollout_id, []).append(version)
-            tokens[rollout_id] = tokens.get(rollout_id, 0) + len(msgpack.unpackb(token_ids))
+        for rollout_id, packed in connection.execute(STEPS):
+            steps = unpack_steps(packed)
+            versions[rollout_id] = [step.policy_version for step in steps]
+            tokens[rollout_id] = sum(len(step.token_ids) for step in steps)
         return [
             FinishedEpisode(
                 step_versions=tuple(versions.get(rollout_id, ())),

@@ -86,7 +86,7 @@ def violations(
         "the trained rollouts": trained_without_batch,
         "the batches": batches_without_version,
         "the stored rollouts": stored_without_trajectory,
-        "the steps": torn_trajectories,
+        "the steps": trajectories_without_steps,
         "the parked episodes": parked_without_lease,
         "the experience pool": miscounted_demonstrations,
         "the tasks": miscounted_tasks,
@@ -145,17 +145,16 @@ def stored_without_trajectory(connection: Connection) -> list[Finding]:
     ]
 
 
-TORN_TRAJECTORIES = """
-    SELECT trajectories.rollout_id, trajectories.num_steps, count(steps.step) FROM trajectories
-    LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id
-    GROUP BY trajectories.rollout_id HAVING count(steps.step) != trajectories.num_steps
+TRAJECTORIES_WITHOUT_STEPS = """
+    SELECT trajectories.rollout_id, trajectories.num_steps FROM trajectories
+    LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id WHERE steps.rollout_id IS NULL
 """
 
 
-def torn_trajectories(connection: Connection) -> list[Finding]:
+def trajectories_without_steps(connection: Connection) -> list[Finding]:
     return [
-        Finding(f"its trajectory has {have} of {want} steps", f"rollout {rollout_id}")
-        for rollout_id, want, have in connection.execute(TORN_TRAJECTORIES)
+        Finding(f"its trajectory has none of its {num_steps} steps", f"rollout {rollout_id}")
+        for rollout_id, num_steps in connection.execute(TRAJECTORIES_WITHOUT_STEPS)
     ]
 
 
@@ -273,13 +272,9 @@ def parked_without_lease(connection: Connection) -> list[Finding]:
 
 
 MISCOUNTED_DEMONSTRATIONS = """
-    SELECT pool_id, uses, found_uses, num_steps, found_steps FROM (
-        SELECT pool.*,
-            (SELECT count(*) FROM group_demonstrations AS used WHERE used.pool_id = pool.pool_id)
-                AS found_uses,
-            (SELECT count(*) FROM pool_steps AS kept WHERE kept.pool_id = pool.pool_id) AS found_steps
-        FROM pool) AS counted
-    WHERE uses != found_uses OR num_steps != found_steps
+    SELECT pool.pool_id, pool.uses, count(used.group_id) FROM pool
+    LEFT JOIN group_demonstrations AS used ON used.pool_id = pool.pool_id
+    GROUP BY pool.pool_id, pool.uses HAVING count(used.group_id) != pool.uses
 """
 STRANGE_DEMONSTRATIONS = """
     SELECT pool.pool_id, pool.task_id, groups.group_id, groups.task_id FROM pool
@@ -290,13 +285,10 @@ STRANGE_DEMONSTRATIONS = """
 
 
 def miscounted_demonstrations(connection: Connection) -> list[Finding]:
-    """A use is a group that has it, of its own task; and no step of it is missing."""
+    """A use is a group that has it, of its own task."""
     return [
-        Finding(
-            f"it counts {uses} uses and {steps_wanted} steps, there are {found} uses and {steps_found} steps",
-            f"demonstration {pool_id}",
-        )
-        for pool_id, uses, found, steps_wanted, steps_found in connection.execute(MISCOUNTED_DEMONSTRATIONS)
+        Finding(f"it counts {uses} uses, and {found} groups have it", f"demonstration {pool_id}")
+        for pool_id, uses, found in connection.execute(MISCOUNTED_DEMONSTRATIONS)
     ] + [
         Finding(f"it is of {task} and in group {group_id} of {other}", f"demonstration {pool_id}")
         for pool_id, task, group_id, other in connection.execute(STRANGE_DEMONSTRATIONS)

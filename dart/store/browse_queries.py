@@ -11,6 +11,7 @@ from dart.core.types import SUCCESS_ABOVE, Trajectory
 from dart.store.queries import (
     ONE_GROUP,
     ONE_ROLLOUT,
+    ONE_TRAJECTORY,
     first,
     first_event_after,
     read_event,
@@ -19,10 +20,9 @@ from dart.store.queries import (
     scalar,
     scalars,
     select,
-    steps_by_rollout,
 )
 from dart.store.reader import StoreReader
-from dart.store.serialization import read_trajectory, record_of
+from dart.store.serialization import record_of
 
 PAGE = 50
 """Rows of a page."""
@@ -36,7 +36,6 @@ SAMPLES = 60
 VERSIONS_MOST = 400
 """Policy versions that are read for a chart; of more, every so many-th."""
 
-ONE_TRAJECTORY = "SELECT * FROM trajectories WHERE rollout_id = :key"
 STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
 MEMBERS = "SELECT rollout_id FROM rollouts WHERE group_id = :key ORDER BY rollout_id"
@@ -172,9 +171,7 @@ class RunBrowser(StoreReader):
         """A finished episode with its steps; None when the rollout has none, or does not exist."""
         with self._reading() as connection:
             row = first(connection, ONE_TRAJECTORY, key=rollout_id)
-            if row is None:
-                return None
-            return read_trajectory(row, steps_by_rollout(connection, [row])[rollout_id])
+            return None if row is None else record_of(Trajectory, row)
 
     def fate(self, rollout_id: int) -> Fate | None:
         """What became of a rollout; None when there never was one of this number."""

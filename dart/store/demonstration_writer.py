@@ -14,7 +14,7 @@ from dart.store.serialization import (
     check_demonstration,
     content_sha256,
     demonstration_row,
-    demonstration_step_rows,
+    pack_steps,
 )
 from dart.store.task_counters import know_task
 from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, RecordWriter, insert_row
@@ -49,9 +49,10 @@ class DemonstrationWriter(RecordWriter):
             connection.execute(RESTORE_DEMONSTRATION, values)
             return bool(known.dropped)
         know_task(connection, demonstration.task_id)
-        row = demonstration_row(demonstration, added_unix_s=self._clock())
+        packed = pack_steps(demonstration.steps)
+        row = demonstration_row(demonstration, packed, added_unix_s=self._clock())
         pool_id = insert_row(connection, pool, row)
-        connection.execute(insert(pool_steps), demonstration_step_rows(pool_id, demonstration))
+        connection.execute(insert(pool_steps), {"pool_id": pool_id, "steps": packed})
         return True
 
     def record_guided(

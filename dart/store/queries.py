@@ -9,6 +9,7 @@ PostgreSQL share (decision 19).
 import json
 from collections import defaultdict, namedtuple
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -25,8 +26,8 @@ from dart.core.records import (
     TaskStatistics,
     Version,
 )
-from dart.core.types import Demonstration, RolloutState
-from dart.store.serialization import Row, read_demonstration, record_of, unpack_steps
+from dart.core.types import RolloutState
+from dart.store.serialization import Row, record_of, screenshots_in
 from dart.store.sqlite import Connection, Cursor
 
 LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
@@ -53,14 +54,15 @@ LIVE_ROLLOUTS = f"""
 """
 ONE_GROUP = "SELECT * FROM groups WHERE group_id = :key"
 GROUPS = "SELECT * FROM groups WHERE group_id IN (:keys)"
+TRAJECTORIES = """
+    SELECT trajectories.*, steps.steps FROM trajectories
+    LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id
+"""
+ONE_TRAJECTORY = f"{TRAJECTORIES} WHERE trajectories.rollout_id = :key"
 KEPT_TRAJECTORIES = f"""
-    SELECT trajectories.* FROM trajectories
-    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+    {TRAJECTORIES} JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     WHERE trajectories.group_id IN (:keys) AND rollouts.state IN {KEPT}
     ORDER BY trajectories.rollout_id
-"""
-KEPT_STEPS = """
-    SELECT * FROM steps WHERE rollout_id IN (:keys) ORDER BY rollout_id, step
 """
 EVALUATIONS = "SELECT * FROM evaluations ORDER BY evaluation_id"
 EVALUATIONS_OF_PHASE = "SELECT * FROM evaluations WHERE phase = :phase ORDER BY evaluation_id"
@@ -124,13 +126,14 @@ DECISIONS = "SELECT * FROM decisions ORDER BY decision_id DESC LIMIT :limit"
 DECISIONS_OF_TASK = "SELECT * FROM decisions WHERE task_id = :task ORDER BY decision_id DESC LIMIT :limit"
 DEMONSTRATIONS = "SELECT * FROM pool ORDER BY pool_id"
 DEMONSTRATIONS_OF_TASK = "SELECT * FROM pool WHERE task_id = :task ORDER BY pool_id"
-ONE_DEMONSTRATION = "SELECT * FROM pool WHERE pool_id = :key"
-POOL_STEPS = """
-    SELECT * FROM pool_steps WHERE pool_id IN (:keys) ORDER BY pool_id, step
+ONE_DEMONSTRATION = """
+    SELECT pool.*, pool_steps.steps FROM pool
+    LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id WHERE pool.pool_id = :key
 """
 INJECTED = """
-    SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
+    SELECT group_demonstrations.group_id, pool.*, pool_steps.steps FROM group_demonstrations
     JOIN pool ON pool.pool_id = group_demonstrations.pool_id
+    LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id
     WHERE group_demonstrations.group_id IN (:keys)
     ORDER BY group_demonstrations.group_id, pool.pool_id
 """
@@ -139,23 +142,21 @@ INJECTED_LIVE = f"""
     JOIN groups ON groups.group_id = group_demonstrations.group_id
     WHERE groups.state IN {LIVE} ORDER BY group_demonstrations.pool_id
 """
-PARKED = "SELECT steps FROM parked"
 PARKED_STEPS = "SELECT steps FROM parked WHERE rollout_id = :key"
 PARKED_NOW = "SELECT count(*) FROM parked"
-SCREENSHOTS = "SELECT DISTINCT screenshot_sha256 FROM steps"
-SCREENSHOTS_NEEDED = f"""
-    SELECT steps.screenshot_sha256 FROM steps
+REPLAYED_STEPS = """
+    SELECT pool_steps.steps FROM pool_steps
+    JOIN pool ON pool.pool_id = pool_steps.pool_id WHERE NOT pool.dropped
+    UNION ALL SELECT parked.steps FROM parked
+"""
+STEPS_NEEDED = f"""
+    SELECT steps.steps FROM steps
     JOIN rollouts ON rollouts.rollout_id = steps.rollout_id
     JOIN groups ON groups.group_id = rollouts.group_id
     WHERE groups.state IN {LIVE} AND rollouts.state = '{RolloutState.STORED}'
-    UNION
-    SELECT pool_steps.screenshot_sha256 FROM pool_steps
-    JOIN pool ON pool.pool_id = pool_steps.pool_id WHERE NOT pool.dropped
+    UNION ALL {REPLAYED_STEPS}
 """
-LATEST_TRAJECTORIES = """
-    SELECT * FROM trajectories WHERE task_id = :task
-    ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :limit
-"""
+ALL_STEPS = f"SELECT steps.steps FROM steps UNION ALL {REPLAYED_STEPS}"
 FINISHED_BY_TASK = "SELECT task_id, finished FROM task_statistics"
 
 
@@ -287,25 +288,6 @@ def read_rollout(row: Row) -> RolloutRecord:
     return record_of(RolloutRecord, row, parked_steps=row.parked_steps or 0)
 
 
-def trajectories_by_group(
-    connection: Connection, group_ids: Sequence[int]
-) -> defaultdict[int, list[tuple[Row, list[Row]]]]:
-    rows = select(connection, KEPT_TRAJECTORIES, keys=list(group_ids))
-    of_rollout = steps_by_rollout(connection, rows)
-    by_group: defaultdict[int, list[tuple[Row, list[Row]]]] = defaultdict(list)
-    for row in rows:
-        by_group[row.group_id].append((row, of_rollout[row.rollout_id]))
-    return by_group
-
-
-def steps_by_rollout(connection: Connection, rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
-    """The rows of `steps` of rows of `trajectories`, in order."""
-    of_rollout: defaultdict[int, list[Row]] = defaultdict(list)
-    for step in select(connection, KEPT_STEPS, keys=[row.rollout_id for row in rows]):
-        of_rollout[step.rollout_id].append(step)
-    return of_rollout
-
-
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """What is known about every task; no query of it looks at more trajectories than it returns."""
     rewards = recent_rewards_by_task(connection, recent_rewards)
@@ -335,29 +317,10 @@ def recent_rewards_by_task(connection: Connection, last: int) -> defaultdict[str
     return found
 
 
-def read_demonstrations(connection: Connection, rows: Sequence[Row]) -> dict[int, Demonstration]:
-    """The demonstrations of rows of `pool`, with their steps, by key."""
-    of_key: defaultdict[int, list[Row]] = defaultdict(list)
-    for step in select(connection, POOL_STEPS, keys=[row.pool_id for row in rows]):
-        of_key[step.pool_id].append(step)
-    return {row.pool_id: read_demonstration(row, of_key[row.pool_id]) for row in rows}
-
-
-def injected_by_group(
-    connection: Connection, group_ids: Sequence[int]
-) -> defaultdict[int, list[Demonstration]]:
-    """The demonstrations that were added to groups."""
-    rows = select(connection, INJECTED, keys=list(group_ids))
-    demonstrations = read_demonstrations(connection, rows)
-    by_group: defaultdict[int, list[Demonstration]] = defaultdict(list)
-    for row in rows:
-        by_group[row.group_id].append(demonstrations[row.pool_id])
-    return by_group
-
-
-def screenshots_needed(connection: Connection) -> frozenset[str]:
-    """sha256 of every screenshot that may still be trained on or replayed."""
-    packed = scalars(connection, PARKED)
-    return frozenset(scalars(connection, SCREENSHOTS_NEEDED)) | {
-        step.screenshot_sha256 for blob in packed for step in unpack_steps(blob)
-    }
+def screenshots_of(connection: Connection, steps: str) -> frozenset[str]:
+    """sha256 of every screenshot of the packed steps that a query finds; `row_damage` names damaged ones."""
+    found: set[str] = set()
+    for (packed,) in connection.execute(steps):
+        with suppress(ValueError):
+            found |= screenshots_in(packed)
+    return frozenset(found)

@@ -31,7 +31,7 @@ from dart.store import audit, queries, row_damage, sqlite_checks
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current, refuse_absent
 from dart.store.queries import execute, first, scalar, scalars, select
-from dart.store.serialization import read_trajectory, record_of, unpack_steps
+from dart.store.serialization import record_of, unpack_steps
 from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
@@ -107,14 +107,18 @@ class StoreReader:
             rows = {row.group_id: row for row in found}
             if missing := set(group_ids) - rows.keys():
                 raise StoreConflict(f"store {self.path} has no groups {sorted(missing)}")
-            by_group = queries.trajectories_by_group(connection, group_ids)
-            injected = queries.injected_by_group(connection, group_ids)
+            played: defaultdict[int, list[Trajectory]] = defaultdict(list)
+            for row in select(connection, queries.KEPT_TRAJECTORIES, keys=list(group_ids)):
+                played[row.group_id].append(record_of(Trajectory, row))
+            injected: defaultdict[int, list[Demonstration]] = defaultdict(list)
+            for row in select(connection, queries.INJECTED, keys=list(group_ids)):
+                injected[row.group_id].append(record_of(Demonstration, row))
             return tuple(
                 Group(
                     group_id=group_id,
                     task_id=rows[group_id].task_id,
                     seed=rows[group_id].seed,
-                    trajectories=tuple(read_trajectory(row, steps) for row, steps in by_group[group_id]),
+                    trajectories=tuple(played[group_id]),
                     injected=tuple(injected[group_id]),
                 )
                 for group_id in group_ids
@@ -175,15 +179,7 @@ class StoreReader:
         """One demonstration with its steps."""
         with self._reading() as connection:
             row = first(connection, queries.ONE_DEMONSTRATION, key=pool_id)
-            found = self._one(row, "demonstration", pool_id)
-            return queries.read_demonstrations(connection, [found])[pool_id]
-
-    def trajectories_of(self, task_id: str, limit: int = 20) -> tuple[Trajectory, ...]:
-        """The latest trajectories of a task with their steps, dropped ones included, newest last."""
-        with self._reading() as connection:
-            rows = select(connection, queries.LATEST_TRAJECTORIES, task=task_id, limit=limit)
-            found = queries.steps_by_rollout(connection, rows)
-            return tuple(read_trajectory(row, found[row.rollout_id]) for row in reversed(rows))
+            return record_of(Demonstration, self._one(row, "demonstration", pool_id))
 
     # what to show
 
@@ -211,13 +207,12 @@ class StoreReader:
     def screenshots_needed(self) -> frozenset[str]:
         """sha256 of every screenshot the run still needs: of live groups, parked episodes and the pool."""
         with self._reading() as connection:
-            return queries.screenshots_needed(connection)
+            return queries.screenshots_of(connection, queries.STEPS_NEEDED)
 
     def screenshots(self) -> frozenset[str]:
         """sha256 of every screenshot that the record names."""
         with self._reading() as connection:
-            kept = frozenset(scalars(connection, queries.SCREENSHOTS))
-            return kept | queries.screenshots_needed(connection)
+            return queries.screenshots_of(connection, queries.ALL_STEPS)
 
     def totals(
         self, last: int = 100, now_unix_s: float | None = None, success_above: float = SUCCESS_ABOVE

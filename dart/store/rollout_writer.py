@@ -22,7 +22,6 @@ from dart.store.serialization import (
     checksum,
     pack_steps,
     record_of,
-    step_rows,
     trajectory_row,
 )
 from dart.store.task_counters import count_group, count_trajectory
@@ -199,10 +198,10 @@ class RolloutWriter(RecordWriter):
                 return StoredResult.FENCED
             check_trajectory(trajectory)
             check_same_rollout(rollout, trajectory)
-            rows = step_rows(trajectory)
-            row = trajectory_row(trajectory, rows, fence=fence, stored_unix_s=self._clock())
+            packed = pack_steps(trajectory.steps)
+            row = trajectory_row(trajectory, packed, fence=fence, stored_unix_s=self._clock())
             connection.execute(insert(trajectories), row)
-            connection.execute(insert(steps), rows)
+            connection.execute(insert(steps), {"rollout_id": rollout_id, "steps": packed})
             connection.execute(NOT_PARKED, {"key": rollout_id})
             is_success = trajectory.reward > self._success_above
             count_trajectory(connection, trajectory.task_id, len(trajectory.steps), is_success=is_success)

@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from dart.core.types import RolloutState
+from dart.core.types import Demonstration, RolloutState, Trajectory
 from dart.store.audit import Finding, looked
-from dart.store.queries import LIVE, select
+from dart.store.queries import LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, first, scalars, select
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
@@ -21,8 +21,7 @@ from dart.store.serialization import (
     check_steps,
     check_trajectory,
     checksum,
-    read_demonstration,
-    read_trajectory,
+    record_of,
     unpack_steps,
 )
 from dart.store.sqlite import Connection
@@ -52,13 +51,9 @@ def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
     return [finding for which, check in checks.items() for finding in looked(which, check, connection)]
 
 
-STEPS = "SELECT * FROM steps WHERE rollout_id = :key ORDER BY step"
-POOL_STEPS = "SELECT * FROM pool_steps WHERE pool_id = :key ORDER BY step"
 OTHER_THAN_STORED = "it is not what was stored: its checksum is another one"
-
-
 LIVE_TRAJECTORIES = f"""
-    SELECT trajectories.* FROM trajectories
+    SELECT trajectories.rollout_id FROM trajectories
     JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     JOIN groups ON groups.group_id = rollouts.group_id
     WHERE groups.state IN {LIVE} AND rollouts.state = '{RolloutState.STORED}'
@@ -71,43 +66,40 @@ def damaged_live_trajectories(connection: Connection) -> Iterator[Finding]:
 
 
 def damaged_trajectories(
-    connection: Connection, query: str = "SELECT * FROM trajectories"
+    connection: Connection, query: str = "SELECT rollout_id FROM trajectories"
 ) -> Iterator[Finding]:
     """Episodes that are not what was stored, or that cannot be read back."""
-    for row in select(connection, query):
-        which = f"trajectory of rollout {row.rollout_id}"
-        yield from looked(which, _of_trajectory, connection, which, row)
+    for rollout_id in scalars(connection, query):
+        which = f"trajectory of rollout {rollout_id}"
+        yield from looked(which, _of_trajectory, connection, which, rollout_id)
 
 
-def _of_trajectory(connection: Connection, which: str, row: Row) -> Iterator[Finding]:
-    steps = select(connection, STEPS, key=row.rollout_id)
-    if is_damaged(row, TRAJECTORY_COLUMNS, steps):
+def _of_trajectory(connection: Connection, which: str, rollout_id: int) -> Iterator[Finding]:
+    row = first(connection, ONE_TRAJECTORY, key=rollout_id)
+    if is_damaged(row, TRAJECTORY_COLUMNS):
         yield Finding(OTHER_THAN_STORED, which)
     else:
-        check_trajectory(read_trajectory(row, steps))
+        check_trajectory(record_of(Trajectory, row))
 
 
 def damaged_demonstrations(connection: Connection) -> Iterator[Finding]:
     """Demonstrations that are not what was added, or that cannot be read back."""
-    for row in select(connection, "SELECT * FROM pool"):
-        which = f"demonstration {row.pool_id}"
-        yield from looked(which, _of_demonstration, connection, which, row)
+    for pool_id in scalars(connection, "SELECT pool_id FROM pool"):
+        which = f"demonstration {pool_id}"
+        yield from looked(which, _of_demonstration, connection, which, pool_id)
 
 
-def _of_demonstration(connection: Connection, which: str, row: Row) -> Iterator[Finding]:
-    steps = select(connection, POOL_STEPS, key=row.pool_id)
-    if is_damaged(row, DEMONSTRATION_COLUMNS, steps):
+def _of_demonstration(connection: Connection, which: str, pool_id: int) -> Iterator[Finding]:
+    row = first(connection, ONE_DEMONSTRATION, key=pool_id)
+    if is_damaged(row, DEMONSTRATION_COLUMNS):
         yield Finding(OTHER_THAN_STORED, which)
     else:
-        check_demonstration(read_demonstration(row, steps))
+        check_demonstration(record_of(Demonstration, row))
 
 
-def is_damaged(row: Row, columns: Sequence[str], steps: Iterable[Row] = ()) -> bool:
-    """Whether a row, with its steps, has another checksum than when it was written; no where it has none."""
-    if row.checksum is None:
-        return False
-    found = checksum(row._asdict(), columns, (step._asdict() for step in steps))
-    return bool(row.checksum != found)
+def is_damaged(row: Row, columns: Sequence[str]) -> bool:
+    """Whether a row has another checksum than when it was written."""
+    return bool(row.checksum != checksum(row._asdict(), columns))
 
 
 def damaged_parked(connection: Connection) -> Iterator[Finding]:
@@ -136,7 +128,7 @@ def damaged_events(connection: Connection) -> Iterator[Finding]:
 
 
 def _of_event(which: str, row: dict[str, Any]) -> Iterator[Finding]:
-    if row["checksum"] is not None and row["checksum"] != checksum(row, EVENT_COLUMNS):
+    if row["checksum"] != checksum(row, EVENT_COLUMNS):
         yield Finding(OTHER_THAN_STORED, which)
     else:
         json.loads(row["data"])

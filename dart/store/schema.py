@@ -95,7 +95,7 @@ trajectories = Table(
     Column("duration_s", Float, nullable=False),
     Column("fence", Integer, nullable=False, comment="the lease under which it was played"),
     Column("stored_unix_s", Float, nullable=False, index=True),
-    Column("checksum", LargeBinary, comment="of this row and its steps; null before there were any"),
+    Column("checksum", LargeBinary, nullable=False, comment="of this row and its steps"),
 )
 Index("trajectories_by_task", trajectories.c.task_id, trajectories.c.stored_unix_s)
 
@@ -103,22 +103,8 @@ steps = Table(
     "steps",
     metadata,
     Column("rollout_id", Integer, ForeignKey("trajectories.rollout_id"), primary_key=True),
-    Column("step", Integer, primary_key=True, comment="0 for the first"),
-    Column("screenshot_sha256", String, nullable=False),
-    Column("prompt_ids", LargeBinary, nullable=False),
-    Column("token_ids", LargeBinary, nullable=False),
-    Column("logprobs", LargeBinary, nullable=False),
-    Column("entropies", LargeBinary, nullable=False),
-    Column("answer", String, nullable=False),
-    Column("policy_version", Integer, nullable=False),
-    Column("observe_ms", Float, nullable=False),
-    Column("generate_ms", Float, nullable=False),
-    Column("act_ms", Float, nullable=False),
-    Column(
-        "images", LargeBinary, comment="sha256 and tokens of each in the prompt; null before there were any"
-    ),
-    Column("spans", LargeBinary, comment="version and end of each span of tokens, when they are several"),
-    comment="the five lists are MessagePack arrays",
+    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
+    comment="apart from trajectories, whose other columns are read far more often",
 )
 
 parked = Table(
@@ -131,7 +117,7 @@ parked = Table(
     Column("oldest_version", Integer, comment="null where there are no steps"),
     Column("reason", String, nullable=False),
     Column("parked_unix_s", Float, nullable=False),
-    Column("checksum", LargeBinary, comment="of the steps; null before there were any"),
+    Column("checksum", LargeBinary, nullable=False, comment="of the steps"),
     comment="what was played of episodes that were interrupted; gone when the episode or the attempt ends",
 )
 
@@ -149,9 +135,7 @@ pool = Table(
     Column("uses", Integer, nullable=False, comment="rows of group_demonstrations, counted apart"),
     Column("dropped", Boolean, nullable=False),
     Column("added_unix_s", Float, nullable=False),
-    Column(
-        "checksum", LargeBinary, comment="of what never changes, steps included; null before there were any"
-    ),
+    Column("checksum", LargeBinary, nullable=False, comment="of what never changes, steps included"),
     Column(
         "lacks_thought",
         Boolean,
@@ -171,19 +155,7 @@ pool_steps = Table(
     "pool_steps",
     metadata,
     Column("pool_id", Integer, ForeignKey("pool.pool_id"), primary_key=True),
-    Column("step", Integer, primary_key=True, comment="0 for the first"),
-    Column("screenshot_sha256", String, nullable=False),
-    Column("prompt_ids", LargeBinary, nullable=False),
-    Column("token_ids", LargeBinary, nullable=False),
-    Column("logprobs", LargeBinary, comment="null where the policy that sampled it is not known"),
-    Column("entropies", LargeBinary, comment="null with logprobs"),
-    Column("answer", String, nullable=False),
-    Column("policy_version", Integer, nullable=False),
-    Column("observe_ms", Float, nullable=False),
-    Column("generate_ms", Float, nullable=False),
-    Column("act_ms", Float, nullable=False),
-    Column("images", LargeBinary),
-    Column("spans", LargeBinary),
+    Column("steps", LargeBinary, nullable=False, comment="MessagePack array of steps"),
 )
 
 group_demonstrations = Table(
@@ -274,7 +246,7 @@ events = Table(
     Column("kind", String, nullable=False, index=True),
     Column("subject", String, nullable=False),
     Column("data", String, nullable=False, comment="JSON object"),
-    Column("checksum", LargeBinary, comment="of the event; null before there were any"),
+    Column("checksum", LargeBinary, nullable=False, comment="of the event"),
     sqlite_autoincrement=True,
 )
 

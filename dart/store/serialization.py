@@ -1,21 +1,22 @@
 """Trajectories and demonstrations as table rows and back: exactly what was sampled, nothing derived
 (train-what-was-sampled).
 
-Token ids and figures are MessagePack arrays: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum
-is of the values as the columns hold them, so that it can be computed again from the rows alone.
+The steps of an episode are one MessagePack array of maps, in the record and in the file that brings them to
+the store: integers take 1 to 5 bytes, floats keep all 64 bits. A checksum is of the values as columns hold
+them, so that it can be computed again from the row alone.
 """
 
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
-import msgpack
+import msgspec
 
-from dart.core.types import Demonstration, PromptImage, Step, Trajectory, VersionSpan
+from dart.core.types import Demonstration, Step, Trajectory
 from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -25,35 +26,10 @@ Values = dict[str, Any]
 Row = Any
 """A row of the record: its columns as attributes."""
 
-
-STEP_COLUMNS = (
-    "step",
-    "screenshot_sha256",
-    "images",
-    "spans",
-    "prompt_ids",
-    "token_ids",
-    "logprobs",
-    "entropies",
-    "answer",
-    "policy_version",
-    "observe_ms",
-    "generate_ms",
-    "act_ms",
-)
 TRAJECTORY_COLUMNS = (
-    "rollout_id",
-    "group_id",
-    "task_id",
-    "seed",
-    "environment",
-    "instruction",
-    "outcome",
-    "reward",
+    *(field.name for field in dataclasses.fields(Trajectory)),
     "num_steps",
     "oldest_version",
-    "started_unix_s",
-    "duration_s",
     "fence",
     "stored_unix_s",
 )
@@ -66,38 +42,19 @@ DEMONSTRATION_COLUMNS = (
     "num_steps",
     "content_sha256",
     "added_unix_s",
+    "steps",
 )
-"""What never changes of a row of `pool`."""
+"""What never changes of a row of `pool`, and its steps."""
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
 PARKED_COLUMNS = ("steps", "num_steps", "oldest_version")
 """What of a row of `parked` belongs to its steps."""
 
-_FLOATS = frozenset(
-    {
-        "reward",
-        "started_unix_s",
-        "duration_s",
-        "stored_unix_s",
-        "added_unix_s",
-        "unix_s",
-        "observe_ms",
-        "generate_ms",
-        "act_ms",
-    }
-)
-"""Columns that make a float of a whole number."""
 
-
-def checksum(
-    row: Mapping[str, Any], columns: Sequence[str], steps: Iterable[Mapping[str, Any]] = ()
-) -> bytes:
-    """A hash of these columns of a row, and of its steps in order."""
-    parts = [_values(row, columns), *(_values(step, STEP_COLUMNS) for step in steps)]
-    return hashlib.blake2b(msgpack.packb(parts), digest_size=16).digest()
-
-
-def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    return [float(row[name]) if name in _FLOATS else row[name] for name in columns]
+def checksum(row: Mapping[str, Any], columns: Sequence[str]) -> bytes:
+    """A hash of these columns of a row; a whole number counts as the float that a column may make of it."""
+    values = (row[name] for name in columns)
+    plain = [float(value) if isinstance(value, int) else value for value in values]
+    return hashlib.blake2b(msgspec.msgpack.encode(plain), digest_size=16).digest()
 
 
 def row_of(record: Any, *without: str) -> Values:
@@ -124,51 +81,26 @@ def _makers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _maker(hint: Any) -> Callable[[Any], Any]:
+    if hint == tuple[Step, ...]:
+        return unpack_steps
     if hint in (bool, float) or (isinstance(hint, type) and issubclass(hint, Enum)):
         return hint  # type: ignore[no-any-return]
     return lambda value: value
 
 
-def trajectory_row(
-    trajectory: Trajectory, steps: Iterable[Values], *, fence: int, stored_unix_s: float
-) -> Values:
-    """The row of `trajectories` that belongs to its rows of `steps`."""
+def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_unix_s: float) -> Values:
+    """The row of `trajectories`; `packed` are its steps, a row of `steps`."""
     row = row_of(trajectory, "steps") | {
         "num_steps": len(trajectory.steps),
         "oldest_version": min(step.policy_version for step in trajectory.steps),
         "fence": fence,
         "stored_unix_s": stored_unix_s,
     }
-    return row | {"checksum": checksum(row, TRAJECTORY_COLUMNS, steps)}
+    return row | {"checksum": checksum(row | {"steps": packed}, TRAJECTORY_COLUMNS)}
 
 
-def step_rows(trajectory: Trajectory) -> list[Values]:
-    """The rows of `steps`, in order."""
-    return [
-        {"rollout_id": trajectory.rollout_id, "step": number} | step_row(step)
-        for number, step in enumerate(trajectory.steps)
-    ]
-
-
-def step_row(step: Step) -> Values:
-    return {
-        "screenshot_sha256": step.screenshot_sha256,
-        "images": msgpack.packb([(image.sha256, image.tokens) for image in step.images]),
-        "spans": msgpack.packb([(span.version, span.end) for span in step.spans]),
-        "prompt_ids": msgpack.packb(step.prompt_ids),
-        "token_ids": msgpack.packb(step.token_ids),
-        "logprobs": msgpack.packb(step.logprobs),
-        "entropies": msgpack.packb(step.entropies),
-        "answer": step.answer,
-        "policy_version": step.policy_version,
-        "observe_ms": step.observe_ms,
-        "generate_ms": step.generate_ms,
-        "act_ms": step.act_ms,
-    }
-
-
-def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> Values:
-    """The row of `pool`, never used yet."""
+def demonstration_row(demonstration: Demonstration, packed: bytes, *, added_unix_s: float) -> Values:
+    """The row of `pool`, never used yet; `packed` are its steps, a row of `pool_steps`."""
     row = row_of(demonstration, "pool_id", "steps") | {
         "num_steps": len(demonstration.steps),
         "content_sha256": content_sha256(demonstration),
@@ -176,7 +108,7 @@ def demonstration_row(demonstration: Demonstration, *, added_unix_s: float) -> V
         "dropped": False,
         "added_unix_s": added_unix_s,
     }
-    return row | {"checksum": checksum(row, DEMONSTRATION_COLUMNS, demonstration_step_rows(0, demonstration))}
+    return row | {"checksum": checksum(row | {"steps": packed}, DEMONSTRATION_COLUMNS)}
 
 
 def content_sha256(demonstration: Demonstration) -> str:
@@ -193,78 +125,38 @@ def content_sha256(demonstration: Demonstration) -> str:
     )
     if demonstration.guide_id is not None:
         content = (*content, demonstration.guide_id)
-    return hashlib.sha256(msgpack.packb(content)).hexdigest()
+    return hashlib.sha256(msgspec.msgpack.encode(content)).hexdigest()
 
 
-def demonstration_step_rows(pool_id: int, demonstration: Demonstration) -> list[Values]:
-    """The rows of `pool_steps`, in order."""
-    return [
-        {"pool_id": pool_id, "step": number}
-        | step_row(step)
-        | ({} if step.has_behaviour else {"logprobs": None, "entropies": None})
-        for number, step in enumerate(demonstration.steps)
-    ]
+pack_steps = msgspec.msgpack.Encoder().encode
+"""The steps of an episode in one piece."""
 
 
-def read_demonstration(row: Row, steps: Iterable[Row]) -> Demonstration:
-    """The demonstration of a row of `pool` and its rows of `pool_steps` in order."""
-    return record_of(Demonstration, row, steps=tuple(read_step(step) for step in steps))
+def unpack_steps(packed: bytes) -> tuple[Step, ...]:
+    """The steps that `pack_steps` packed. Raises ValueError for anything else."""
+    return _unpacked(packed, _steps)
 
 
-def pack_steps(steps: Sequence[Step]) -> bytes:
-    """The steps of a parked episode in one piece."""
-    packed: bytes = msgpack.packb([dataclasses.astuple(step) for step in steps])
-    return packed
+def screenshots_in(packed: bytes) -> frozenset[str]:
+    """sha256 of the screenshots of packed steps. Raises ValueError where these are no steps."""
+    return frozenset(step.screenshot_sha256 for step in _unpacked(packed, _seen))
 
 
-def unpack_steps(blob: bytes) -> tuple[Step, ...]:
-    """The steps that `pack_steps` packed, also before a step had images or spans."""
-    names = [field.name for field in dataclasses.fields(Step)]
-    return tuple(
-        _unpacked(Step(**dict(zip(names, values, strict=False))))
-        for values in msgpack.unpackb(blob, use_list=False)
-    )
+class _Seen(msgspec.Struct):
+    """The one field of a step that is read where only its screenshot counts."""
+
+    screenshot_sha256: str
 
 
-def _unpacked(step: Step) -> Step:
-    """`images` and `spans` as plain data made what they were."""
-    if not step.images and not step.spans:
-        return step
-    return dataclasses.replace(step, images=_images(step.images), spans=_spans(step.spans))
+_steps = msgspec.msgpack.Decoder(tuple[Step, ...])
+_seen = msgspec.msgpack.Decoder(tuple[_Seen, ...])
 
 
-def _images(plain: Iterable[Any]) -> tuple[PromptImage, ...]:
-    return tuple(PromptImage(sha256=sha256, tokens=tokens) for sha256, tokens in plain)
-
-
-def _spans(plain: Iterable[Any]) -> tuple[VersionSpan, ...]:
-    return tuple(VersionSpan(version=version, end=end) for version, end in plain)
-
-
-def read_trajectory(row: Row, steps: Iterable[Row]) -> Trajectory:
-    """The trajectory of a row of `trajectories` and its rows of `steps` in order."""
-    return record_of(Trajectory, row, steps=tuple(read_step(step) for step in steps))
-
-
-def read_step(row: Row) -> Step:
-    return Step(
-        screenshot_sha256=row.screenshot_sha256,
-        images=_images(unpack(row.images)),
-        spans=_spans(unpack(row.spans)),
-        prompt_ids=unpack(row.prompt_ids),
-        token_ids=unpack(row.token_ids),
-        logprobs=unpack(row.logprobs),
-        entropies=unpack(row.entropies),
-        answer=row.answer,
-        policy_version=row.policy_version,
-        observe_ms=row.observe_ms,
-        generate_ms=row.generate_ms,
-        act_ms=row.act_ms,
-    )
-
-
-def unpack(blob: bytes | None) -> tuple[Any, ...]:
-    return () if blob is None else tuple(msgpack.unpackb(blob))
+def _unpacked(packed: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    try:
+        return decoder.decode(packed)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise ValueError(f"its steps cannot be read: {error}") from error
 
 
 def check_trajectory(trajectory: Trajectory) -> None:

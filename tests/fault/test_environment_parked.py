@@ -173,7 +173,7 @@ async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_store
                 lambda: reader.rollout(lease.rollout_id).state is RolloutState.STORED,
                 "it is played to its end",
             )
-        (trajectory,) = reader.trajectories_of(TASK)
+        (trajectory,) = reader.groups_to_trajectories([lease.group_id])[0].trajectories
     numbers = range(len(answers))
     assert [step.token_ids[0] for step in trajectory.steps] == [n if n < 2 else 100 + n for n in numbers]
     assert [step.policy_version for step in trajectory.steps] == [0 if n < 2 else 1 for n in numbers]

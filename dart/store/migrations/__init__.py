@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 
-FIRST_VERSION = "0008"
+FIRST_VERSION = "0009"
 """The first migration: what was recorded before it is not migrated."""
 
-SCHEMA_VERSION = "0008"
+SCHEMA_VERSION = "0009"
 """The newest migration."""
 
 

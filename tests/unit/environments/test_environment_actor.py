@@ -208,7 +208,7 @@ class System:
         raise AssertionError("the environment did not stop")
 
     def trajectory(self) -> Any:
-        (trajectory,) = self.reader.trajectories_of(TASK)
+        (trajectory,) = self.reader.groups_to_trajectories([1])[0].trajectories
         return trajectory
 
 
@@ -569,7 +569,7 @@ def test_an_episode_that_gets_no_answer_at_all_spends_an_attempt_and_has_no_rewa
     assert "no engine answered within 48 s; the last said: none of rollout-0, rollout-1 is in routing" in (
         failed.detail
     )
-    assert system.reader.trajectories_of(TASK) == ()
+    assert system.reader.totals().trajectories == 0
 
 
 def test_a_request_no_engine_can_answer_is_asked_once_and_is_the_policys_fault(system: System) -> None:
@@ -581,7 +581,7 @@ def test_a_request_no_engine_can_answer_is_asked_once_and_is_the_policys_fault(s
     assert (failed.rollout_id, failed.kind) == (lease.rollout_id, FaultKind.POLICY)
     assert failed.detail == "a prompt of 9,000 tokens leaves no room"
     assert len(system.engine().asked) == 1
-    assert system.reader.trajectories_of(TASK) == ()
+    assert system.reader.totals().trajectories == 0
 
 
 def test_an_environment_is_used_by_an_episode_that_came_to_its_end_and_by_no_other(system: System) -> None:

@@ -20,7 +20,7 @@ CREATE TABLE pool (
     uses INTEGER NOT NULL,
     dropped BOOLEAN NOT NULL,
     added_unix_s FLOAT NOT NULL,
-    checksum BLOB,
+    checksum BLOB NOT NULL,
     lacks_thought BOOLEAN DEFAULT '0' NOT NULL,
     guide_id INTEGER,
     rolls INTEGER DEFAULT '0' NOT NULL,
@@ -99,27 +99,15 @@ CREATE TABLE events (
     kind VARCHAR NOT NULL,
     subject VARCHAR NOT NULL,
     data VARCHAR NOT NULL,
-    checksum BLOB
+    checksum BLOB NOT NULL
 );
 
 CREATE INDEX ix_events_kind ON events (kind);
 
 CREATE TABLE pool_steps (
     pool_id INTEGER NOT NULL,
-    step INTEGER NOT NULL,
-    screenshot_sha256 VARCHAR NOT NULL,
-    prompt_ids BLOB NOT NULL,
-    token_ids BLOB NOT NULL,
-    logprobs BLOB,
-    entropies BLOB,
-    answer VARCHAR NOT NULL,
-    policy_version INTEGER NOT NULL,
-    observe_ms FLOAT NOT NULL,
-    generate_ms FLOAT NOT NULL,
-    act_ms FLOAT NOT NULL,
-    images BLOB,
-    spans BLOB,
-    PRIMARY KEY (pool_id, step),
+    steps BLOB NOT NULL,
+    PRIMARY KEY (pool_id),
     FOREIGN KEY(pool_id) REFERENCES pool (pool_id)
 );
 
@@ -225,7 +213,7 @@ CREATE TABLE trajectories (
     duration_s FLOAT NOT NULL,
     fence INTEGER NOT NULL,
     stored_unix_s FLOAT NOT NULL,
-    checksum BLOB,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (rollout_id),
     FOREIGN KEY(rollout_id) REFERENCES rollouts (rollout_id),
     FOREIGN KEY(group_id) REFERENCES groups (group_id)
@@ -245,7 +233,7 @@ CREATE TABLE parked (
     oldest_version INTEGER,
     reason VARCHAR NOT NULL,
     parked_unix_s FLOAT NOT NULL,
-    checksum BLOB,
+    checksum BLOB NOT NULL,
     PRIMARY KEY (rollout_id),
     FOREIGN KEY(rollout_id) REFERENCES rollouts (rollout_id)
 );
@@ -254,20 +242,8 @@ CREATE INDEX copy_of_parked ON parked (rollout_id, fence, num_steps, oldest_vers
 
 CREATE TABLE steps (
     rollout_id INTEGER NOT NULL,
-    step INTEGER NOT NULL,
-    screenshot_sha256 VARCHAR NOT NULL,
-    prompt_ids BLOB NOT NULL,
-    token_ids BLOB NOT NULL,
-    logprobs BLOB NOT NULL,
-    entropies BLOB NOT NULL,
-    answer VARCHAR NOT NULL,
-    policy_version INTEGER NOT NULL,
-    observe_ms FLOAT NOT NULL,
-    generate_ms FLOAT NOT NULL,
-    act_ms FLOAT NOT NULL,
-    images BLOB,
-    spans BLOB,
-    PRIMARY KEY (rollout_id, step),
+    steps BLOB NOT NULL,
+    PRIMARY KEY (rollout_id),
     FOREIGN KEY(rollout_id) REFERENCES trajectories (rollout_id)
 );
 

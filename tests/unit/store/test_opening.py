@@ -26,8 +26,8 @@ NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 
 
 def upgrade() -> None:
@@ -114,9 +114,9 @@ def with_a_next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """This version of dartrl as if it had one migration more."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
-    (scripts / "versions" / "v0009_next.py").write_text(NEXT_MIGRATION)
+    (scripts / "versions" / "v0010_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(migrations, "HERE", scripts)
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0009")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0010")
 
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
@@ -129,7 +129,7 @@ def test_a_record_from_before_the_first_migration_is_refused_and_not_changed(
     before = path.read_bytes()
     for open_record in (StoreReader, Store, lambda path: Store(path, create=False)):
         with pytest.raises(
-            StoreTooOld, match=rf"store\.db is at schema '{version}'.*'0008' and later"
+            StoreTooOld, match=rf"store\.db is at schema '{version}'.*'0009' and later"
         ) as refused:
             open_record(path)
         assert isinstance(refused.value, RunDirectoryError)
@@ -144,13 +144,13 @@ def test_a_record_of_the_first_migration_gets_the_next_ones(tmp_path: Path, new_
         assert [version.checkpoint for version in store.versions()] == ["checkpoints/0"]
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version, note FROM versions").fetchall() == [(0, None)]
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0009",)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0010",)]
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(tmp_path: Path, new_record: Path) -> None:
     path = Path(shutil.copy(new_record, tmp_path / "store.db"))
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0008'.*start or resume the run once"):
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0009'.*start or resume the run once"):
         StoreReader(path)
 
 

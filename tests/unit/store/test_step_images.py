@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import msgpack
 import pytest
 
 from dart.core.records import StoredResult
@@ -41,9 +40,6 @@ def test_a_step_whose_prompt_does_not_end_with_its_own_screen_is_refused(record:
         record.finish_rollout(leased.rollout_id, leased.fence, trajectory)
 
 
-@pytest.mark.parametrize("fields_since", [1, 2])
-def test_steps_that_were_parked_before_there_were_images_or_spans_are_taken_up(fields_since: int) -> None:
+def test_steps_that_are_packed_read_back_as_they_were() -> None:
     steps = (seeing("a", "b"), of_two_versions(), step_at(0))
     assert unpack_steps(pack_steps(steps)) == steps
-    older = msgpack.packb([dataclasses.astuple(step_at(0))[:-fields_since]])
-    assert unpack_steps(older) == (step_at(0),)

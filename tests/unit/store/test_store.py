@@ -425,10 +425,12 @@ def test_a_success_counts_whole_and_a_reward_below_it_not_at_all(store: Store) -
 def test_the_newest_events_are_found_without_a_walk_through_all_the_others(store: Store) -> None:
     """Of weeks: a load of every actor every few seconds, and seldom anything else."""
     rows = [
-        (float(second), "starved" if second % 5000 == 0 else "load", "a", "{}") for second in range(20_000)
+        (float(second), "starved" if second % 5000 == 0 else "load", "a", "{}", b"")
+        for second in range(20_000)
     ]
     with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.executemany("INSERT INTO events (unix_s, kind, subject, data) VALUES (?, ?, ?, ?)", rows)
+        insert = "INSERT INTO events (unix_s, kind, subject, data, checksum) VALUES (?, ?, ?, ?, ?)"
+        connection.executemany(insert, rows)
     looked: list[int] = []
 
     def looks() -> int:

@@ -1,6 +1,6 @@
 """The first record: the tables of `dart.store.schema`, its first counters, and the triggers that count.
 
-It takes the place of migrations 0001 to 0007, which no released version had. A test compares what it makes
+It takes the place of migrations 0001 to 0008, which no released version had. A test compares what it makes
 with `tests/unit/store/first_record.sql`. When the schema changes, move that listing beside this file, execute
 it here instead of reading the schema, and write the change as the next migration.
 """
@@ -9,7 +9,7 @@ from alembic import op
 
 from dart.store import schema
 
-revision = "0008"
+revision = "0009"
 down_revision = None
 branch_labels = None
 depends_on = None
