@@ -29,12 +29,12 @@ class HangCheck:
 
 
 def check_hang(
-    *, busy_s: float, handler: str, silent_s: float, beat_s: float, deadline_s: float
+    *, busy_s: float, handler: str, silent_s: float, beat_every_s: float, deadline_s: float
 ) -> HangCheck:
     """A child hangs if it stays in one handler, or gives no beat, for longer than its deadline.
 
-    `beat_every_s` is the time between its beats since it was started: a deadline that was lowered since does not make
-    the process beat more often.
+    `beat_every_s` is the time between its beats, fixed at its start: a deadline that was lowered since does
+    not make the process beat more often.
     """
     silence_s = max(deadline_s, BEATS_LATE * beat_every_s)
     limit = f"(hang_deadline_s={deadline_s:g})"
