@@ -65,7 +65,7 @@ async def collect(
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
     tries = range(first, first + int(episodes * SPARE) + 1)
     wanted = [(task, training_seed(index)) for index in tries for task in tasks]
-    async for play in play_all(ORACLES, wanted, environments):
+    async for play in play_all(wanted, environments):
         if play.reward == 1.0 and kept[play.task_id] < episodes:
             kept[play.task_id] += 1
             lines.write(json.dumps(episode_record(play, screenshots)) + "\n")

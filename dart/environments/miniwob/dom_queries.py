@@ -1,11 +1,12 @@
-"""Queries of oracles: find an element of the page, as a pixel to click and a box around it."""
+"""Queries of oracles: find an element of the page, as a pixel to click and the box around that pixel."""
 
 import json
 import re
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from dart.core.actions import Action, Click
+from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 
 Box = tuple[int, int, int, int]
@@ -20,10 +21,8 @@ class Move:
     target: Box | None = None
 
 
-class QueriedPage(Protocol):
-    """The page an oracle plays on."""
-
-    async def inspect(self, expression: str) -> Any: ...
+Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Move]]
+"""Yields the moves for a page and its instruction; it is resumed after each move was made."""
 
 
 class TargetNotFound(Exception):
@@ -54,7 +53,7 @@ FIND_TARGET = """
 hits the element."""
 
 
-async def find(page: QueriedPage, selector: str, text: str | None = None) -> Move | None:
+async def find(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Move | None:
     """Return a click on the first visible element that matches ``selector`` and shows ``text``; else None."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
     found = await page.inspect(f"{FIND_TARGET}({arguments})")
@@ -64,7 +63,7 @@ async def find(page: QueriedPage, selector: str, text: str | None = None) -> Mov
     return Move(Click(*found["point"]), (x0, y0, x1, y1))
 
 
-async def click(page: QueriedPage, selector: str, text: str | None = None) -> Move:
+async def click(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Move:
     """Like `find`; raises `TargetNotFound` when nothing matches."""
     move = await find(page, selector, text)
     if move is None:

@@ -1,20 +1,19 @@
 """Episodes played by oracles, one or many at a time, with their screenshots and moves."""
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.environments.miniwob.dom_queries import Move, QueriedPage, TargetNotFound
+from dart.environments.miniwob.dom_queries import Move, Oracle, TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Observation
 
 DEADLINE_S = 10.0
 """Deadline of every call to the environment while an oracle plays."""
-
-Oracle = Callable[[QueriedPage, str], AsyncIterator[Move]]
-"""Yields the moves for a page and its instruction; it is resumed after each move was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +33,24 @@ class OracleEpisode:
     instruction: str
     steps: tuple[OracleStep, ...]
     reward: float
-    failure: str = ""
-    """What the oracle did not find, if it gave up."""
 
 
 async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, seed: int) -> OracleEpisode:
-    """Let ``oracle`` play one episode of ``task_id`` from ``seed``."""
+    """Let ``oracle`` play an episode of ``task_id`` from ``seed``, until it ends or a target is missing."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
     instruction = observation.instruction
     steps: list[OracleStep] = []
-    failure = ""
-    try:
+    with contextlib.suppress(TargetNotFound):
         async for move in oracle(environment, instruction):
             steps.append(OracleStep(observation, move))
             if (await environment.step(move.action, deadline_s=DEADLINE_S)).terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
-    except TargetNotFound as error:
-        failure = str(error)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)
-    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward, failure)
+    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward)
 
 
-async def play_all(
-    oracles: Mapping[str, Oracle], episodes: Sequence[tuple[str, int]], environments: int
-) -> AsyncIterator[OracleEpisode]:
+async def play_all(episodes: Sequence[tuple[str, int]], environments: int) -> AsyncIterator[OracleEpisode]:
     """Play every (task id, seed) on several environments at a time; yields episodes in the order they end."""
     waiting = iter(episodes)
     played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
@@ -67,7 +59,7 @@ async def play_all(
         environment = MiniWobEnvironment(scratch_dir)
         try:
             for task_id, seed in waiting:
-                await played.put(await play(environment, oracles[task_id], task_id, seed))
+                await played.put(await play(environment, ORACLES[task_id], task_id, seed))
         finally:
             await environment.close()
 

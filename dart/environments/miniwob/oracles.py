@@ -1,25 +1,49 @@
 """Oracles: scripted solvers of MiniWoB++ tasks, for demonstrations and for tests of the environment.
 
-An oracle reads the page's elements to find its targets, but acts only as a policy
-can: one `Action` a step, whole pixels, keys. Its episodes therefore are pairs of (screenshot,
-instruction, previous actions) and action. Each oracle is an async generator that yields its
-moves and is resumed after each move; it stops when the page ends the episode.
-
-``python -m dart.environments.miniwob.oracles --seeds 50`` prints how often each one succeeds.
+An oracle reads the page's elements to find its targets, but it acts only as a policy can: one `Action` a
+step, whole pixels, keys. Its episodes therefore are pairs of (screenshot, instruction, previous actions) and
+action. Each oracle is an async generator that yields its moves and is resumed after each move; it stops when
+the page ends the episode.
 """
 
-import argparse
-import asyncio
 import re
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
 from dart.core.actions import Click, Drag, Hotkey, Scroll, Type
-from dart.core.seeds import training_seed
-from dart.environments.miniwob.dom_queries import Move, QueriedPage, click, extract, find, quoted
-from dart.environments.miniwob.oracle_runner import Oracle, OracleEpisode, play_all
+from dart.environments.miniwob.dom_queries import Move, Oracle, click, extract, find, quoted
+from dart.environments.miniwob.environment import MiniWobEnvironment
 
-ORACLES: dict[str, Oracle] = {}
+
+def one_click(selector: str, text: str | None = None, *, name: str = "") -> Oracle:
+    """Return an oracle that clicks one element.
+
+    name   pattern whose first group in the instruction replaces {} in the selector and the text
+    """
+
+    async def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+        found = extract(name, instruction) if name else ""
+        yield await click(page, selector.replace("{}", found), text and text.replace("{}", found))
+
+    return oracle
+
+
+QUOTED = r'"(.*?)"'
+
+ORACLES: dict[str, Oracle] = {
+    "miniwob/click-test": one_click("#subbtn"),
+    "miniwob/click-test-2": one_click("button", "ONE"),
+    "miniwob/click-test-transfer": one_click("button", "ONE"),
+    "miniwob/click-button": one_click("button", "{}", name=QUOTED),
+    "miniwob/unicode-test": one_click("#area button, #area span, #area input", "{}", name=QUOTED),
+    "miniwob/click-link": one_click(".alink", "{}", name=QUOTED),
+    "miniwob/click-color": one_click("[data-color={}]", name=r"the (\w+) colored"),
+    "miniwob/click-widget": one_click('[data-type="{}"]', name=QUOTED),
+    "miniwob/focus-text": one_click("#area input"),
+    "miniwob/focus-text-2": one_click("#tt{}", name=r"the (\d)"),
+    "miniwob/click-dialog": one_click(".ui-dialog-titlebar button"),
+    "miniwob/click-tab": one_click("#area ul a", "{}", name=r"(Tab #\d)"),
+    "miniwob/grid-coordinate": one_click('[id="{}"]', name=r"(\(.*\))"),
+}
 """By task id."""
 
 
@@ -31,66 +55,22 @@ def solves(*pages: str) -> Callable[[Oracle], Oracle]:
     return register
 
 
-@solves("click-test")
-async def submit(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Move]:
+    """Yield the moves that fill in a form and submit it; a field is its selector and its text."""
+    for selector, text in fields:
+        yield await click(page, selector)
+        yield Move(Type(text))
     yield await click(page, "#subbtn")
 
 
-@solves("click-test-2", "click-test-transfer")
-async def button_one(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "button", "ONE")
-
-
-@solves("click-button")
-async def named_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "button", quoted(instruction)[0])
-
-
 @solves("click-button-sequence")
-async def one_then_two(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def one_then_two(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     for name in ("ONE", "TWO"):
         yield await click(page, "button", name)
 
 
-@solves("unicode-test")
-async def unicode_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#area button, #area span, #area input", quoted(instruction)[0])
-
-
-@solves("click-link")
-async def link(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, ".alink", quoted(instruction)[0])
-
-
-@solves("click-color")
-async def colored_box(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    color = extract(r"the (\w+) colored", instruction)
-    yield await click(page, f"[data-color={color}]")
-
-
-@solves("click-widget")
-async def widget(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, f'[data-type="{quoted(instruction)[0]}"]')
-
-
-@solves("focus-text")
-async def text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#area input")
-
-
-@solves("focus-text-2")
-async def numbered_text_field(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    number = extract(r"the (\d)", instruction)
-    yield await click(page, f"#tt{number}")
-
-
-@solves("click-dialog")
-async def close_dialog(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, ".ui-dialog-titlebar button")
-
-
 @solves("click-dialog-2")
-async def dialog_button(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     name = quoted(instruction)[0]
     if name == "x":
         yield await click(page, ".ui-dialog-titlebar button")
@@ -98,13 +78,8 @@ async def dialog_button(page: QueriedPage, instruction: str) -> AsyncIterator[Mo
         yield await click(page, ".ui-dialog-buttonset button", name)
 
 
-@solves("click-tab")
-async def tab(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#area ul a", extract(r"(Tab #\d)", instruction))
-
-
 @solves("click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard", "click-tab-2")
-async def link_behind_tab(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def link_behind_tab(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     wanted = quoted(instruction)[0]
     for number in range(2, 8):
         target = await find(page, "#area .alink", wanted)
@@ -114,14 +89,8 @@ async def link_behind_tab(page: QueriedPage, instruction: str) -> AsyncIterator[
         yield await click(page, f"#area li:nth-child({number}) a")
 
 
-@solves("grid-coordinate")
-async def grid_point(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    point = extract(r"(\(.*\))", instruction)
-    yield await click(page, f'[id="{point}"]')
-
-
 @solves("identify-shape")
-async def shape_name(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def shape_name(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     tag, text = await page.inspect(
         "(e => [e.tagName, e.textContent])(document.querySelector('#area_svg > *'))"
     )
@@ -130,13 +99,13 @@ async def shape_name(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 
 @solves("click-option")
-async def option(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def option(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#boxes label", extract(r"Select (.*) and click", instruction))
     yield await click(page, "#subbtn")
 
 
 @solves("click-checkboxes", "click-checkboxes-transfer")
-async def checkboxes(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     wanted = extract(r"Select (.*) and click", instruction)
     for name in [] if wanted == "nothing" else wanted.split(", "):
         yield await click(page, "#boxes label", name)
@@ -144,22 +113,18 @@ async def checkboxes(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 
 @solves("enter-text", "enter-text-dynamic")
-async def enter_text(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    yield await click(page, "#tt")
-    yield Move(Type(quoted(instruction)[0]))
-    yield await click(page, "#subbtn")
+def enter_text(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+    return filled_in(page, ("#tt", quoted(instruction)[0]))
 
 
 @solves("enter-text-2")
-async def enter_text_in_case(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+def enter_text_in_case(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     text = quoted(instruction)[0]
-    yield await click(page, "#tt")
-    yield Move(Type(text.upper() if "upper" in instruction else text.lower()))
-    yield await click(page, "#subbtn")
+    return filled_in(page, ("#tt", text.upper() if "upper" in instruction else text.lower()))
 
 
 @solves("text-transform")
-async def captcha(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def captcha(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     letters = await page.inspect("document.querySelector('#captcha').innerText")
     yield await click(page, "#tt")
     yield Move(Type("".join(letters.split())))
@@ -167,23 +132,19 @@ async def captcha(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("enter-password")
-async def password_twice(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    for field in ("#password", "#verify"):
-        yield await click(page, field)
-        yield Move(Type(quoted(instruction)[0]))
-    yield await click(page, "#subbtn")
+def password_twice(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+    password = quoted(instruction)[0]
+    return filled_in(page, ("#password", password), ("#verify", password))
 
 
 @solves("login-user")
-async def login(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
-    for field, text in zip(("#username", "#password"), quoted(instruction), strict=True):
-        yield await click(page, field)
-        yield Move(Type(text))
-    yield await click(page, "#subbtn")
+def login(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+    name, password = quoted(instruction)
+    return filled_in(page, ("#username", name), ("#password", password))
 
 
 @solves("simple-arithmetic")
-async def arithmetic(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def arithmetic(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     problem = await page.inspect("document.querySelector('#math-problem').innerText")
     left, sign, right = re.findall(r"-?\d+|[-+x]", problem)[:3]
     a, b = int(left), int(right)
@@ -193,7 +154,7 @@ async def arithmetic(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 
 @solves("use-spinner")
-async def spinner(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def spinner(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     number = int(extract(r"Select (-?\d+)", instruction))
     for _ in range(abs(number)):
         yield await click(page, ".ui-spinner-up" if number > 0 else ".ui-spinner-down")
@@ -201,14 +162,14 @@ async def spinner(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
 
 
 @solves("choose-list")
-async def choose_from_list(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def choose_from_list(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#options")
     yield Move(Type(extract(r"Select (.*) from", instruction) + "\n"))
     yield await click(page, "#area button")
 
 
 @solves("copy-paste")
-async def copy_paste(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def copy_paste(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     yield await click(page, "#to-copy")
     yield Move(Hotkey(("ctrl", "a")))
     yield Move(Hotkey(("ctrl", "c")))
@@ -218,7 +179,7 @@ async def copy_paste(page: QueriedPage, instruction: str) -> AsyncIterator[Move]
 
 
 @solves("drag-box")
-async def drag_small_into_large(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def drag_small_into_large(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     small, large = await click(page, "#draggableSmall"), await click(page, "#draggableLarge")
     assert isinstance(small.action, Click)
     assert isinstance(large.action, Click)
@@ -227,7 +188,7 @@ async def drag_small_into_large(page: QueriedPage, instruction: str) -> AsyncIte
 
 
 @solves("scroll-text-2")
-async def scroll_to_end(page: QueriedPage, instruction: str) -> AsyncIterator[Move]:
+async def scroll_to_end(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
     direction = "up" if "top" in instruction else "down"
     area = await click(page, "#text-area")
     assert isinstance(area.action, Click)
@@ -237,34 +198,3 @@ async def scroll_to_end(page: QueriedPage, instruction: str) -> AsyncIterator[Mo
         before = now
         yield Move(Scroll(area.action.x, area.action.y, direction), area.target)
     yield await click(page, "#subbtn")
-
-
-async def _table(tasks: Sequence[str], seeds: int, environments: int) -> bool:
-    plays: dict[str, list[OracleEpisode]] = {task: [] for task in tasks}
-    async for one in play_all(
-        ORACLES, [(t, training_seed(i)) for t in tasks for i in range(seeds)], environments
-    ):
-        plays[one.task_id].append(one)
-    print(f"{'task':34} solved  steps  first failure")
-    for task, played in plays.items():
-        failed = [p for p in played if p.reward < 1.0]
-        steps = sum(len(p.steps) for p in played) / len(played)
-        why = f"seed {failed[0].seed}: reward {failed[0].reward:g} {failed[0].failure}" if failed else ""
-        print(f"{task:34} {100 * (1 - len(failed) / len(played)):5.1f} % {steps:5.1f}  {why}")
-    return all(sum(p.reward == 1.0 for p in played) >= 0.95 * seeds for played in plays.values())
-
-
-def main() -> None:
-    """Play every oracle; ends with code 1 when one of them solves less than 95 % of its episodes."""
-    parser = argparse.ArgumentParser(description="How often each scripted oracle solves its task.")
-    parser.add_argument("--seeds", type=int, default=50, help="training seeds for each task")
-    parser.add_argument(
-        "--tasks", nargs="+", default=sorted(ORACLES), choices=sorted(ORACLES), metavar="TASK"
-    )
-    parser.add_argument("--environments", type=int, default=4, help="browsers at a time")
-    options = parser.parse_args()
-    sys.exit(0 if asyncio.run(_table(options.tasks, options.seeds, options.environments)) else 1)
-
-
-if __name__ == "__main__":
-    main()
