@@ -1,50 +1,24 @@
-"""The faults of environments, by kind. A fault is an exception, never ``None`` and never a reward.
+"""The faults of environments. A fault is an exception, never ``None`` and never a reward.
 
-::
+Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what is to blame:
 
-    EnvironmentFault            kind
-    ├─ InfrastructureFault      INFRASTRUCTURE  the attempt is spent; the next reset repairs it
-    │  ├─ BrowserDied                           the browser process is gone
-    │  ├─ BrowserHung                           the browser process answers nothing
-    │  ├─ PageCrashed                           the page's renderer is gone (crash, kill, out of memory)
-    │  ├─ PageHung                              the page answers nothing, its browser does
-    │  ├─ CallRefused                           the browser answered a call with an error
-    │  ├─ EnvironmentTimeout                    page and browser answer, but the operation did not end
-    │  ├─ ResetFailed                           the start screen could not be shown
-    │  ├─ ActionNotConfirmed                    the screen received an action partly, twice or not at all
-    │  ├─ FrozenFrame                           the screenshots no longer show the screen
-    │  ├─ CorruptFrame                          a screenshot is not a whole picture
-    │  ├─ MachineDied                           the desktop or virtual machine is gone
-    │  ├─ MachineHung                           it answers nothing
-    │  ├─ CallFailed                            it answered a call with an error, or not as the protocol says
-    │  ├─ MachineNotReady                       it answers, but its desktop is not ready for an episode
-    │  ├─ DirtyStart                            something of another episode is on it
-    │  ├─ ApplicationDied                       an application of the task is gone or stopped
-    │  ├─ WindowManagerDied                     the window manager is gone
-    │  └─ NoMachineFree                         the provider has no machine to give
-    ├─ EvaluatorFailed          EVALUATOR       the episode ran, but it could not be scored
-    ├─ UnknownTask              TASK            no such task; trying again will not help
-    └─ TaskUnsupported          TASK            the task needs something that this system does not have
+* `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
+* `EvaluatorFailed`: the episode ran, but it could not be scored.
+* `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 
-    InstallationIncomplete      a person has to install something before any task can be played
-    ├─ BrowserMissing
-    ├─ BrowserUnfit
-    ├─ LauncherMissing
-    ├─ PagesMissing
-    ├─ DesktopMissing
-    └─ ProviderRefused
+An `InstallationIncomplete` is not a fault of an episode: no task can be played before something is installed.
 """
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from dart.core.errors import UnavailableError
+from dart.core.suggestions import did_you_mean, near
 from dart.core.types import FaultKind
 
 
 class EnvironmentFault(Exception):
-    """The episode cannot continue and has no reward; ``kind`` says who is to blame."""
+    """The episode cannot continue and has no reward; ``kind`` says what is to blame."""
 
     kind: ClassVar[FaultKind]
 
@@ -59,51 +33,46 @@ class BrowserDied(InfrastructureFault):
     """The browser process is gone; ``stderr_tail`` is the end of its stderr."""
 
     def __init__(self, during: str, returncode: int | None, stderr_tail: str = "") -> None:
-        words = f"; its stderr ends with: {stderr_tail}" if stderr_tail else ""
-        super().__init__(f"the browser died during {during} (exit code {returncode}){words}")
-        self.during = during
-        self.returncode = returncode
-        self.stderr_tail = stderr_tail
+        ends = f"; its stderr ends with: {stderr_tail}" if stderr_tail else ""
+        super().__init__(f"the browser died during {during} (exit code {returncode}){ends}")
 
 
 class BrowserHung(InfrastructureFault):
-    """The browser process is running but answers nothing: it is stopped or stuck."""
+    """The browser process runs but does not respond: it is stopped or stuck."""
 
     def __init__(self, during: str, deadline_s: float) -> None:
-        super().__init__(f"the browser answered nothing during {during} for {deadline_s:g} s")
+        super().__init__(f"the browser did not respond during {during} within {deadline_s:g} s")
 
 
 class PageCrashed(InfrastructureFault):
-    """The renderer of the page is gone; the browser is running."""
+    """The renderer of the page is gone (crash, kill, out of memory), and its browser runs."""
 
     def __init__(self, during: str, event: str) -> None:
         super().__init__(f"the page crashed during {during} ({event})")
 
 
 class PageHung(InfrastructureFault):
-    """The page did not answer within ``deadline_s`` while its browser did: a script that never returns."""
+    """The page does not respond while its browser does: a script never returns."""
 
     def __init__(self, during: str, deadline_s: float) -> None:
         super().__init__(
-            f"the page answered nothing during {during} for {deadline_s:g} s, although its browser answers"
+            f"the page did not respond during {during} within {deadline_s:g} s, although its browser does"
         )
 
 
 class CallRefused(InfrastructureFault):
-    """The browser answered the call ``method`` with an error."""
+    """The browser returned an error for the call ``method``."""
 
     def __init__(self, method: str, message: str) -> None:
         super().__init__(f"the browser refused {method}: {message}")
 
 
 class EnvironmentTimeout(InfrastructureFault):
-    """``operation`` did not end within ``deadline_s``; ``missing`` names what it was waiting for."""
+    """``operation`` did not end in time, although what it waited for (``missing``) responds."""
 
     def __init__(self, operation: str, deadline_s: float, missing: str = "") -> None:
         waited = f", waiting for {missing}" if missing else ""
         super().__init__(f"{operation} did not end within {deadline_s:g} s{waited}")
-        self.operation = operation
-        self.deadline_s = deadline_s
 
 
 class ResetFailed(InfrastructureFault):
@@ -142,21 +111,21 @@ class MachineDied(InfrastructureFault):
 
 
 class MachineHung(InfrastructureFault):
-    """The desktop or virtual machine ``machine`` did not answer within ``deadline_s``."""
+    """The desktop or virtual machine ``machine`` did not respond within ``deadline_s``."""
 
     def __init__(self, machine: str, during: str, deadline_s: float) -> None:
-        super().__init__(f"{machine} answered nothing during {during} for {deadline_s:g} s")
+        super().__init__(f"{machine} did not respond during {during} within {deadline_s:g} s")
 
 
 class CallFailed(InfrastructureFault):
-    """``machine`` answered ``call`` with an error, or with something that the protocol does not allow."""
+    """``machine`` returned an error for ``call``, or something that the protocol does not allow."""
 
     def __init__(self, machine: str, call: str, why: str) -> None:
         super().__init__(f"{machine} failed at {call}: {why}")
 
 
 class MachineNotReady(InfrastructureFault):
-    """``machine`` answers, but is not ready after ``deadline_s``; ``missing`` says why."""
+    """``machine`` responds, but its desktop is not ready for an episode; ``missing`` says why."""
 
     def __init__(self, machine: str, missing: str, deadline_s: float) -> None:
         super().__init__(f"{machine} was not ready within {deadline_s:g} s: {missing}")
@@ -204,10 +173,8 @@ class UnknownTask(EnvironmentFault):
 
     kind = FaultKind.TASK
 
-    def __init__(self, task_id: str, known: Iterable[str]) -> None:
-        nearest = difflib.get_close_matches(task_id, list(known), n=1)
-        hint = f", did you mean {nearest[0]}?" if nearest else ""
-        super().__init__(f"unknown task {task_id}{hint}")
+    def __init__(self, task_id: str, known: Collection[str]) -> None:
+        super().__init__(f"unknown task {task_id}{did_you_mean(near(task_id, known))}")
 
 
 class TaskUnsupported(EnvironmentFault):
@@ -220,35 +187,18 @@ class TaskUnsupported(EnvironmentFault):
 
 
 class InstallationIncomplete(UnavailableError):
-    """Something has to be installed before any episode can be played. It is not a fault of an episode."""
+    """Something has to be installed before any episode can be played."""
 
 
 class BrowserMissing(InstallationIncomplete):
-    """The browser to start does not exist."""
+    """The configured executable does not exist or is not a Chromium that starts."""
 
-    def __init__(self, executable: str) -> None:
-        super().__init__(
-            f"no browser at {executable}: install it with `apt-get install chromium-headless-shell` "
-            "or run `dartrl setup`, or name another one in environments.executable"
-        )
-
-
-class BrowserUnfit(InstallationIncomplete):
-    """The configured executable is not a Chromium that starts."""
-
-    def __init__(self, executable: str, why: str) -> None:
+    def __init__(self, executable: str, why: str = "no such program") -> None:
         super().__init__(
             f"{executable} is not a Chromium that starts: {why}; install one with "
             "`apt-get install chromium-headless-shell` or run `dartrl setup`, or name another one in "
             "environments.executable"
         )
-
-
-class LauncherMissing(InstallationIncomplete):
-    """The program that ends the browser together with its environment is not installed."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"no {name} on the PATH: install it with `apt-get install util-linux`")
 
 
 class PagesMissing(InstallationIncomplete):

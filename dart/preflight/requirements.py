@@ -19,7 +19,7 @@ from dart.config.config import Config
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import UnavailableError
 from dart.environments.desktop.requirements import missing_for_desktops
-from dart.environments.faults import BrowserMissing, BrowserUnfit, DesktopMissing, PagesMissing
+from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.miniwob.environment import CHROMIUM, miniwob_html_dir
 from dart.inference.checkpoint_layout import OtherLayout, weight_files
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
@@ -85,7 +85,7 @@ def missing_browser(config: Config) -> Iterator[str]:
     executable = config.environments.executable or CHROMIUM
     try:
         browser_version(executable)
-    except (BrowserMissing, BrowserUnfit) as error:
+    except BrowserMissing as error:
         yield str(error)
     try:
         miniwob_html_dir()
@@ -96,7 +96,7 @@ def missing_browser(config: Config) -> Iterator[str]:
 def browser_version(executable: str) -> str:
     """Ask a browser for its version, which shows that it is one and can be started.
 
-    raises    BrowserMissing, BrowserUnfit
+    raises    BrowserMissing
     """
     if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
         raise BrowserMissing(executable)
@@ -112,15 +112,15 @@ def browser_version(executable: str) -> str:
         )
     except subprocess.TimeoutExpired:
         why = f"it did not answer within {BROWSER_DEADLINE_S:g} s"
-        raise BrowserUnfit(executable, why) from None
+        raise BrowserMissing(executable, why) from None
     except OSError as error:
-        raise BrowserUnfit(executable, error.strerror or str(error)) from error
+        raise BrowserMissing(executable, error.strerror or str(error)) from error
     answer = ran.stdout.strip()
     if ran.returncode == 0 and CHROMIUM_VERSION.search(answer):
         return answer
     lines = [*answer.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
     said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
-    raise BrowserUnfit(executable, said)
+    raise BrowserMissing(executable, said)
 
 
 def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:

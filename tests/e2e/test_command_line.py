@@ -132,7 +132,7 @@ def test_a_run_without_browser_and_policy_names_both_with_code_69(tmp_path: Path
     ended = dartrl("train", "--run-dir", tmp_path / "run", *missing)
 
     assert ended.returncode == 69
-    assert "no browser at /no/browser" in ended.stderr
+    assert "/no/browser is not a Chromium that starts" in ended.stderr
     assert "no policy checkpoint in /no/policy" in ended.stderr
     assert not (tmp_path / "run").exists()
 

@@ -47,7 +47,7 @@ async def target(environment: MiniWobEnvironment, selector: str) -> Click:
     ("kind", "fault", "says"),
     [
         (InjectedFault.CRASH, BrowserDied, "exit code -9"),
-        (InjectedFault.HANG, BrowserHung, "the browser answered nothing during step"),
+        (InjectedFault.HANG, BrowserHung, "the browser did not respond during step"),
         (InjectedFault.LOST_ACTION, ActionNotConfirmed, "lost or doubled: 0 of"),
         (InjectedFault.DOUBLED_ACTION, ActionNotConfirmed, "lost or doubled: [24] of"),
         (InjectedFault.FROZEN_FRAME, FrozenFrame, "screenshots of miniwob/enter-text froze"),

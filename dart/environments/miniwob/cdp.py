@@ -31,7 +31,7 @@ from dart.environments.faults import (
     BrowserMissing,
     CallRefused,
     InfrastructureFault,
-    LauncherMissing,
+    InstallationIncomplete,
     PageCrashed,
 )
 
@@ -147,12 +147,14 @@ class Browser:
     async def launch(cls, executable: str, profile_dir: Path) -> "Browser":
         """Start a browser. Its user data live in ``profile_dir``, which is emptied before and removed after.
 
-        Raises BrowserMissing or LauncherMissing.
+        Raises BrowserMissing, or InstallationIncomplete without the launcher.
         """
         if not os.access(executable, os.X_OK):
             raise BrowserMissing(executable)
         if shutil.which(LAUNCHER) is None:
-            raise LauncherMissing(LAUNCHER)
+            raise InstallationIncomplete(
+                f"no {LAUNCHER} on the PATH: install it with `apt-get install util-linux`"
+            )
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
         browser = cls(profile_dir)

@@ -55,4 +55,4 @@ def test_what_is_missing_in_the_end_is_said_with_its_remedy(tmp_path: Path) -> N
     code, output = run("--check", "--set", f"environments.executable={tmp_path / 'none'}")
 
     assert code == 69
-    assert f"error: no browser at {tmp_path / 'none'}: install it with" in output
+    assert f"error: {tmp_path / 'none'} is not a Chromium that starts: no such program; install" in output

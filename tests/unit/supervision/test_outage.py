@@ -12,7 +12,7 @@ from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 from supervision.outage import STAYS_UP_S, WITHIN_S, Outage, cause_of
 
-GONE = Ended("MachineHung: vm 7 answered nothing for 30 s")
+GONE = Ended("MachineHung: vm 7 did not respond within 30 s")
 NAMES = tuple("abcdefgh")
 HEALTHY_S = 900.0
 """A machine that has run this long is up, however long it took to boot."""
@@ -73,7 +73,7 @@ def test_the_failure_of_over_half_within_a_minute_is_one_event_with_its_cause() 
     (event,) = pool.reports("outage")
     assert event.offender == "e"
     assert event.reason == (
-        "5 of 8 children failed within 60 s: all said: MachineHung: vm 7 answered nothing for 30 s; "
+        "5 of 8 children failed within 60 s: all said: MachineHung: vm 7 did not respond within 30 s; "
         "e is tried until it holds, the others wait"
     )
 

@@ -730,7 +730,7 @@ async def test_a_machine_that_is_reverted_outvotes_nobody(
 @pytest.mark.parametrize(
     ("fault", "expected", "says"),
     [
-        ("no_answer", MachineHung, "vm 1 answered nothing during /screenshot"),
+        ("no_answer", MachineHung, "vm 1 did not respond during /screenshot"),
         ("http_500", CallFailed, "status 500: <html>Internal Server Error"),
         ("truncated", CorruptFrame, "expected a whole PNG"),
         ("wrong_size", CorruptFrame, "expected 1920x1080 pixels, got 640x1080"),

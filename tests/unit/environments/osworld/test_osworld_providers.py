@@ -62,7 +62,7 @@ async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in
     [
         (["sh", "-c", "echo no such snapshot >&2; exit 3"], CallFailed, "exit code 3: no such snapshot"),
         (["/no/such/program"], CallFailed, "No such file"),
-        (["sleep", "60"], MachineHung, "sleep answered nothing"),
+        (["sleep", "60"], MachineHung, "sleep did not respond"),
     ],
 )
 async def test_a_revert_that_fails_or_hangs_is_a_fault(
