@@ -23,7 +23,7 @@ from dart.core.types import RolloutLease
 from dart.curation.decisions import NoBatch
 from dart.curation.service import open_service
 from dart.curation.settings import settings_of
-from dart.environments.latency_model import LatencySampler, clipped_lognormal
+from dart.environments.latency import LatencySampler, clipped_lognormal
 from dart.environments.simulated import MOST_STEPS
 from dart.inference.simulated_engine import TOKENS_SIGMA
 from dart.inference.weight_sync_plan import LoadDecision, SyncPlan

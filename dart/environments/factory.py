@@ -7,8 +7,7 @@ from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.run_directory import RunPaths
 from dart.environments.fault_injection import Breakable, FaultPlan, FaultyEnvironment, InjectionLog
-from dart.environments.latency import LatencyEnvironment
-from dart.environments.latency_model import LatencySampler
+from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.protocol import Environment
 
 FAULTS_FOLDER = "faults"

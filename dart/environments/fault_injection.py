@@ -8,14 +8,15 @@ that no attempt with a fault became a trajectory. Faults of a reset are the exce
 """
 
 import asyncio
-import json
 import math
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
@@ -100,7 +101,7 @@ class InjectionLog:
             number=number,
             **asdict(episode),
         )
-        line = json.dumps(asdict(injection)).encode() + b"\n"
+        line = msgspec.json.encode(injection) + b"\n"
         try:
             with self._path.open("ab", buffering=0) as file:
                 size = file.tell()
@@ -114,9 +115,8 @@ class InjectionLog:
 
 def read_injections(folder: Path) -> list[Injection]:
     """Return all injections of a run, by environment and time."""
-    lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines())
-    fields = (json.loads(line) for line in lines)
-    return [Injection(**{**values, "kind": InjectedFault(values["kind"])}) for values in fields]
+    lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines())
+    return [msgspec.json.decode(line, type=Injection) for line in lines]
 
 
 class Breakable(Environment, Protocol):
@@ -136,65 +136,62 @@ class Breakable(Environment, Protocol):
         ...
 
 
-class _Trigger:
-    """Decides when the planned fault of the current episode happens; it happens once."""
-
-    def __init__(self, planned: PlannedFault | None, write: Callable[[InjectedFault], bool]) -> None:
-        self._planned = planned
-        self._write = write
-        self._has_fired = False
-
-    def fires(self, kind: InjectedFault, steps_done: float) -> bool:
-        """Whether to inject the fault now. It is written to the log first; without a log entry it does not
-        happen."""
-        planned = self._planned
-        if planned is None or planned.kind is not kind or steps_done < planned.step or self._has_fired:
-            return False
-        self._has_fired = self._write(kind)
-        return self._has_fired
-
-
 class FaultyScreenIO(ScreenIO):
-    """Loses, doubles, freezes or falsifies what passes, as planned."""
+    """Causes the planned fault of an episode once, when it is due, and falsifies what passes.
+
+    The fault is written to the log first; if the disk refuses that, it does not happen.
+    """
 
     def __init__(self, breakable: Breakable) -> None:
         self._breakable = breakable
-        self.trigger = _Trigger(None, lambda kind: False)
+        self.begin(None, lambda kind: False)
+
+    def begin(self, planned: PlannedFault | None, write: Callable[[InjectedFault], bool]) -> None:
+        """Start a new episode; ``write`` writes its fault to the log and says whether that worked."""
         self.steps_done = 0
+        self._planned, self._write = planned, write
         self._last: bytes | None = None
         self._is_frozen = False
 
-    def begin(self, trigger: _Trigger) -> None:
-        """Start a new episode."""
-        self.trigger, self.steps_done, self._last, self._is_frozen = trigger, 0, None, False
+    def fires(self, kind: InjectedFault, step: float = math.inf) -> bool:
+        """Whether to inject the fault now, at this step of the episode (none: at any step)."""
+        planned = self._planned
+        if planned is None or planned.kind is not kind or step < planned.step or not self._write(kind):
+            return False
+        self._planned = None
+        return True
 
     async def on_start(self) -> None:
-        if self.trigger.fires(InjectedFault.NEVER_READY, math.inf):
+        if self.fires(InjectedFault.NEVER_READY):
             self._breakable.send_signal(signal.SIGSTOP)
-        for kind in START_DISTURBANCES:
-            if self.trigger.fires(kind, math.inf):
+        await self.disturb(START_DISTURBANCES)
+
+    async def disturb(self, kinds: Sequence[InjectedFault], step: float = math.inf) -> None:
+        """Disturb the screen if one of the faults is due."""
+        for kind in kinds:
+            if self.fires(kind, step):
                 await self._breakable.disturb(kind)
 
     def filter_input(self, calls: list[Call]) -> list[Call]:
-        if calls and self.trigger.fires(InjectedFault.LOST_ACTION, self.steps_done):
+        if calls and self.fires(InjectedFault.LOST_ACTION, self.steps_done):
             return []
-        if calls and self.trigger.fires(InjectedFault.DOUBLED_ACTION, self.steps_done):
+        if calls and self.fires(InjectedFault.DOUBLED_ACTION, self.steps_done):
             return calls * 2
         return calls
 
     def filter_screenshot(self, png: bytes) -> bytes:
         """Freeze the picture after the planned step: from then on the previous screenshot arrives."""
         if self._last is not None and self.steps_done > 0:
-            if self.trigger.fires(InjectedFault.TRUNCATED_FRAME, self.steps_done - 1):
+            if self.fires(InjectedFault.TRUNCATED_FRAME, self.steps_done - 1):
                 return png[: len(png) // 2]
-            frozen_now = self.trigger.fires(InjectedFault.FROZEN_FRAME, self.steps_done - 1)
+            frozen_now = self.fires(InjectedFault.FROZEN_FRAME, self.steps_done - 1)
             self._is_frozen = self._is_frozen or frozen_now
         if not self._is_frozen or self._last is None:
             self._last = png
         return self._last
 
     def filter_score(self, raw: Any) -> Any:
-        return math.nan if self.trigger.fires(InjectedFault.BAD_EVALUATION, math.inf) else raw
+        return math.nan if self.fires(InjectedFault.BAD_EVALUATION) else raw
 
 
 class FaultyEnvironment(WrappedEnvironment):
@@ -219,25 +216,24 @@ class FaultyEnvironment(WrappedEnvironment):
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
     ) -> Observation:
         number, self._resets = self._resets, self._resets + 1
-        planned = self._plan.for_reset(number)
-        trigger = _Trigger(planned, lambda kind: self._log.add(kind, task_id, seed, number, episode))
-        self._screen_io.begin(trigger)
-        if trigger.fires(InjectedFault.FAILED_RESET, math.inf):
+        self._screen_io.begin(
+            self._plan.for_reset(number),
+            lambda kind: self._log.add(kind, task_id, seed, number, episode),
+        )
+        if self._screen_io.fires(InjectedFault.FAILED_RESET):
             raise ResetFailed(task_id, "a fault was injected (environments.faults.failed_reset)")
-        if trigger.fires(InjectedFault.SLOW_START, math.inf):
+        if self._screen_io.fires(InjectedFault.SLOW_START):
             await self._sleep(SLOWER_BY_SHARE * deadline_s)
             deadline_s -= SLOWER_BY_SHARE * deadline_s
         return await super().reset(task_id, seed, deadline_s=deadline_s, episode=episode)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
-        trigger, steps_done = self._screen_io.trigger, self._screen_io.steps_done
-        if trigger.fires(InjectedFault.CRASH, steps_done):
+        steps_done = self._screen_io.steps_done
+        if self._screen_io.fires(InjectedFault.CRASH, steps_done):
             self._breakable.send_signal(signal.SIGKILL)
-        if trigger.fires(InjectedFault.HANG, steps_done):
+        if self._screen_io.fires(InjectedFault.HANG, steps_done):
             self._breakable.send_signal(signal.SIGSTOP)
-        for kind in STEP_DISTURBANCES:
-            if trigger.fires(kind, steps_done):
-                await self._breakable.disturb(kind)
+        await self._screen_io.disturb(STEP_DISTURBANCES, steps_done)
         result = await super().step(action, deadline_s=deadline_s)
         self._screen_io.steps_done += 1
         return result

@@ -1,16 +1,45 @@
 """An environment that is as slow as a virtual machine: it waits before each reset and each step.
 
-A wait counts as the environment's own time and against the deadline of its call.
+The waits are lognormal with a maximum: most are near the median, a few far longer (DART reports 5 to 30 s for a
+reset, 1 to 4 s for a step). A wait counts as the environment's own time and against the deadline of its call.
 """
 
 import asyncio
+import math
+import random
 from collections.abc import Awaitable, Callable
 
+from dart.config.sections import LatencySettings
 from dart.core.actions import Action
 from dart.environments.faults import EnvironmentTimeout
-from dart.environments.latency_model import LatencySampler
 from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
 from dart.environments.wrapper import WrappedEnvironment
+
+
+def clipped_lognormal(rng: random.Random, median: float, sigma: float, maximum: float) -> float:
+    """Draw a lognormal number with this median, at most ``maximum``."""
+    return min(maximum, median * math.exp(sigma * rng.gauss(0.0, 1.0)))
+
+
+class LatencySampler:
+    """Draws the waits of one environment in order, in seconds; the same seed gives the same waits."""
+
+    def __init__(self, latency: LatencySettings, seed: str) -> None:
+        self._latency = latency
+        self._resets = random.Random(f"{seed}/reset")
+        self._steps = random.Random(f"{seed}/step")
+
+    def reset_s(self) -> float:
+        asked = self._latency
+        return asked.scale * clipped_lognormal(
+            self._resets, asked.reset_median_s, asked.reset_sigma, asked.reset_max_s
+        )
+
+    def step_s(self) -> float:
+        asked = self._latency
+        return asked.scale * clipped_lognormal(
+            self._steps, asked.step_median_s, asked.step_sigma, asked.step_max_s
+        )
 
 
 class LatencyEnvironment(WrappedEnvironment):

@@ -32,9 +32,16 @@ from dart.environments.faults import (
     WindowManagerDied,
 )
 from dart.environments.input_audit import differences, expected_counts
-from dart.environments.latency_model import clipped_lognormal
+from dart.environments.latency import clipped_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
-from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
+from dart.environments.protocol import (
+    NO_ROLLOUT,
+    Environment,
+    EpisodeKey,
+    Observation,
+    StepResult,
+    require_episode,
+)
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of
@@ -61,8 +68,8 @@ class _Episode:
         return self.steps_done >= self.num_steps
 
 
-class SimulatedEnvironment:
-    """An `dart.environments.protocol.Environment` that computes its episodes."""
+class SimulatedEnvironment(Environment):
+    """An environment that computes its episodes. Parking does nothing: its clock moves with steps only."""
 
     def __init__(self, simulated: SimulationSettings, seed: int) -> None:
         self.screen_io = ScreenIO()
@@ -78,10 +85,7 @@ class SimulatedEnvironment:
     ) -> Observation:
         self._signal, self._disturbed = 0, None
         await self.screen_io.on_start()
-        if self._signal:
-            await asyncio.sleep(deadline_s)
-            raise EnvironmentTimeout("reset", deadline_s, "the simulated environment, which is stopped")
-        self._raise_disturbance(deadline_s)
+        await self._raise_fault("reset", deadline_s)
         rng = random.Random(f"{self._seed}/{task_id}/{seed}/{episode.rollout_id}")
         steps = clipped_lognormal(
             rng, self._simulation.steps_median, self._simulation.steps_sigma, MOST_STEPS
@@ -102,7 +106,6 @@ class SimulatedEnvironment:
         if unconfirmed:
             self._episode = None
             raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
-        self._raise_disturbance(deadline_s)
         episode.frames.acted()
         episode.steps_done += 1
         return StepResult(terminated=episode.terminated)
@@ -116,12 +119,6 @@ class SimulatedEnvironment:
 
     def is_infeasible(self, task_id: str) -> bool:
         return False
-
-    async def park(self, *, deadline_s: float) -> None:
-        """Do nothing: its clock moves with steps only."""
-
-    async def unpark(self, *, deadline_s: float) -> None:
-        """Do nothing: its clock moves with steps only."""
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return self._episode is not None and not self._signal
@@ -138,28 +135,31 @@ class SimulatedEnvironment:
         """Behave as if windows and applications had this fault."""
         self._disturbed = kind
 
-    def _raise_disturbance(self, deadline_s: float) -> None:
-        """Raise the fault that the checks of a real screen would find."""
-        found = {
-            InjectedFault.READY_TOO_EARLY: MachineNotReady(MACHINE, "no window manager", deadline_s),
-            InjectedFault.DIRTY_RESET: DirtyStart(MACHINE, "a file of another episode"),
-            InjectedFault.POPUP: DirtyStart(MACHINE, "a window nobody asked for"),
-            InjectedFault.DEAD_APPLICATION: ApplicationDied("of the simulation", "stands still"),
-            InjectedFault.DEAD_WINDOW_MANAGER: WindowManagerDied("is gone"),
-        }
-        if self._disturbed is not None:
-            self._episode = None
-            raise found[self._disturbed]
-
     async def _playing(self, operation: str, deadline_s: float) -> _Episode:
+        await self._raise_fault(operation, deadline_s)
+        return require_episode(self._episode, operation)
+
+    async def _raise_fault(self, operation: str, deadline_s: float) -> None:
+        """Raise the fault that a dead, stopped or disturbed screen would cause."""
+        if self._disturbed is None and not self._signal:
+            return
+        self._episode = None
         if self._signal == signal.SIGKILL:
-            self._episode = None
-            raise InfrastructureFault(f"the simulated environment was killed before {operation}")
+            raise InfrastructureFault(f"{MACHINE} was killed before {operation}")
         if self._signal:
             await asyncio.sleep(deadline_s)
-            self._episode = None
-            raise EnvironmentTimeout(operation, deadline_s, "the simulated environment, which is stopped")
-        return require_episode(self._episode, operation)
+            raise EnvironmentTimeout(operation, deadline_s, f"{MACHINE}, which is stopped")
+        match self._disturbed:
+            case InjectedFault.READY_TOO_EARLY:
+                raise MachineNotReady(MACHINE, "no window manager", deadline_s)
+            case InjectedFault.DIRTY_RESET:
+                raise DirtyStart(MACHINE, "a file of another episode")
+            case InjectedFault.POPUP:
+                raise DirtyStart(MACHINE, "an unexpected window")
+            case InjectedFault.DEAD_APPLICATION:
+                raise ApplicationDied("of the simulation", "is stopped")
+            case _:
+                raise WindowManagerDied("is gone")
 
     def _observation(self, episode: _Episode) -> Observation:
         try:

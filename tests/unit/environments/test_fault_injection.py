@@ -93,8 +93,8 @@ def test_without_rates_nothing_strikes() -> None:
         (InjectedFault.READY_TOO_EARLY, MachineNotReady, "no window manager"),
         (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
         (InjectedFault.DIRTY_RESET, DirtyStart, "a file of another episode"),
-        (InjectedFault.POPUP, DirtyStart, "a window nobody asked for"),
-        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "stands still"),
+        (InjectedFault.POPUP, DirtyStart, "an unexpected window"),
+        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "is stopped"),
         (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied, "is gone"),
     ],
 )

@@ -7,8 +7,7 @@ import pytest
 from dart.config.sections import LatencySettings, SimulationSettings
 from dart.core.actions import Click
 from dart.environments.faults import EnvironmentTimeout
-from dart.environments.latency import LatencyEnvironment
-from dart.environments.latency_model import LatencySampler
+from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.simulated import SimulatedEnvironment
 
 LATENCY = LatencySettings(enabled=True)
