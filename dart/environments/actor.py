@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from actors.actor import Actor
 from actors.board import ActorState
@@ -78,19 +78,9 @@ class EnvironmentActor(Actor):
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
         self._meter = LoadMeter(self.clock.monotonic_s)
-        self._player = Player(
-            self,
-            self._environment,
-            config.environments,
-            PolicyClient(
-                self,
-                list(self.args["engines"]),
-                config.curation,
-                answer_deadline_s=config.rollout.answer_deadline_s,
-            ),
-            BlobStore(self.identity.run_dir / "blobs"),
-            self._meter,
-        )
+        policy = PolicyClient(self, self.args["engines"], config)
+        blobs = BlobStore(self.identity.run_dir / "blobs")
+        self._player = Player(self, self._environment, config.environments, policy, blobs, self._meter)
         self._faults_in_row = 0
         self._has_screen = False
         self._stopping = StopEvent()
@@ -143,15 +133,15 @@ class EnvironmentActor(Actor):
             self.used()  # only a finished episode shows that this environment works
         except EnvironmentFault as fault:
             self._has_screen = False
-            await self._report(work, fault.kind, str(fault))
+            self._report(work, fault.kind, str(fault))
             if fault.kind is not FaultKind.TASK:  # a task that cannot be played anywhere has broken nothing
                 self._faults_in_row += 1
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
         except (AskError, MailboxFull, NoEngineAnswered) as error:  # the store or the engines, not the task
-            await self._report(work, FaultKind.SYSTEM, str(error))
+            self._report(work, FaultKind.SYSTEM, str(error))
         except RequestRejected as refused:
-            await self._report(work, FaultKind.POLICY, str(refused))
+            self._report(work, FaultKind.POLICY, str(refused))
 
     async def _carry_out(self, work: Work) -> None:
         task = self._task_of(work)
@@ -200,31 +190,20 @@ class EnvironmentActor(Actor):
             )
 
     def _task_of(self, work: Work) -> EpisodeTask:
-        if isinstance(work, m.EvaluationTask):
-            return EpisodeTask(
-                task_id=work.task_id,
-                seed=work.seed,
-                step_cap=work.step_cap,
-                temperature=work.temperature,
-                key=EpisodeKey(),
-            )
-        if isinstance(work, m.GuidedTask):
-            return EpisodeTask(
-                task_id=work.task_id,
-                seed=work.seed,
-                step_cap=work.step_cap,
-                temperature=self._config.rollout.temperature,
-                key=EpisodeKey(),
-                hint=self._actions_of(work.pool_id),
-            )
-        return EpisodeTask(
+        task = EpisodeTask(
             task_id=work.task_id,
             seed=work.seed,
             step_cap=work.step_cap,
             temperature=self._config.rollout.temperature,
-            key=EpisodeKey(rollout_id=work.rollout_id, attempt=work.attempt, fence=work.fence),
-            parked=self._parked_steps(work),
         )
+        match work:
+            case RolloutLease():
+                key = EpisodeKey(rollout_id=work.rollout_id, attempt=work.attempt, fence=work.fence)
+                return replace(task, key=key, parked=self._parked_steps(work))
+            case m.GuidedTask():
+                return replace(task, hint=self._actions_of(work.pool_id))
+            case m.EvaluationTask():
+                return replace(task, temperature=work.temperature)
 
     def _parked_steps(self, lease: RolloutLease) -> tuple[Step, ...]:
         if not lease.parked_steps:
@@ -312,9 +291,7 @@ class EnvironmentActor(Actor):
         """Store the steps so far, without spending an attempt. Only rollouts are parked: an evaluation or a
         guided episode is played again from its start."""
         if not isinstance(work, RolloutLease):
-            self.tell(
-                "curator", self._unscored(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
-            )
+            self._report(work, FaultKind.SYSTEM, str(interrupted), is_interrupted=True)
             return
         verdict = await self._send(
             lambda: send(self._step_files, work.rollout_id, work.fence, interrupted.steps),
@@ -332,29 +309,23 @@ class EnvironmentActor(Actor):
         )
         self.tell("curator", m.RolloutParked(rollout_id=work.rollout_id))
 
-    async def _report(self, work: Work, kind: FaultKind, detail: str) -> None:
-        """Tell the curator of a fault. It spends an attempt and never becomes a reward."""
-        if isinstance(work, RolloutLease):
-            report: Any = m.RolloutFailed(
-                rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
-            )
-        else:
-            report = self._unscored(work, kind, detail)
-        self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
+    def _report(self, work: Work, kind: FaultKind, detail: str, *, is_interrupted: bool = False) -> None:
+        """Report an episode without a reward to the curator. Only a fault spends an attempt."""
+        report: m.RolloutFailed | m.GuidedFailed | m.EvaluationFailed
+        match work:
+            case RolloutLease():
+                report = m.RolloutFailed(
+                    rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
+                )
+            case m.GuidedTask():
+                report = m.GuidedFailed(pool_id=work.pool_id, detail=detail, is_interrupted=is_interrupted)
+            case m.EvaluationTask():
+                report = m.EvaluationFailed(
+                    fence=work.fence, kind=kind, detail=detail, is_interrupted=is_interrupted
+                )
+        if not is_interrupted:
+            self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
         self.tell("curator", report)
-
-    def _unscored(
-        self,
-        task: m.EvaluationTask | m.GuidedTask,
-        kind: FaultKind,
-        detail: str,
-        *,
-        is_interrupted: bool = False,
-    ) -> m.EvaluationFailed | m.GuidedFailed:
-        """The message to the curator about an evaluation or a guided episode that has no reward."""
-        if isinstance(task, m.GuidedTask):
-            return m.GuidedFailed(pool_id=task.pool_id, detail=detail, is_interrupted=is_interrupted)
-        return m.EvaluationFailed(fence=task.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
 
     async def _send(
         self, write_steps: Callable[[], m.StepFile], call_with: Callable[[m.StepFile], m.Call[T]]

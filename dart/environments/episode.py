@@ -11,24 +11,22 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
-
 from actors.actor import Actor
-from actors.future import Future
 from dart.config.sections import EnvironmentsSettings
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.cancellation import StopEvent
 from dart.environments.faults import InfrastructureFault
 from dart.environments.policy_client import PolicyClient
-from dart.environments.protocol import Environment, EpisodeKey, Observation
+from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation
 from dart.environments.scoring import reward_of
 from dart.policy.context import newest_history, newest_past
 from dart.store.blobs import BlobStore
 from dart.store.disk_wait import await_room
 from dart.telemetry.load_meter import LoadMeter
 
-RESET_ATTEMPTS = 2
+RESET_PAUSE_S = 0.2
+"""How long to wait before the second attempt at a reset."""
 
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ class EpisodeTask:
     seed: int
     step_cap: int
     temperature: float
-    key: EpisodeKey
+    key: EpisodeKey = NO_ROLLOUT
     parked: tuple[Step, ...] = ()
     """Steps from before the episode was interrupted; they are replayed first."""
     hint: tuple[str, ...] = ()
@@ -176,9 +174,10 @@ class Player:
         with self._meter.during("engine_wait_s"):
             await self.stop_event.wait_first(asked, self._actor.sleep(self._limits.park_after_s))
             if not asked.is_done and not self.stop_event.is_set:
-                await self._in_loop(self._environment.park(deadline_s=self._limits.observe_deadline_s))
+                deadline_s = self._limits.observe_deadline_s
+                await self._actor.in_loop(self._environment.park(deadline_s=deadline_s))
                 await self.stop_event.wait_first(asked)
-                await self._in_loop(self._environment.unpark(deadline_s=self._limits.observe_deadline_s))
+                await self._actor.in_loop(self._environment.unpark(deadline_s=deadline_s))
         if not asked.is_done:
             raise Interrupted(progress.steps)
         return asked.result()
@@ -217,20 +216,16 @@ class Player:
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
         """Reset the environment, a second time after a fault: a reset starts from nothing. No step is ever
         repeated."""
+        try:
+            return await self._reset_once(task)
+        except InfrastructureFault:
+            await self._actor.sleep(RESET_PAUSE_S)
+            return await self._reset_once(task)
+
+    async def _reset_once(self, task: EpisodeTask) -> tuple[Observation, float]:
         deadline_s = self._limits.reset_deadline_s
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(InfrastructureFault),
-            stop=stop_after_attempt(RESET_ATTEMPTS) | stop_after_delay(RESET_ATTEMPTS * deadline_s),
-            wait=wait_fixed(0.2),
-            sleep=self._actor.sleep,
-            reraise=True,
-        ):
-            with attempt:
-                reset = self._environment.reset(
-                    task.task_id, task.seed, deadline_s=deadline_s, episode=task.key
-                )
-                return await _timed(self._timed_in_environment(reset))
-        raise AssertionError("tenacity returns or raises")
+        reset = self._environment.reset(task.task_id, task.seed, deadline_s=deadline_s, episode=task.key)
+        return await _timed(self._timed_in_environment(reset))
 
     def _end_if_interrupted(self, steps: Sequence[Step]) -> None:
         if self.stop_event.is_set:
@@ -239,10 +234,7 @@ class Player:
     async def _timed_in_environment(self, work: Any) -> Any:
         """Run ``work`` and count its time as the environment's own (`strict_s`)."""
         with self._meter.during("strict_s"):
-            return await self._in_loop(work)
-
-    def _in_loop(self, work: Any) -> Future[Any]:
-        return self._actor.in_loop(work)
+            return await self._actor.in_loop(work)
 
 
 async def _timed(work: Awaitable[T]) -> tuple[T, float]:

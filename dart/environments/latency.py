@@ -1,7 +1,7 @@
 """An environment that is as slow as a virtual machine: it waits before each reset and each step.
 
-The waits are lognormal with a maximum: most are near the median, a few far longer (DART reports 5 to 30 s for a
-reset, 1 to 4 s for a step). A wait counts as the environment's own time and against the deadline of its call.
+The waits are lognormal with a maximum: most are near the median, a few far longer (DART reports 5 to 30 s for
+a reset, 1 to 4 s for a step). A wait counts as time of the environment and against the deadline of its call.
 """
 
 import asyncio

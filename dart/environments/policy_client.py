@@ -4,11 +4,13 @@ Generating an answer changes nothing in the world. A request to an engine that d
 requests is therefore sent again, to the same engine or to another one.
 """
 
+from collections.abc import Sequence
+
 from actors.actor import Actor
 from actors.board import ActorState
 from actors.errors import AskError, MailboxFull
 from actors.future import Future
-from dart.config.sections import CurationSettings
+from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
 from dart.telemetry.gauges import Gauge
@@ -19,7 +21,7 @@ PATIENCE_SHARE = 0.4
 
 
 class NoEngineAnswered(Exception):
-    """No engine answered within `patience_s`. Neither the policy nor the task is to blame."""
+    """No engine answered within `PATIENCE_SHARE` of a lease. Neither the policy nor the task is to blame."""
 
 
 class RequestRejected(Exception):
@@ -27,25 +29,16 @@ class RequestRejected(Exception):
     would reject it too."""
 
 
-def patience_s(config: CurationSettings) -> float:
-    """Return how long an episode waits for any engine before its attempt counts as failed."""
-    return PATIENCE_SHARE * config.lease_s
-
-
 class PolicyClient:
     """Asks the rollout actors for answers on behalf of one environment."""
 
-    def __init__(
-        self, actor: Actor, engines: list[str], config: CurationSettings, *, answer_deadline_s: float
-    ) -> None:
-        """answer_deadline_s   an engine that has not answered after this is reported as suspect; at most half
-        of `patience_s`, so that there is time to ask another engine
-        """
+    def __init__(self, actor: Actor, engines: Sequence[str], config: Config) -> None:
         self._actor = actor
         self._engines = engines
-        self._poll_s = config.poll_s
-        self._patience_s = patience_s(config)
-        self._deadline_s = min(answer_deadline_s, self._patience_s / 2)
+        self._poll_s = config.curation.poll_s
+        self._patience_s = PATIENCE_SHARE * config.curation.lease_s
+        # Half of the patience at most, so that there is time to ask another engine.
+        self._deadline_s = min(config.rollout.answer_deadline_s, self._patience_s / 2)
 
     def answer(self, request: GenerateRequest) -> Future[Generation]:
         """Ask until an engine answers. The future fails with NoEngineAnswered or RequestRejected."""
@@ -62,39 +55,35 @@ class PolicyClient:
             if isinstance(answer, m.CannotAnswer):
                 return answered.fail(RequestRejected(answer.reason))
             if self._actor.clock.monotonic_s() >= gives_up_s:
-                detail = f"no engine answered within {self._patience_s:g} s; the last said: {answer.reason}"
+                detail = f"no engine answered within {self._patience_s:g} s; the last reason: {answer.reason}"
                 return answered.fail(NoEngineAnswered(detail))
             await self._actor.sleep(answer.retry_after_s)
 
     async def _ask_once(self, request: GenerateRequest) -> Generation | m.NoWorkYet | m.CannotAnswer:
         engine = self._least_busy()
         if engine is None:
-            return m.NoWorkYet(
-                retry_after_s=self._poll_s, reason=f"none of {', '.join(self._engines)} is in routing"
-            )
+            reason = f"none of {', '.join(self._engines)} is ready"
+            return m.NoWorkYet(retry_after_s=self._poll_s, reason=reason)
         try:
             answer: Generation | m.NoWorkYet | m.CannotAnswer = await self._actor.ask(
                 engine, m.Generate(request=request), deadline_s=self._deadline_s
             )
-        except AskError as error:
-            self._actor.tell("weight_sync", m.EngineSuspect(engine=engine, detail=str(error)))
-            return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
-        except MailboxFull as error:
+        except (AskError, MailboxFull) as error:
+            if isinstance(error, AskError):
+                self._actor.tell("weight_sync", m.EngineSuspect(engine=engine, detail=str(error)))
             return m.NoWorkYet(retry_after_s=self._poll_s, reason=str(error))
         return answer
 
     def _least_busy(self) -> str | None:
-        """Return the ready rollout actor with the fewest requests and a recent heartbeat; None without
-        one."""
+        """Return the ready rollout actor with the fewest requests, None without one.
+
+        Only one with a recent heartbeat counts: the board shows a stopped process as ready for ever.
+        """
         board = self._actor.board
-        loads = {}
-        for engine in self._engines:
-            slot = board.find(engine)
-            if slot is None or board.state(slot) is not ActorState.RUNNING:
-                continue
-            row = board.vitals(slot)
-            if (
-                row.ready and (row.beat_age_s or 0.0) <= ENGINE_SILENT_S
-            ):  # a stopped process is ready for ever
-                loads[engine] = row.gauges[Gauge.IN_FLIGHT]
-        return min(loads, key=lambda engine: loads[engine], default=None)
+        rows = [board.vitals(slot) for engine in self._engines if (slot := board.find(engine)) is not None]
+        ready = [
+            row
+            for row in rows
+            if row.state is ActorState.RUNNING and row.ready and (row.beat_age_s or 0.0) <= ENGINE_SILENT_S
+        ]
+        return min(ready, key=lambda row: row.gauges[Gauge.IN_FLIGHT]).name if ready else None

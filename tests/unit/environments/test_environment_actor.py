@@ -566,7 +566,7 @@ def test_an_episode_that_gets_no_answer_at_all_spends_an_attempt_and_has_no_rewa
     system.start()
     failed = system.until_told(m.RolloutFailed, 120.0)
     assert (failed.rollout_id, failed.fence, failed.kind) == (lease.rollout_id, 1, FaultKind.SYSTEM)
-    assert "no engine answered within 48 s; the last said: none of rollout-0, rollout-1 is in routing" in (
+    assert "no engine answered within 48 s; the last reason: none of rollout-0, rollout-1 is ready" in (
         failed.detail
     )
     assert system.reader.totals().trajectories == 0
