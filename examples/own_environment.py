@@ -42,9 +42,6 @@ class SquareEnvironment(Environment):
     async def evaluate(self, *, deadline_s: float) -> float:
         return float(self._was_hit)
 
-    def is_infeasible(self, task_id: str) -> bool:
-        return False
-
     async def healthy(self, *, deadline_s: float) -> bool:
         return True
 

@@ -1,13 +1,13 @@
 """The table of environment kinds (`environments.kind`); all code that depends on the kind reads it.
 
-To add a kind, write its environment (`dart.environments.protocol.Environment`), add a row here and add the
-name to `EnvironmentsSettings.kind`. A row names functions as "module:function". They are imported when they
-are called, so a browser needs no X libraries, a desktop needs no HTTP client, and reading a configuration
-needs neither.
+To add a kind, write its environment (`dart.environments.protocol.Environment`) and add a row here. A row
+names functions as "module:function". They are imported when they are called, so a browser needs no X
+libraries, a desktop needs no HTTP client, and reading a configuration needs neither.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from dart.config.injected_faults import DESKTOP_FAULTS, InjectedFault
 
@@ -44,3 +44,9 @@ KINDS: Mapping[str, EnvironmentKind] = {
         content_follows_from_seed=False,
     ),
 }
+
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = Literal[*KINDS]
+    """The names that `environments.kind` accepts."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from dart.config.environment_kinds import KindName
 from dart.config.layers import Layer, merge
 from dart.core.types import SUCCESS_ABOVE
 
@@ -238,7 +239,7 @@ class EnvironmentsSettings(Section):
 
     count: Processes = 8
     """Number of environment actors, each with a browser or desktop of its own."""
-    kind: Literal["miniwob", "simulated", "desktop", "osworld"] = "miniwob"
+    kind: KindName = "miniwob"
     """Kind of environment: a page in a browser, a simulation (`[simulation]`) for measurements, a desktop in
     a sandbox, or a desktop in a virtual machine."""
     park_after_s: Seconds = 1.0

@@ -5,7 +5,7 @@ Browsers, desktops and virtual machines all implement `Environment`. To write on
 1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
 2. if faults shall be injected into it, give it ``screen_io``, ``send_signal`` and ``disturb``
    (`dart.environments.fault_injection.Breakable`);
-3. add a row to `dart.config.environment_kinds.KINDS` and the name to ``environments.kind``.
+3. add a row to `dart.config.environment_kinds.KINDS`.
 
 Every call has a deadline in seconds. A failure is an exception, an
 `dart.environments.faults.EnvironmentFault` that names its kind: never ``None``, never a reward of 0.
@@ -88,16 +88,19 @@ class Environment(Protocol):
         ...
 
     def is_infeasible(self, task_id: str) -> bool:
-        """Whether the task cannot be done, so that the right answer is to say so."""
-        ...
+        """Whether the task cannot be done, so that the policy should say so; False by default."""
+        return False
 
     async def park(self, *, deadline_s: float) -> None:
-        """Stop the clock of the screen while no action comes. Parking twice is the same as once."""
-        ...
+        """Stop the clock of the screen while no action comes; by default do nothing.
+
+        Parking twice is the same as once.
+        """
+        return
 
     async def unpark(self, *, deadline_s: float) -> None:
-        """Let the clock run again from where `park` stopped it."""
-        ...
+        """Let the clock run again from where `park` stopped it; by default do nothing."""
+        return
 
     async def healthy(self, *, deadline_s: float) -> bool:
         """Whether the screen can be captured right now; for a parked screen, whether it answers at all.
@@ -107,8 +110,11 @@ class Environment(Protocol):
         ...
 
     async def close(self) -> None:
-        """Kill the browser or machine, then clean up. Never fails, ends within seconds, may be repeated."""
-        ...
+        """Kill the browser or machine, then clean up; by default do nothing.
+
+        It never fails, ends within seconds and may be repeated.
+        """
+        return
 
 
 def require_episode(episode: T | None, operation: str) -> T:

@@ -117,9 +117,6 @@ class SimulatedEnvironment(Environment):
         reached = episode.terminated and episode.succeeds
         return clamped_score(episode.task_id, self.screen_io.filter_score(float(reached)))
 
-    def is_infeasible(self, task_id: str) -> bool:
-        return False
-
     async def healthy(self, *, deadline_s: float) -> bool:
         return self._episode is not None and not self._signal
 

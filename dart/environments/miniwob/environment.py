@@ -53,7 +53,14 @@ from dart.environments.miniwob.pages import (
     page_url,
     task_ids,
 )
-from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
+from dart.environments.protocol import (
+    NO_ROLLOUT,
+    Environment,
+    EpisodeKey,
+    Observation,
+    StepResult,
+    require_episode,
+)
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
@@ -97,8 +104,8 @@ class _Episode:
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
-class MiniWobEnvironment:
-    """An `dart.environments.protocol.Environment` of one browser with one page.
+class MiniWobEnvironment(Environment):
+    """An environment of one browser with one page.
 
     The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
     episode. A fault closes the page; a fault of the browser, or during a reset, kills the browser. The next
@@ -169,10 +176,6 @@ class MiniWobEnvironment:
                 episode.task_id, episode.frames, lambda: self._capture(page), lambda shown: _mark(page, shown)
             )
         return clamped_score(episode.task_id, self.screen_io.filter_score(episode.raw_reward))
-
-    def is_infeasible(self, task_id: str) -> bool:
-        """False: every MiniWoB++ task can be done."""
-        return False
 
     async def park(self, *, deadline_s: float) -> None:
         """Stop the page's clocks; its timers keep their remaining time.
