@@ -17,10 +17,10 @@ from itertools import count
 
 from benchmarks.simulated_record import SimulatedRecord
 from dart.config.config import Config
+from dart.core.messages import NoWorkYet
 from dart.core.records import Batch
 from dart.core.statistics import quantile
 from dart.core.types import RolloutLease
-from dart.curation.decisions import NoBatch
 from dart.curation.service import open_service
 from dart.curation.settings import settings_of
 from dart.environments.latency import LatencySampler, clipped_lognormal
@@ -391,7 +391,7 @@ class SimulatedRun:
         if self._is_training:
             return
         batch = at_once(self._service.batch())
-        if isinstance(batch, NoBatch):
+        if isinstance(batch, NoWorkYet):
             return
         self._is_training = True
         self._updating.set(1.0)

@@ -32,7 +32,6 @@ from dart.core.records import (
     TaskDecision,
 )
 from dart.core.types import RolloutLease
-from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.evaluation import EvaluationLease, EvaluationLeases
 from dart.curation.evaluation_schedule import EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
@@ -191,7 +190,7 @@ class CuratorActor(Actor):
     async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
         self._guided.end(call.pool_id)
         async with self._service_lock:
-            await self._service.pool_changed(call.task_id)
+            self._service.pool_changed(call.task_id)
 
     @receives(m.GuidedFailed)
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
@@ -252,25 +251,16 @@ class CuratorActor(Actor):
             return self._no_work(f"the run is in phase {phase}")
         if self._is_paused and not self._is_batch_open():
             return self._no_work(PAUSED)
-        return await self._in_turn(self._batch_lease)
+        return await self._in_turn(self._service.batch)
 
     def _is_batch_open(self) -> bool:
         return self._reader.open_batch() is not None
-
-    async def _batch_lease(self) -> Batch | m.NoWorkYet:
-        decision = await self._service.batch()
-        if isinstance(decision, NoBatch):
-            return m.NoWorkYet(retry_after_s=decision.retry_after_s, reason=decision.reason)
-        return decision
 
     async def _rollout_for(self, environment: str) -> RolloutLease | m.NoWorkYet:
         async def lease() -> RolloutLease | m.NoWorkYet:
             self._service.serving(self._view.oldest_served())
             self._view.refresh_one(environment)
-            answer = await self._service.work(environment)
-            if isinstance(answer, NoWork):
-                return m.NoWorkYet(retry_after_s=answer.retry_after_s, reason=answer.reason)
-            return answer
+            return await self._service.work(environment)
 
         return await self._in_turn(lease)
 
@@ -363,7 +353,7 @@ class CuratorActor(Actor):
     # ---- at intervals ----
 
     def _refresh_liveness(self) -> None:
-        self._service.outside(self._view.refresh(self.clock.monotonic_s()))
+        self._service.curator.liveness = self._view.refresh(self.clock.monotonic_s())
 
     async def _revoke_overdue(self) -> None:
         """Revoke leases past their deadlines.
@@ -378,7 +368,7 @@ class CuratorActor(Actor):
             return
         self._evaluations.give_up_overdue(self.clock.unix_s())
         async with self._service_lock:
-            revoked = await self._service.take_back_overdue()
+            revoked = await self._service.revoke_overdue()
             late = self._service.overdue_batch()
         if revoked:
             self.log.warning("leases_taken_back", count=revoked)

@@ -1,18 +1,28 @@
-"""Who plays what next, and what is trained next: decisions over a book that mirrors the record.
+"""Who plays what next, and what is trained next: decisions over an index that mirrors the record.
 
-The book is built from a snapshot and kept current by showing it rows again (`group_seen`, `rollout_seen`) and
-telling it what was carried out; it is never ahead of the record, so a restarted curator decides as the last
-one would have. No I/O, no clock: times come in. Every decision takes O(log n), n being live groups or tasks.
+The index is built from a snapshot. It is kept current with rows that are read again (`group_seen`,
+`rollout_seen`) and with what was carried out. It is never ahead of the record, so a restarted curator
+decides as the last one would have. No I/O, no clock: times come in. Every decision takes O(log n), n being
+live groups or tasks. Most decisions are the messages that carry them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 whatever group needs one, oldest group first; no environment waits for another (invariant no-idle).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dart.core.messages import InjectDemonstration, OpenGroup
+from dart.core.messages import (
+    DropGroup,
+    InjectDemonstration,
+    LeaseBatch,
+    LeaseRollout,
+    NoWorkYet,
+    OpenGroup,
+    ReassignRollout,
+    ReleaseRollout,
+)
 from dart.core.records import (
     Batch,
     DemonstrationSummary,
@@ -21,81 +31,24 @@ from dart.core.records import (
     Snapshot,
     TaskDecision,
 )
-from dart.core.types import SUCCESS_ABOVE, FaultKind, RolloutState
+from dart.core.types import FaultKind, RolloutState
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh, groups_admissible, most_groups
-from dart.curation.decisions import (
-    DiscardGroup,
-    GiveBatch,
-    NewLease,
-    NoBatch,
-    NoWork,
-    ReassignLease,
-    RevokeLease,
-)
-from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import DropReason
-from dart.curation.live_group_index import GroupCounts, LiveGroupIndex
-from dart.curation.quota import Quota
-from dart.curation.scheduling import Scheduling, why_no_new_group
+from dart.curation.live_group_index import LiveGroupIndex
+from dart.curation.scheduling import why_no_new_group
+from dart.curation.settings import CuratorSettings
 from dart.curation.stall_diagnosis import Playing
-from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import TaskQuarantineLimits
-from dart.curation.task_state import TaskRules, TaskTable
+from dart.curation.task_state import TaskTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CuratorSettings:
-    """The curator's settings; a rule that is None is switched off."""
+class RevokeLease:
+    """Revoke a lease: its attempt is spent."""
 
-    tasks: tuple[str, ...]
-    seeds: Sequence[int]
-    """Training seeds; may be a range."""
-    quota: Quota
-    groups_per_update: int
-    staleness_bound: int
-    """K, in policy versions."""
-    success_above: float = SUCCESS_ABOVE
-    """A reward above it is a success."""
-    max_attempts: int
-    lease_s: float
-    batch_lease_s: float = 600.0
-    retry_after_s: float = 0.5
-    over_provision: float = 0.0
-    """APRIL's alpha: groups in flight or ready for each group of an update; 0 for no bound but staleness."""
-    scheduling: Scheduling = Scheduling.ROLLOUT
-    step_cap: StepCap | None = None
-    pool: PoolRule | None = None
-    task_quarantine: TaskQuarantineLimits | None = None
-    order_seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.tasks or not self.seeds:
-            raise ValueError(
-                f"curation needs tasks and seeds, got tasks {self.tasks!r}, {len(self.seeds)} seeds"
-            )
-        if self.groups_per_update < 1 or self.staleness_bound < 0 or self.max_attempts < 1:
-            raise ValueError(
-                "curation needs groups_per_update >= 1, staleness_bound >= 0, max_attempts >= 1, got "
-                f"{self.groups_per_update}, {self.staleness_bound}, {self.max_attempts}"
-            )
-
-    @property
-    def kept_rewards(self) -> int:
-        """Newest rewards of each task that are read from the record."""
-        return self.task_rules.kept_rewards
-
-    @property
-    def task_rules(self) -> TaskRules:
-        """The part about single tasks."""
-        return TaskRules(
-            quota=self.quota,
-            step_cap=self.step_cap,
-            quarantine=self.task_quarantine,
-            pool=self.pool,
-            order_seed=self.order_seed,
-            success_above=self.success_above,
-        )
+    release: ReleaseRollout
+    environment_lost: bool
+    """Its environment died or hung; otherwise it lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +63,7 @@ class Liveness:
     """Some engine has been able to answer for at least the length of a lease."""
 
 
-WorkDecision = RevokeLease | ReassignLease | NewLease | OpenGroup | NoWork
+WorkDecision = RevokeLease | ReassignRollout | LeaseRollout | OpenGroup | NoWorkYet
 
 
 class Curator:
@@ -122,14 +75,14 @@ class Curator:
         self.settings = settings
         self.serving_version = serving_version
         """Oldest version any engine serves; None while none does. Nothing is opened before it is known."""
-        self.outside = Liveness()
+        self.liveness = Liveness()
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch leased to the trainer."""
         self._live_groups = LiveGroupIndex(snapshot.groups)
-        self.tasks = TaskTable(settings.tasks, snapshot.tasks, settings.task_rules)
+        self.tasks = TaskTable(settings, snapshot.tasks)
         self.wanted_guides: dict[int, str] = {}
-        """Demonstrations that the policy should do itself since a group failed, with their tasks."""
+        """Demonstrations that the policy should play itself, since a whole group failed, with their tasks."""
         self._given_up: dict[int, None] = {}
         """Unfinished groups of tasks that cannot be played."""
         self._group_of: dict[str, int] = {}
@@ -214,21 +167,16 @@ class Curator:
     def work_for(self, environment: str, now_unix_s: float) -> WorkDecision:
         """What an idle environment should play.
 
-        RevokeLease and OpenGroup prepare work: carry them out, report the result, and call again.
+        RevokeLease and OpenGroup only prepare work: carry them out, report the result, and call again.
         """
         if (held := self._live_groups.played_by(environment)) is not None:
             detail = f"{environment} asked for work while it held this lease"
             return self._revoke(held, detail, is_at_work=False)
-        deadline_unix_s = now_unix_s + self.settings.lease_s
-        if (own := self._group_to_stay_with(environment)) is not None:
-            lease = self._lease_of(own, deadline_unix_s)
-            return lease or self._no_work(f"the other rollouts of group {own.group_id} are being played")
-        for index in (self._live_groups.with_awaiting, self._live_groups.with_unissued):
-            if (group_id := index.first()) is not None and (
-                lease := self._lease_of(self._live_groups[group_id], deadline_unix_s)
-            ) is not None:
-                return lease
-        return self._new_group(now_unix_s)
+        group = self._group_to_stay_with(environment) or self._live_groups.first_playable()
+        if group is None:
+            return self._new_group(now_unix_s)
+        lease = self._lease_of(group, environment, now_unix_s + self.settings.lease_s)
+        return lease or self._no_work(f"the other rollouts of group {group.group_id} are being played")
 
     def overdue(self, now_unix_s: float) -> tuple[RevokeLease, ...]:
         """Leases whose deadline has passed, to be revoked: another environment plays them again."""
@@ -239,9 +187,9 @@ class Curator:
             for rollout in self._live_groups.overdue(now_unix_s)
         )
 
-    def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> RevokeLease:
+    def after_fault(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> ReleaseRollout:
         """What to do with a reported fault. A task that cannot be set up is not tried again."""
-        return RevokeLease(
+        return ReleaseRollout(
             rollout_id=rollout_id,
             fence=fence,
             fault_kind=fault_kind,
@@ -274,27 +222,32 @@ class Curator:
                 return guide
         return None
 
-    def drops(self) -> tuple[DiscardGroup, ...]:
+    def drops(self) -> tuple[DropGroup, ...]:
         """Groups that will never be trained, once `injection` has nothing to add."""
         reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
         reasons |= self._live_groups.untrainable
         reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
-        return tuple(DiscardGroup(group_id=group_id, reason=why) for group_id, why in sorted(reasons.items()))
+        return tuple(
+            DropGroup(group_id=group_id, reason=why.value) for group_id, why in sorted(reasons.items())
+        )
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """What about tasks has changed; it counts once it is in the record (`decided`)."""
+        """Decisions about tasks that follow from what happened; each takes effect in `decided`."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
 
-    def batch(self) -> GiveBatch | NoBatch:
+    def batch(self, now_unix_s: float) -> LeaseBatch | NoWorkYet:
         """The oldest ready groups, unless taking them would make a group left behind too old."""
         ready, wanted = len(self._live_groups.ready), self.settings.groups_per_update
         if ready < wanted:
-            return self._no_batch(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
+            return self._no_work(f"{ready} of {wanted} groups are ready, {len(self._live_groups)} are live")
         if (slow := self._would_be_too_late(wanted)) is not None:
-            return self._no_batch(
+            return self._no_work(
                 f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
             )
-        return GiveBatch(group_ids=tuple(self._live_groups.ready.smallest(wanted)))
+        return LeaseBatch(
+            group_ids=tuple(self._live_groups.ready.smallest(wanted)),
+            deadline_unix_s=now_unix_s + self.settings.batch_lease_s,
+        )
 
     def stale_batch(self) -> tuple[Batch, int] | None:
         """The open batch and the age of its oldest step in versions, when that is beyond the bound."""
@@ -306,10 +259,6 @@ class Curator:
         )
         return (self.open_batch, staleness) if staleness > self.settings.staleness_bound else None
 
-    def counts(self) -> GroupCounts:
-        """How many groups are at each stage."""
-        return self._live_groups.counts()
-
     def played(self, now_unix_s: float) -> Iterator[Playing]:
         """The rollouts that are being played."""
         for rollout in self._live_groups.held():
@@ -320,7 +269,7 @@ class Curator:
                 for_s=self.settings.lease_s - (rollout.deadline_unix_s - now_unix_s),
             )
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _want_guide(self, group: GroupRecord) -> None:
         """A group is settled: if all of it failed, the policy should play under a demonstration."""
@@ -341,18 +290,18 @@ class Curator:
         Lost mail does not count against the task. Neither does the holder's end when its whole pool, or the
         run, was restarted.
         """
-        is_alone = self.outside.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
+        is_alone = self.liveness.supervised_since.get(rollout.environment or "", 0.0) <= self._leased_unix_s(
             rollout
         )
         is_lost = is_alone and self._is_lost(rollout)
-        is_to_blame = is_lost or (is_at_work and is_alone and self.outside.engines_answer)
+        is_to_blame = is_lost or (is_at_work and is_alone and self.liveness.engines_answer)
         kind = FaultKind.INFRASTRUCTURE if is_to_blame else FaultKind.SYSTEM
-        revoke = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
-        return replace(revoke, environment_lost=is_lost)
+        release = self.after_fault(rollout.rollout_id, rollout.fence, kind, detail)
+        return RevokeLease(release=release, environment_lost=is_lost)
 
     def _is_lost(self, rollout: RolloutRecord) -> bool:
         """Whether the environment that got the lease has ended, or was restarted since."""
-        alive_since_unix_s = self.outside.living.get(rollout.environment or "")
+        alive_since_unix_s = self.liveness.living.get(rollout.environment or "")
         return alive_since_unix_s is None or alive_since_unix_s > self._leased_unix_s(rollout)
 
     def _leased_unix_s(self, rollout: RolloutRecord) -> float:
@@ -366,12 +315,18 @@ class Curator:
             return None
         return self._live_groups[group_id]
 
-    def _lease_of(self, group: GroupRecord, deadline_unix_s: float) -> ReassignLease | NewLease | None:
+    def _lease_of(
+        self, group: GroupRecord, environment: str, deadline_unix_s: float
+    ) -> ReassignRollout | LeaseRollout | None:
         """The next lease of a group: a rollout that awaits another attempt first, then a new one."""
         if (waiting := groups.awaiting(group)) is not None:
-            return ReassignLease(rollout_id=waiting.rollout_id, deadline_unix_s=deadline_unix_s)
+            return ReassignRollout(
+                rollout_id=waiting.rollout_id, environment=environment, deadline_unix_s=deadline_unix_s
+            )
         if groups.unissued(group):
-            return NewLease(group_id=group.group_id, deadline_unix_s=deadline_unix_s)
+            return LeaseRollout(
+                group_id=group.group_id, environment=environment, deadline_unix_s=deadline_unix_s
+            )
         return None
 
     def _give_up(self, task_id: str) -> None:
@@ -380,22 +335,13 @@ class Curator:
             if self._live_groups[group_id].task_id == task_id:
                 self._given_up[group_id] = None
 
-    def _new_group(self, now_unix_s: float) -> OpenGroup | NoWork:
+    def _new_group(self, now_unix_s: float) -> OpenGroup | NoWorkYet:
         if self.serving_version is None or self.trainer_version is None:
             return self._no_work("no engine serves a policy version yet")
         if reason := self._why_no_new_group(self.serving_version, self.trainer_version):
             return self._no_work(reason)
-        following = self.tasks.next_group(now_unix_s)
-        if following is None:
-            return self._no_work(self.tasks.why_none(now_unix_s))
-        return OpenGroup(
-            task_id=following.task_id,
-            seed=self.tasks.seed_of(following, self.settings.seeds),
-            rollouts_wanted=following.plan.rollouts,
-            step_cap=following.plan.step_cap,
-            policy_version=self.serving_version,
-            probes_length=following.probes_length,
-        )
+        group = self.tasks.next_group(self.serving_version, now_unix_s)
+        return group or self._no_work(self.tasks.why_none(now_unix_s))
 
     def _why_no_new_group(self, serving_version: int, trainer_version: int) -> str:
         """Why no group may be opened; empty when one may."""
@@ -454,8 +400,5 @@ class Curator:
             staleness_bound=self.settings.staleness_bound,
         )
 
-    def _no_work(self, reason: str) -> NoWork:
-        return NoWork(retry_after_s=self.settings.retry_after_s, reason=reason)
-
-    def _no_batch(self, reason: str) -> NoBatch:
-        return NoBatch(retry_after_s=self.settings.retry_after_s, reason=reason)
+    def _no_work(self, reason: str) -> NoWorkYet:
+        return NoWorkYet(retry_after_s=self.settings.retry_after_s, reason=reason)

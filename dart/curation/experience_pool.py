@@ -3,11 +3,11 @@
 Such a group teaches nothing by itself: all its advantages are 0. With one success from elsewhere it teaches
 what to prefer. A group that has a success of its own gets none, so the pool never competes with the policy.
 
-Only what began alike is compared: where the content of a task follows from its seed, a group gets
-demonstrations of its own seed only, and tasks that fail are played on seeds that have one.
+Rewards are compared only between episodes that began alike. So where the content of a task follows from its
+seed, a group gets demonstrations of its own seed only, and tasks that fail are played on seeds that have one.
 
-What the policy played itself under the actions of a demonstration (self-rolled, `guide_for`) goes before that
-demonstration: decision 17.
+An episode that the policy played itself with the actions of a demonstration as a hint (self-rolled,
+`guide_for`) is used instead of that demonstration: decision 17.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,7 +17,6 @@ from random import Random
 from dart.core.records import DemonstrationSummary, GroupRecord
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation import groups
-from dart.curation.quota import GroupPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,10 @@ class PoolRule:
     def guide_for(
         self, group: GroupRecord, known: Iterable[DemonstrationSummary]
     ) -> DemonstrationSummary | None:
-        """Whose actions the policy should be shown, because a group of the task failed; None where no
-        demonstration is left that it has not done itself or tried often enough."""
+        """The demonstration whose actions the policy should be shown because a whole group failed.
+
+        None where the policy has played every demonstration itself, or tried it often enough.
+        """
         if not groups.has_only_failed(group, self.success_above):
             return None
         found = [one for one in known if self._is_of(one, group)]
@@ -68,21 +69,22 @@ class PoolRule:
 
     def seed_for(
         self,
-        plan: GroupPlan,
+        rollouts: int,
         chance: Random,
         known: Collection[DemonstrationSummary],
         rewards: Sequence[float],
     ) -> int | None:
-        """The seed of a demonstration for a task's next group; None: any seed will do.
+        """The seed of a demonstration for a task's next group of so many rollouts; None: any seed will do.
 
-        As often as such a group would fail as a whole, by the latest rewards: then it needs one.
+        A seed is drawn as often as such a group would fail as a whole, judged by the latest rewards: such a
+        group needs a demonstration.
         """
         if not self.matches_seeds:
             return None
         helpful = (one for one in known if self._is_trainable(one, known) or self.is_guide(one, known))
         seeds = sorted({one.seed for one in helpful})
         failing = sum(reward <= self.success_above for reward in rewards) / len(rewards) if rewards else 1.0
-        needs_one = chance.random() < failing**plan.rollouts
+        needs_one = chance.random() < failing**rollouts
         return chance.choice(seeds) if seeds and needs_one else None
 
     def _is_trainable(

@@ -9,7 +9,7 @@ Groups leased to the trainer are kept until their update is committed, and are i
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dart.core.records import GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
@@ -18,30 +18,13 @@ from dart.curation.groups import DropReason
 from dart.curation.indexed_heap import IndexedHeap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCounts:
-    """How many groups are at each stage, and how many rollouts are being played."""
-
-    live: int
-    at_trainer: int
-    ready: int
-    """Complete and trainable."""
-    unfinished: int
-    awaiting: int
-    """Groups with a rollout that awaits another attempt."""
-    unissued: int
-    """Groups with rollouts that were not leased yet."""
-    played: int
-    """Rollouts that are being played."""
-
-
 class LiveGroupIndex:
     """Groups by id; the indexes hold ids, the oldest group (by floor, then by id) first."""
 
     def __init__(self, live: Iterable[GroupRecord] = ()) -> None:
         self._groups: dict[int, GroupRecord] = {}
-        self.with_awaiting: IndexedHeap[int] = IndexedHeap()
-        self.with_unissued: IndexedHeap[int] = IndexedHeap()
+        self._playable: IndexedHeap[int] = IndexedHeap()
+        """Groups with a rollout to lease: those in which one awaits another attempt, then the others."""
         self.unfinished: IndexedHeap[int] = IndexedHeap()
         self.ready: IndexedHeap[int] = IndexedHeap()
         self.untrainable: dict[int, DropReason] = {}
@@ -61,15 +44,17 @@ class LiveGroupIndex:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[GroupRecord]:
-        return iter(self._groups.values())
-
     def get(self, group_id: int) -> GroupRecord | None:
         """A live group; None when it is settled."""
         return self._groups.get(group_id)
 
     def __getitem__(self, group_id: int) -> GroupRecord:
         return self._groups[group_id]
+
+    def first_playable(self) -> GroupRecord | None:
+        """The group that gets the next environment; None when every issued rollout is being played."""
+        group_id = self._playable.first()
+        return None if group_id is None else self._groups[group_id]
 
     def played_by(self, environment: str) -> RolloutRecord | None:
         """A rollout the environment holds."""
@@ -106,18 +91,6 @@ class LiveGroupIndex:
         """Groups in flight or ready."""
         return self._floors.total()
 
-    def counts(self) -> GroupCounts:
-        """The sizes of the indexes."""
-        return GroupCounts(
-            live=len(self),
-            at_trainer=len(self) - self.unbatched,
-            ready=len(self.ready),
-            unfinished=len(self.unfinished),
-            awaiting=len(self.with_awaiting),
-            unissued=len(self.with_unissued),
-            played=len(self._deadlines),
-        )
-
     # ---- changes ----
 
     def put(self, group: GroupRecord) -> None:
@@ -128,23 +101,20 @@ class LiveGroupIndex:
         for rollout in (*(before.rollouts if before else ()), *group.rollouts):
             self._index_lease(rollout, is_held=False)
         for rollout in group.rollouts:
-            self._index_lease(rollout, is_held=is_held(rollout))
+            self._index_lease(rollout, is_held=_is_held(rollout))
 
     def put_rollout(self, rollout: RolloutRecord) -> RolloutRecord | None:
         """A rollout of a live group was changed; returns what it was before, None when it is new."""
         group = self._groups[rollout.group_id]
-        before = self._member(rollout.rollout_id, rollout.group_id)
-        if before is None:
-            members: Iterable[RolloutRecord] = (*group.rollouts, rollout)
-        else:
-            members = (
-                rollout if known.rollout_id == rollout.rollout_id else known for known in group.rollouts
-            )
+        members = {known.rollout_id: known for known in group.rollouts}
+        before = members.get(rollout.rollout_id)
+        if before is not None:
             self._index_lease(before, is_held=False)
-        changed = replace(group, rollouts=tuple(members))
+        members[rollout.rollout_id] = rollout
+        changed = replace(group, rollouts=tuple(members.values()))
         self._groups[group.group_id] = changed
         self._index(group, changed)
-        self._index_lease(rollout, is_held=is_held(rollout))
+        self._index_lease(rollout, is_held=_is_held(rollout))
         return before
 
     def remove(self, group_id: int) -> GroupRecord:
@@ -155,7 +125,7 @@ class LiveGroupIndex:
             self._index_lease(rollout, is_held=False)
         return group
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _member(self, rollout_id: int, group_id: int) -> RolloutRecord | None:
         members = self._groups[group_id].rollouts
@@ -168,10 +138,9 @@ class LiveGroupIndex:
         assert known is not None
         key = known.group_id
         if after is None or after.batch_id is not None:
-            for index in (self.with_awaiting, self.with_unissued, self.unfinished):
+            for index in (self._playable, self.unfinished, self._by_oldest_step):
                 index.discard(key)
             self._index_ready(key, None)
-            self._by_oldest_step.discard(key)
             self.untrainable.pop(key, None)
             return
         floor = groups.version_floor(after)
@@ -182,8 +151,8 @@ class LiveGroupIndex:
         key = group.group_id
         is_complete = groups.is_complete(group)
         why_not = groups.why_untrainable(group)
-        self.with_awaiting.set(key, rank if groups.awaiting(group) is not None else None)
-        self.with_unissued.set(key, rank if groups.unissued(group) else None)
+        is_new = groups.awaiting(group) is None
+        self._playable.set(key, (is_new, *rank) if not is_new or groups.unissued(group) else None)
         self.unfinished.set(key, None if is_complete else rank)
         self._index_ready(key, rank if is_complete and why_not is None else None)
         self._by_oldest_step.set(key, groups.oldest_step(group))
@@ -217,6 +186,6 @@ def _count(floors: Counter[int], floor: int, change: int) -> None:
         del floors[floor]
 
 
-def is_held(rollout: RolloutRecord) -> bool:
+def _is_held(rollout: RolloutRecord) -> bool:
     """Whether an environment plays it now."""
     return rollout.state == RolloutState.LEASED and rollout.environment is not None

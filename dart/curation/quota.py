@@ -15,7 +15,6 @@ falls without a jump at the threshold, and a task that always succeeds has the f
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 FEWEST = 2
 """GRPO compares within a group."""
@@ -26,68 +25,36 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """What one group asks for."""
+    """The size of the largest groups."""
 
     rollouts: int
-    """N: GRPO compares within them, so at least 2."""
+    """N_max, at least 2."""
     step_cap: int
     """Most environment steps of one episode."""
 
-    def __post_init__(self) -> None:
-        if self.rollouts < FEWEST or self.step_cap < 1:
-            raise ValueError(f"a group needs at least 2 rollouts of at least 1 step, got {self}")
-
-
-class Quota(Protocol):
-    """Decides the number of a task's rollouts; `group` is the most any group may ask for."""
-
-    @property
-    def group(self) -> GroupPlan: ...
-
-    def at_first(self, decided: int | None) -> int:
-        """N of a task, from what was decided before a restart; None where nothing was."""
-        ...
-
-    def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
-        """N of the task's next groups, from N now and its rewards, newest last."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FixedQuota:
-    """The same number for every task, whatever it did."""
-
-    group: GroupPlan
-
-    def at_first(self, decided: int | None) -> int:
-        return self.group.rollouts
-
-    def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
-        return self.group.rollouts
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicQuota:
+class Quota:
     """Fewer rollouts for tasks that mostly succeed; `group.rollouts` is N_max."""
 
     group: GroupPlan
     minimum: int
+    """N_min: with N_min = N_max every task has the same number, whatever it did."""
     threshold: float
 
-    def __post_init__(self) -> None:
-        if not FEWEST <= self.minimum <= self.group.rollouts or not 0 < self.threshold <= 1:
-            raise ValueError(
-                f"the number of rollouts needs {FEWEST} <= minimum <= {self.group.rollouts} (the largest) "
-                f"and 0 < threshold <= 1, got {self.minimum} and {self.threshold:g}"
-            )
-
     def at_first(self, decided: int | None) -> int:
-        """N of a task before anything; settings may have changed since it was decided."""
+        """N of a task from what was decided before a restart; None where nothing was.
+
+        Settings may have changed since it was decided.
+        """
         most = self.group.rollouts
         return most if decided is None else min(most, max(self.minimum, decided))
 
     def rollouts(self, current: int, recent_rewards: Sequence[float]) -> int:
-        """N for the task's next groups; before its first `current` rewards are known, nothing changes."""
+        """N of the task's next groups, from N now and its rewards, newest last.
+
+        Before its first `current` rewards are known, nothing changes.
+        """
         if len(recent_rewards) < current:
             return current
         return self.for_success(success(recent_rewards, current))
@@ -98,10 +65,15 @@ class DynamicQuota:
         if s < self.threshold:
             return most
         if self.threshold == 1:
-            return max(self.minimum, FEWEST)
+            return self.minimum
         a = (most - FEWEST) * self.threshold / (1 - self.threshold)
         wanted = math.floor(a / s - (a - FEWEST) + ROUNDING)
         return min(most, max(self.minimum, wanted))
+
+
+def fixed_quota(group: GroupPlan) -> Quota:
+    """The same number of rollouts for every task."""
+    return Quota(group=group, minimum=group.rollouts, threshold=1.0)
 
 
 def success(recent_rewards: Sequence[float], last: int) -> float:

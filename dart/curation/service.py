@@ -1,12 +1,12 @@
-"""Decisions carried out: the curator's book and the record kept in step.
+"""Decisions carried out: the curator's index and the record kept in step.
 
-Each method decides, writes to the record, shows the curator what came of it, and goes on until there is an
-answer. What an environment or a trainer says is only a reason to look: the record is believed, so a lost,
+Each method decides, writes to the record, shows the curator the rows that result, and goes on until there is
+a result. A message of an environment or of the trainer is only a reason to read the record, so a lost,
 repeated or late message changes nothing. The whole record is read when the service opens, and again only when
-it contradicts the book: another process wrote, or a message got lost.
+it contradicts the index: another process wrote, or a message got lost.
 
-One method at a time: the awaits in between belong together. If the record contradicts the book for good, or a
-call does not end, the exception passes; the next service starts from the record.
+One method at a time: the awaits in between belong together. If the record contradicts the index even after it
+was read again, or a call does not end, the exception passes; the next service starts from the record.
 """
 
 import time
@@ -15,10 +15,9 @@ from typing import Protocol, TypeVar
 
 from dart.core.messages import (
     Call,
-    DropGroup,
     InjectDemonstration,
-    LeaseBatch,
     LeaseRollout,
+    NoWorkYet,
     OpenGroup,
     ReassignBatch,
     ReassignRollout,
@@ -28,9 +27,9 @@ from dart.core.messages import (
 )
 from dart.core.records import Batch, DemonstrationSummary, Release, RolloutRecord, Snapshot, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
-from dart.curation.curator import Curator, CuratorSettings, Liveness
-from dart.curation.decisions import NewLease, NoBatch, NoWork, ReassignLease, RevokeLease
+from dart.curation.curator import Curator, RevokeLease
 from dart.curation.groups import DropReason
+from dart.curation.settings import CuratorSettings
 from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
@@ -58,124 +57,106 @@ async def open_service(
     clock: Clock = time.time,
     on_decision: Callable[[TaskDecision], None] = lambda _: None,
 ) -> "CurationService":
-    """A service that goes on where the last one stopped; `on_decision` is told what is recorded of tasks."""
-    service = CurationService(
-        settings, record, Curator(settings, record.snapshot(settings.kept_rewards)), clock, on_decision
-    )
+    """A service that goes on where the last one stopped; `on_decision` gets each recorded task decision."""
+    service = CurationService(settings, record, clock, on_decision)
     await service.give_back_stale_batch()
     await service.settle()
     return service
 
 
 class CurationService:
-    """Where environments get rollouts and the trainer gets batches."""
+    """Gives rollouts to environments and batches to the trainer."""
 
     def __init__(
         self,
         settings: CuratorSettings,
         record: Record,
-        curator: Curator,
         clock: Clock,
         on_decision: Callable[[TaskDecision], None],
     ) -> None:
         self.settings = settings
         self.record = record
-        self.curator = curator
+        self.curator = Curator(settings, record.snapshot(settings.kept_rewards))
         self._clock = clock
         self._on_decision = on_decision
-        self._told_overdue: tuple[int, int] | None = None
-        """Batch and fence of which it was told that it is overdue."""
+        self._reported_overdue: tuple[int, int] | None = None
+        """Batch and fence that `overdue_batch` has returned."""
 
-    # environments
+    # ---- environments ----
 
     def serving(self, version: int | None) -> None:
-        """The oldest version that any engine serves; None while none does."""
+        """Set the oldest version that any engine serves; None while none does."""
         self.curator.serving_version = version
 
-    def outside(self, seen: Liveness) -> None:
-        """Who of the environments and engines is there."""
-        self.curator.outside = seen
-
-    async def work(self, environment: str) -> RolloutLease | NoWork:
+    async def work(self, environment: str) -> RolloutLease | NoWorkYet:
         """What an idle environment plays next."""
         while True:
             decision = self.curator.work_for(environment, self._clock())
-            if isinstance(decision, NoWork):
+            if isinstance(decision, NoWorkYet):
                 return decision
-            lease = await self._carry_out(decision, environment)
+            lease = await self._carry_out(decision)
             if lease is not None:
                 return lease
 
     async def _carry_out(
-        self, decision: RevokeLease | ReassignLease | NewLease | OpenGroup, environment: str
+        self, decision: RevokeLease | ReassignRollout | LeaseRollout | OpenGroup
     ) -> RolloutLease | None:
         """One step towards a lease; None when it only prepared one."""
         match decision:
             case RevokeLease():
-                await self.take_back(decision)
+                await self._revoke(decision.release, environment_lost=decision.environment_lost)
                 return None
             case OpenGroup():
                 self.curator.group_seen(await self.record.write(decision))
                 return None
-            case ReassignLease(rollout_id=rollout_id, deadline_unix_s=deadline):
-                reassigned = await self.record.write(
-                    ReassignRollout(rollout_id=rollout_id, environment=environment, deadline_unix_s=deadline)
-                )
+            case ReassignRollout():
+                reassigned = await self.record.write(decision)
                 await self._seen(reassigned.rollout)
                 return reassigned.result if isinstance(reassigned.result, RolloutLease) else None
-            case NewLease(group_id=group_id, deadline_unix_s=deadline):
-                leased = await self.record.write(
-                    LeaseRollout(group_id=group_id, environment=environment, deadline_unix_s=deadline)
-                )
+            case LeaseRollout():
+                leased = await self.record.write(decision)
                 await self._seen(leased.rollout)
                 return leased.result
 
     async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
         """An environment gives up its lease."""
-        return await self.take_back(self.curator.after_fault(rollout_id, fence, fault_kind, detail))
+        release = self.curator.after_fault(rollout_id, fence, fault_kind, detail)
+        return await self._revoke(release, environment_lost=False)
 
-    async def take_back(self, decision: RevokeLease) -> Release:
+    async def _revoke(self, release: ReleaseRollout, *, environment_lost: bool) -> Release:
         """End a lease without a reward."""
-        released = await self.record.write(
-            ReleaseRollout(
-                rollout_id=decision.rollout_id,
-                fence=decision.fence,
-                fault_kind=decision.fault_kind,
-                detail=decision.detail,
-                max_attempts=decision.max_attempts,
-            )
-        )
+        released = await self.record.write(release)
         self.curator.rollout_seen(released.rollout)
         if released.result in (Release.AWAITING, Release.DROPPED):
             self.curator.attempt_failed(
-                released.rollout.group_id, decision.fault_kind, environment_lost=decision.environment_lost
+                released.rollout.group_id, release.fault_kind, environment_lost=environment_lost
             )
         await self.settle()
         return released.result
 
     async def look(self, rollout_id: int) -> None:
-        """Something happened to a rollout, for instance it was stored: read what, and do what follows."""
+        """Read a rollout that changed, for instance because it was stored, and do what follows."""
         await self._seen(self.record.rollout(rollout_id))
 
     async def _seen(self, rollout: RolloutRecord) -> None:
         self.curator.rollout_seen(rollout)
         await self.settle()
 
-    async def take_back_overdue(self) -> int:
-        """Take back every lease past its deadline; returns how many."""
+    async def revoke_overdue(self) -> int:
+        """Revoke every lease past its deadline; returns how many."""
         overdue = self.curator.overdue(self._clock())
         for decision in overdue:
-            await self.take_back(decision)
+            await self._revoke(decision.release, environment_lost=decision.environment_lost)
         return len(overdue)
 
-    # groups and tasks
+    # ---- groups and tasks ----
 
     async def settle(self) -> None:
-        """Everything that follows from what the book knows: demonstrations, drops, decisions about tasks."""
+        """Everything that follows from what the index shows: demonstrations, drops, decisions about tasks."""
         while True:
             await self._inject()
             for drop in self.curator.drops():
-                await self.record.write(DropGroup(group_id=drop.group_id, reason=drop.reason.value))
+                await self.record.write(drop)
                 self.curator.group_dropped(drop.group_id, self._clock())
             decisions = self.curator.decisions(self._clock())
             if not decisions:
@@ -198,50 +179,46 @@ class CurationService:
                 if decision == refused:
                     raise
                 refused = decision
-                await self._read_again()
+                self._read_again()
             else:
                 self.curator.injected(decision)
 
-    async def pool_changed(self, task_id: str) -> None:
-        """An episode was played under a demonstration of this task: read what the pool holds by now."""
+    def pool_changed(self, task_id: str) -> None:
+        """Read the demonstrations of a task again: an episode was played under one of them."""
         self.curator.tasks.pool_changed(task_id, self.record.demonstrations(task_id))
 
-    # the trainer
+    # ---- the trainer ----
 
-    async def batch(self) -> Batch | NoBatch:
+    async def batch(self) -> Batch | NoWorkYet:
         """The batch to train next: the one leased before if it was not consumed, else a new one."""
-        deadline_unix_s = self._clock() + self.settings.batch_lease_s
         refused: int | None = None
         while (leased := self.curator.open_batch) is not None:
+            deadline_unix_s = self._clock() + self.settings.batch_lease_s
+            call = ReassignBatch(batch_id=leased.batch_id, deadline_unix_s=deadline_unix_s)
             try:
-                batch = await self.record.write(
-                    ReassignBatch(batch_id=leased.batch_id, deadline_unix_s=deadline_unix_s)
-                )
+                return self._leased(await self.record.write(call))
             except StoreConflict:
                 if leased.batch_id == refused:
                     raise
                 # It was consumed or given back, and the message about it was lost.
                 refused = leased.batch_id
-                await self.reload()
-            else:
-                self.curator.batch_leased(batch)
-                return batch
-        decision = self.curator.batch()
-        if isinstance(decision, NoBatch):
+                await self._reload()
+        decision = self.curator.batch(self._clock())
+        if isinstance(decision, NoWorkYet):
             return decision
-        batch = await self.record.write(
-            LeaseBatch(group_ids=decision.group_ids, deadline_unix_s=deadline_unix_s)
-        )
+        return self._leased(await self.record.write(decision))
+
+    def _leased(self, batch: Batch) -> Batch:
         self.curator.batch_leased(batch)
         return batch
 
     async def committed(self, version: int) -> None:
-        """The trainer committed an update; what it says is in the record before it says it."""
+        """The trainer committed an update, which is in the record already."""
         known = self.curator.trainer_version
         if known is not None and version <= known:
             return
         if known is None or version != known + 1 or self.curator.open_batch is None:
-            await self.reload()
+            await self._reload()
             return
         self.curator.update_committed(version)
         await self.settle()
@@ -269,7 +246,7 @@ class CurationService:
                 detail=detail,
             )
         )
-        await self._read_again()
+        self._read_again()
 
     def overdue_batch(self) -> Batch | None:
         """The open batch when it is past its deadline; each lease of it once."""
@@ -277,20 +254,21 @@ class CurationService:
         if batch is None or self._clock() < batch.deadline_unix_s:
             return None
         lease = (batch.batch_id, batch.fence)
-        if lease == self._told_overdue:
+        if lease == self._reported_overdue:
             return None
-        self._told_overdue = lease
+        self._reported_overdue = lease
         return batch
 
-    # the whole record
+    # ---- the whole record ----
 
-    async def reload(self) -> None:
-        """Start the book anew from the record: it says something else than the book."""
-        await self._read_again()
+    async def _reload(self) -> None:
+        """Build the index anew from the record, which contradicts it, and do what follows."""
+        self._read_again()
         await self.settle()
 
-    async def _read_again(self) -> None:
-        snapshot = self.record.snapshot(self.settings.kept_rewards)
+    def _read_again(self) -> None:
         before = self.curator
-        self.curator = Curator(self.settings, snapshot, before.serving_version)
-        self.curator.outside, self.curator.wanted_guides = before.outside, before.wanted_guides
+        self.curator = Curator(
+            self.settings, self.record.snapshot(self.settings.kept_rewards), before.serving_version
+        )
+        self.curator.liveness, self.curator.wanted_guides = before.liveness, before.wanted_guides

@@ -1,23 +1,58 @@
-"""What the configuration says about curation, in the curator's own words."""
+"""The settings of the curator, and what the configuration makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.sections import TaskQuarantineSettings
+from dart.core.records import RECENT_REWARDS
 from dart.core.seeds import TRAINING_SEEDS, held_out_seed
-from dart.curation.curator import CuratorSettings
+from dart.core.types import SUCCESS_ABOVE
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.quota import GroupPlan, Quota, fixed_quota
 from dart.curation.run_phases import RunPlan
 from dart.curation.scheduling import Scheduling
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import TaskQuarantineLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CuratorSettings:
+    """The curator's settings; a rule that is None is switched off."""
+
+    tasks: tuple[str, ...]
+    seeds: Sequence[int]
+    """Training seeds; may be a range."""
+    quota: Quota
+    groups_per_update: int
+    staleness_bound: int
+    """K, in policy versions."""
+    success_above: float = SUCCESS_ABOVE
+    """A reward above it is a success."""
+    max_attempts: int
+    lease_s: float
+    batch_lease_s: float = 600.0
+    retry_after_s: float = 0.5
+    over_provision: float = 0.0
+    """APRIL's alpha: groups in flight or ready for each group of an update; 0 for no bound but staleness."""
+    scheduling: Scheduling = Scheduling.ROLLOUT
+    step_cap: StepCap | None = None
+    pool: PoolRule | None = None
+    task_quarantine: TaskQuarantineSettings | None = None
+    order_seed: int = 0
+
+    @property
+    def kept_rewards(self) -> int:
+        """Newest rewards of each task that are read from the record; N is decided from the last N of them."""
+        return max(RECENT_REWARDS, self.quota.group.rollouts)
 
 
 def settings_of(config: Config) -> CuratorSettings:
-    """The service's settings from the configuration; a switch that is off leaves its rule out."""
+    """The curator's settings from the configuration; a switch that is off leaves its rule out."""
     curation, seed = config.curation, config.run.seed
     number, length = curation.rollout_number, curation.trajectory_length
-    quarantine = curation.task_quarantine
     group = GroupPlan(rollouts=curation.rollouts_per_group, step_cap=curation.step_cap)
+    dynamic = Quota(group=group, minimum=number.minimum, threshold=number.threshold)
     cap = StepCap(largest=curation.step_cap, slack=length.slack, probe_share=length.probe_share)
     experience = curation.experience_pool
     pool = PoolRule(
@@ -28,21 +63,13 @@ def settings_of(config: Config) -> CuratorSettings:
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
         success_above=curation.success_above,
     )
-    limits = TaskQuarantineLimits(
-        groups_without_success=quarantine.groups_without_success,
-        failed_attempts=quarantine.failed_attempts,
-        lost_environments=quarantine.lost_environments,
-        duration_s=quarantine.duration_s,
-    )
     return CuratorSettings(
         tasks=config.tasks.train,
         seeds=TRAINING_SEEDS,
-        quota=DynamicQuota(group=group, minimum=number.minimum, threshold=number.threshold)
-        if number.enabled
-        else FixedQuota(group),
+        quota=dynamic if number.enabled else fixed_quota(group),
         step_cap=cap if length.enabled else None,
         pool=pool if experience.enabled else None,
-        task_quarantine=limits if quarantine.enabled else None,
+        task_quarantine=curation.task_quarantine if curation.task_quarantine.enabled else None,
         scheduling=Scheduling(curation.scheduling),
         groups_per_update=config.training.groups_per_update,
         staleness_bound=curation.staleness,

@@ -1,10 +1,10 @@
 """How long an episode of a task may be (DART, arXiv 2509.23866, section 3.1, dynamic trajectory length).
 
-The cap is the task's longest success so far and some slack; before the first success, and never above it,
-the global cap. Successes cannot become shorter than they were, so a cap never falls below one.
+The cap is the task's longest success so far plus some slack, and at most the global cap. Before its first
+success a task has the global cap. The longest success never becomes shorter, so a cap never falls.
 
-A cap alone would be for ever: what needs more steps than any success had is cut off and never succeeds. So a
-share of the groups probes: it runs at the global cap, and a longer success among them raises the cap.
+A cap alone could not rise: an episode that needs more steps than every success before it is cut off and
+fails. So a share of the groups runs at the global cap, and a longer success among them raises the cap.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,6 @@ class StepCap:
     slack: int
     probe_share: float
     """In [0, 1]."""
-
-    def __post_init__(self) -> None:
-        if self.largest < 1 or self.slack < 0 or not 0 <= self.probe_share <= 1:
-            raise ValueError(
-                f"a step cap needs largest >= 1, slack >= 0 and a probe share in [0, 1], got {self}"
-            )
 
     def after(self, longest_success_steps: int | None) -> int:
         """The cap of a task whose longest success had so many steps; None before the first."""

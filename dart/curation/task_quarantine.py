@@ -1,44 +1,26 @@
-"""The quarantine of tasks: tasks that cost rollouts or environments and teach nothing are left alone. Pure.
+"""The quarantine of tasks: tasks that cost rollouts and teach nothing are not played for a while. Pure.
 
 A task enters quarantine when groups in a row had no success, attempts in a row ended by a fault, or
 environments in a row died or hung while they played it. Afterwards one group of it is tried. A success
-releases the task; without one the next quarantine lasts twice as long. So a hopeless task costs less and
-less, and none is given up.
+releases the task; without one the next quarantine lasts twice as long. So a task that never succeeds costs
+less and less, and every task is tried again.
 
-Where groups without success do not count (`groups_without_success` 0), only faults lead to quarantine: there
-any episode that was played to its end releases the task, or a hard task would never be played again.
+With `groups_without_success` 0, only faults lead to quarantine. Then any episode that is played to its end
+releases the task; otherwise a hard task would never be played again.
 
-The counts in a row are not in the record: after a restart they begin at zero. The quarantines are.
+The quarantines are in the record, the counts in a row are not: after a restart they begin at zero.
 
 The quarantine of an environment's process is another one: `supervision.circuit_breaker`.
 """
 
 from dataclasses import dataclass, replace
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskQuarantineLimits:
-    """How many failures in a row lead to quarantine, and for how long."""
-
-    groups_without_success: int
-    """0: never a reason."""
-    failed_attempts: int
-    lost_environments: int
-    duration_s: float
-    """Of the first quarantine; each one in a row is twice as long as the one before."""
-
-    def __post_init__(self) -> None:
-        counts = (self.failed_attempts, self.lost_environments)
-        if self.groups_without_success < 0 or min(counts) < 1 or self.duration_s <= 0:
-            raise ValueError(
-                "quarantine needs groups_without_success >= 0, failed_attempts >= 1, lost_environments >= 1 "
-                f"and duration_s > 0, got {self}"
-            )
+from dart.config.sections import TaskQuarantineSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskQuarantine:
-    """A task is left alone until a time."""
+    """A task is not played until a time."""
 
     until_unix_s: float
     length_s: float
@@ -57,6 +39,10 @@ class TaskHealth:
     """What ends a quarantine has happened."""
     quarantine: TaskQuarantine | None = None
 
+    def is_quarantined(self, now_unix_s: float) -> bool:
+        """Whether the task is not played now."""
+        return self.quarantine is not None and self.quarantine.until_unix_s > now_unix_s
+
     def is_tried(self, now_unix_s: float) -> bool:
         """Whether the quarantine is over, and what happens to the task now decides about the next one."""
         return self.quarantine is not None and self.quarantine.until_unix_s <= now_unix_s
@@ -74,7 +60,7 @@ class TaskQuarantineVerdict:
 
 
 def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
-    """An attempt ended by a fault; the environment died or hung with it, or lived to tell."""
+    """An attempt ended by a fault; `environment_lost`: the environment died or hung."""
     return replace(
         health,
         failed_attempts=health.failed_attempts + 1,
@@ -82,7 +68,7 @@ def after_fault(health: TaskHealth, *, environment_lost: bool) -> TaskHealth:
     )
 
 
-def after_episode(health: TaskHealth, limits: TaskQuarantineLimits, *, succeeded: bool) -> TaskHealth:
+def after_episode(health: TaskHealth, limits: TaskQuarantineSettings, *, succeeded: bool) -> TaskHealth:
     """An episode was played to its end."""
     return replace(
         health,
@@ -108,7 +94,7 @@ def after_group_without_success(health: TaskHealth, now_unix_s: float, *, any_fi
 
 
 def judge(
-    health: TaskHealth, limits: TaskQuarantineLimits, now_unix_s: float
+    health: TaskHealth, limits: TaskQuarantineSettings, now_unix_s: float
 ) -> TaskQuarantineVerdict | None:
     """What follows for the task; None for no change."""
     if health.quarantine is not None and health.may_be_released:
@@ -127,12 +113,12 @@ def judge(
     )
 
 
-def is_unplayable(health: TaskHealth, limits: TaskQuarantineLimits) -> bool:
+def is_unplayable(health: TaskHealth, limits: TaskQuarantineSettings) -> bool:
     """Whether faults lead to quarantine: then the task's live groups are not played either."""
     return bool(_broken_by(health, limits))
 
 
-def _broken_by(health: TaskHealth, limits: TaskQuarantineLimits) -> str:
+def _broken_by(health: TaskHealth, limits: TaskQuarantineSettings) -> str:
     if health.lost_environments >= limits.lost_environments:
         return f"{health.lost_environments} environments in a row died while playing it"
     if health.failed_attempts >= limits.failed_attempts:
@@ -140,7 +126,7 @@ def _broken_by(health: TaskHealth, limits: TaskQuarantineLimits) -> str:
     return ""
 
 
-def _without_success(health: TaskHealth, limits: TaskQuarantineLimits) -> str:
+def _without_success(health: TaskHealth, limits: TaskQuarantineSettings) -> str:
     if 0 < limits.groups_without_success <= health.groups_without_success:
         return f"{health.groups_without_success} groups in a row had no success"
     if health.has_failed_its_trial:

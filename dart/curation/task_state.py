@@ -1,4 +1,4 @@
-"""What is known about every task, whose turn it is, and what is decided about each.
+"""What is known about every task, which task gets the next group, and what is decided about each.
 
 The table is kept current one row at a time. A task may have its next group when it is not quarantined.
 After a quarantine it may have one group, when no other of it is being played: that group is its trial.
@@ -6,43 +6,18 @@ After a quarantine it may have one group, when no other of it is being played: t
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from dart.core.records import (
-    RECENT_REWARDS,
-    DecisionKind,
-    DemonstrationSummary,
-    TaskDecision,
-    TaskStatistics,
-)
-from dart.core.types import SUCCESS_ABOVE
+from dart.core.messages import OpenGroup
+from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
 from dart.curation import task_quarantine
-from dart.curation.experience_pool import PoolRule
 from dart.curation.indexed_heap import IndexedHeap
-from dart.curation.quota import GroupPlan, Quota, success
-from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import HEALTHY, TaskHealth, TaskQuarantine, TaskQuarantineLimits
+from dart.curation.quota import success
+from dart.curation.settings import CuratorSettings
+from dart.curation.task_quarantine import HEALTHY, TaskHealth, TaskQuarantine
 from dart.curation.task_selection import next_seed, turn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRules:
-    """How tasks are curated; what is None is switched off."""
-
-    quota: Quota
-    step_cap: StepCap | None = None
-    quarantine: TaskQuarantineLimits | None = None
-    pool: PoolRule | None = None
-    order_seed: int = 0
-    success_above: float = SUCCESS_ABOVE
-    """A reward above it is a success."""
-
-    @property
-    def kept_rewards(self) -> int:
-        """Newest rewards of each task that are remembered: N of them are decided by."""
-        return max(RECENT_REWARDS, self.quota.group.rollouts)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,32 +38,21 @@ class TaskState:
     """Groups of it that are being played."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextGroup:
-    """What a task's next group is."""
-
-    task_id: str
-    plan: GroupPlan
-    probes_length: bool
-
-
 class TaskTable:
     """The tasks of a run, by name."""
 
-    def __init__(self, names: Sequence[str], known: Iterable[TaskStatistics], rules: TaskRules) -> None:
-        self._rules = rules
+    def __init__(self, settings: CuratorSettings, known: Iterable[TaskStatistics]) -> None:
+        self._rules = settings
         self._tasks: dict[str, TaskState] = {}
-        self._position = {name: position for position, name in enumerate(names)}
+        self._position = {name: position for position, name in enumerate(settings.tasks)}
         self._turns: IndexedHeap[str] = IndexedHeap()
         """Tasks that may have a group now."""
         self._quarantined: IndexedHeap[str] = IndexedHeap()
         """Quarantined tasks without a group in play, ordered by when their quarantine ends."""
-        self._unreleased: dict[str, None] = {}
-        """Every task with a quarantine, also one that is tried after it."""
         self._to_judge: dict[str, None] = {}
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)
-        for name in names:
+        for name in settings.tasks:
             self._place(name)
 
     def __getitem__(self, task_id: str) -> TaskState:
@@ -100,7 +64,7 @@ class TaskTable:
             self._tasks[task_id] = self._read(new)
         return self._tasks[task_id]
 
-    # what happened
+    # ---- events ----
 
     def group_opened(self, task_id: str) -> None:
         task = self[task_id]
@@ -120,23 +84,21 @@ class TaskTable:
         is_success = reward > self._rules.success_above
         if is_success and num_steps is not None:
             task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
-        if (limits := self._rules.quarantine) is not None:
+        if (limits := self._rules.task_quarantine) is not None:
             task.health = task_quarantine.after_episode(task.health, limits, succeeded=is_success)
         self._to_judge[task_id] = None
 
     def attempt_failed(self, task_id: str, *, environment_lost: bool) -> None:
         """An attempt ended by a fault that may be the task's."""
-        self._health_is(
-            task_id, task_quarantine.after_fault(self[task_id].health, environment_lost=environment_lost)
-        )
+        before = self[task_id].health
+        self._health_is(task_id, task_quarantine.after_fault(before, environment_lost=environment_lost))
 
     def group_without_success(self, task_id: str, now_unix_s: float, *, any_finished: bool) -> None:
         """A group is over without a success, the pool's included."""
-        before = self[task_id].health
-        self._health_is(
-            task_id,
-            task_quarantine.after_group_without_success(before, now_unix_s, any_finished=any_finished),
+        health = task_quarantine.after_group_without_success(
+            self[task_id].health, now_unix_s, any_finished=any_finished
         )
+        self._health_is(task_id, health)
 
     def demonstration_used(self, task_id: str, pool_id: int) -> None:
         """A demonstration was added to a group."""
@@ -152,7 +114,7 @@ class TaskTable:
     def decided(self, decision: TaskDecision) -> bool:
         """A decision is in the record: from now on it counts.
 
-        returns   whether what is live of the task is not to be played on: it rests, and because of faults
+        returns   whether the live groups of the task are given up: it is quarantined because of faults
         """
         task, is_unplayable = self[decision.task_id], False
         self._to_judge.pop(decision.task_id, None)
@@ -162,7 +124,7 @@ class TaskTable:
             case DecisionKind.STEP_CAP:
                 task.step_cap = int(decision.after)
             case DecisionKind.QUARANTINE:
-                limits = self._rules.quarantine
+                limits = self._rules.task_quarantine
                 is_unplayable = bool(
                     decision.after
                     and limits is not None
@@ -173,23 +135,38 @@ class TaskTable:
                 self._place(decision.task_id)
         return is_unplayable
 
-    # what follows
+    # ---- decisions ----
 
-    def next_group(self, now_unix_s: float) -> NextGroup | None:
-        """The next task's next group; None when every task is in quarantine."""
+    def next_group(self, policy_version: int, now_unix_s: float) -> OpenGroup | None:
+        """The next group of the task whose turn it is; None when every task is in quarantine."""
         self._wake(now_unix_s)
         task_id = self._turns.first()
-        return None if task_id is None else self._group_of(self[task_id])
+        if task_id is None:
+            return None
+        task, rule = self[task_id], self._rules.step_cap
+        probes = (
+            rule is not None
+            and task.step_cap < rule.largest
+            and rule.probes(task_id, task.groups_opened, self._rules.order_seed)
+        )
+        return OpenGroup(
+            task_id=task_id,
+            seed=self._seed_of(task),
+            rollouts_wanted=task.rollouts,
+            step_cap=self._rules.quota.group.step_cap if probes else task.step_cap,
+            policy_version=policy_version,
+            probes_length=probes,
+        )
 
-    def seed_of(self, group: NextGroup, seeds: Sequence[int]) -> int:
-        """The seed a task's next group plays: one with a demonstration where the group will need one."""
-        task, rules = self[group.task_id], self._rules
+    def _seed_of(self, task: TaskState) -> int:
+        """The seed of a task's next group: one with a demonstration where the group will need one."""
+        rules = self._rules
         if rules.pool is not None:
             chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
             known = tuple(task.demonstrations.values())
-            if (seed := rules.pool.seed_for(group.plan, chance, known, task.rewards)) is not None:
+            if (seed := rules.pool.seed_for(task.rollouts, chance, known, task.rewards)) is not None:
                 return seed
-        return next_seed(task.task_id, task.groups_opened, seeds, rules.order_seed)
+        return next_seed(task.task_id, task.groups_opened, rules.seeds, rules.order_seed)
 
     def why_none(self, now_unix_s: float) -> str:
         """Why no task may have a group."""
@@ -204,8 +181,11 @@ class TaskTable:
 
     def quarantined(self, now_unix_s: float) -> dict[str, str]:
         """The tasks that are in quarantine now, with the reason."""
-        tasks = [self._tasks[name] for name in self._unreleased]
-        return {task.task_id: task.why_quarantined for task in tasks if not task.health.is_tried(now_unix_s)}
+        return {
+            task.task_id: task.why_quarantined
+            for task in self._tasks.values()
+            if task.task_id in self._position and task.health.is_quarantined(now_unix_s)
+        }
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """What is to be decided anew since something happened. The same again until it is in the record."""
@@ -228,7 +208,7 @@ class TaskTable:
             found += of_task
         return tuple(found)
 
-    # how
+    # ---- internal ----
 
     def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
         """Kind, before, after and reason of what is different from now on."""
@@ -240,20 +220,13 @@ class TaskTable:
         rule, longest = self._rules.step_cap, task.longest_success_steps
         if rule is not None and (cap := rule.after(longest)) != task.step_cap:
             yield DecisionKind.STEP_CAP, str(task.step_cap), str(cap), rule.reason(longest)
-        limits = self._rules.quarantine
-        if (
-            limits is not None
-            and (verdict := task_quarantine.judge(task.health, limits, now_unix_s)) is not None
-        ):
-            yield (
-                DecisionKind.QUARANTINE,
-                end_of(task.health.quarantine),
-                end_of(verdict.quarantine),
-                verdict.reason,
-            )
+        limits, health = self._rules.task_quarantine, task.health
+        if limits is not None and (verdict := task_quarantine.judge(health, limits, now_unix_s)) is not None:
+            before, after = end_of(health.quarantine), end_of(verdict.quarantine)
+            yield DecisionKind.QUARANTINE, before, after, verdict.reason
 
     def _health_is(self, task_id: str, health: TaskHealth) -> None:
-        if self._rules.quarantine is not None:
+        if self._rules.task_quarantine is not None:
             self[task_id].health = health
             self._to_judge[task_id] = None
 
@@ -271,7 +244,7 @@ class TaskTable:
             step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),
             demonstrations={found.pool_id: found for found in statistics.demonstrations},
             health=HEALTHY
-            if quarantine is None or rules.quarantine is None
+            if quarantine is None or rules.task_quarantine is None
             else TaskHealth(quarantine=quarantine_of(quarantine)),
             why_quarantined="" if quarantine is None else quarantine.reason,
         )
@@ -285,15 +258,10 @@ class TaskTable:
             return  # it is in the record and not in the configuration any more
         task = self._tasks.get(task_id)
         quarantine = None if task is None else task.health.quarantine
-        position = self._position[task_id]
-        if quarantine is None:
-            self._unreleased.pop(task_id, None)
-        else:
-            self._unreleased[task_id] = None
         is_tried = task is not None and task.unfinished > 0
         self._turns.set(task_id, self._turn(task_id) if quarantine is None else None)
-        until = None if quarantine is None or is_tried else (quarantine.until_unix_s, position)
-        self._quarantined.set(task_id, until)
+        until = None if quarantine is None or is_tried else quarantine.until_unix_s
+        self._quarantined.set(task_id, None if until is None else (until, self._position[task_id]))
 
     def _turn(self, task_id: str) -> tuple[float, float, int]:
         """Ties are left to the order of the configuration."""
@@ -306,18 +274,6 @@ class TaskTable:
         for task_id in self._quarantined.up_to((now_unix_s, math.inf)):
             self._quarantined.discard(task_id)
             self._turns.put(task_id, self._turn(task_id))
-
-    def _group_of(self, task: TaskState) -> NextGroup:
-        rule, cap = self._rules.step_cap, task.step_cap
-        probes = (
-            rule is not None
-            and cap < rule.largest
-            and rule.probes(task.task_id, task.groups_opened, self._rules.order_seed)
-        )
-        if rule is not None and probes:
-            cap = rule.largest
-        plan = GroupPlan(rollouts=task.rollouts, step_cap=cap)
-        return NextGroup(task_id=task.task_id, plan=plan, probes_length=probes)
 
 
 def end_of(quarantine: TaskQuarantine | None) -> str:

@@ -53,7 +53,7 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
     """Read every task of the run, in the order of its configuration."""
     now_s = time.time() if now_unix_s is None else now_unix_s
     known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
-    curated = TaskTable(config.tasks.train, known.values(), settings_of(config).task_rules)
+    curated = TaskTable(settings_of(config), known.values())
     drops, finished = store.drops_by_task(), store.finished_by_task()
     return [
         _report(
@@ -83,7 +83,7 @@ def _report(
     rewards = known.recent_rewards if known else ()
     pool = known.demonstrations if known else ()
     rest = curated.health.quarantine
-    is_quarantined = rest is not None and not curated.health.is_tried(now_s)
+    is_quarantined = curated.health.is_quarantined(now_s)
     return TaskReport(
         task_id=task_id,
         groups=known.groups_opened if known else 0,

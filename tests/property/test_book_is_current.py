@@ -9,19 +9,20 @@ from random import Random
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dart.config.sections import TaskQuarantineSettings
+from dart.core.messages import LeaseBatch, LeaseRollout, NoWorkYet, ReassignRollout
 from dart.core.records import Batch, GroupRecord, Snapshot
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import can_all_be_fresh
-from dart.curation.curator import Curator, CuratorSettings
-from dart.curation.decisions import GiveBatch, NewLease, NoBatch, NoWork, ReassignLease
+from dart.curation.curator import Curator
 from dart.curation.experience_pool import PoolRule
 from dart.curation.groups import version_floor
-from dart.curation.quota import DynamicQuota, GroupPlan
+from dart.curation.quota import GroupPlan, Quota
 from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
+from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.curation.task_selection import turn
 from dart.testing.local_record import at_once
 from tests.scratch_record import ScratchRecord
@@ -36,7 +37,7 @@ def rules(chance: Random) -> CuratorSettings:
     return CuratorSettings(
         tasks=tuple(f"task-{number}" for number in range(chance.randint(1, 5))),
         seeds=range(20),
-        quota=DynamicQuota(group=group, minimum=2, threshold=0.6),
+        quota=Quota(group=group, minimum=2, threshold=0.6),
         groups_per_update=chance.randint(1, 3),
         staleness_bound=chance.randint(0, 3),
         max_attempts=2,
@@ -51,7 +52,7 @@ def rules(chance: Random) -> CuratorSettings:
         )
         if chance.random() < 0.7
         else None,
-        task_quarantine=TaskQuarantineLimits(
+        task_quarantine=TaskQuarantineSettings(
             groups_without_success=3, failed_attempts=3, lost_environments=2, duration_s=30.0
         )
         if chance.random() < 0.5
@@ -121,10 +122,10 @@ class Run:
         if guide is not None:
             succeeded = self.chance.random() < 0.5
             self.record.record_guided(guide.pool_id, guide.rolls + 1, succeeded=succeeded)
-            at_once(self.service.pool_changed(guide.task_id))
+            self.service.pool_changed(guide.task_id)
 
     def look_after(self) -> None:
-        at_once(self.service.take_back_overdue())
+        at_once(self.service.revoke_overdue())
         if self.chance.random() < 0.2:
             self.service = at_once(open_service(self.settings, self.record, lambda: self.now_unix_s))
             self.service.serving(self.serving)
@@ -136,9 +137,10 @@ class Run:
             return  # the trainer committed and could not say so
         fresh = Curator(self.settings, snapshot, self.serving)
         book.serving_version = self.serving
-        assert book.counts() == fresh.counts()
+        assert stages(book) == stages(fresh)
         assert book.drops() == fresh.drops() == ()
-        assert book.batch() == fresh.batch() == plain_batch(self.settings, snapshot)
+        assert book.batch(self.now_unix_s) == fresh.batch(self.now_unix_s)
+        assert book.batch(self.now_unix_s) == plain_batch(self.settings, snapshot, self.now_unix_s)
         assert book.overdue(self.now_unix_s) == fresh.overdue(self.now_unix_s)
         asked = book.work_for("somebody", self.now_unix_s)
         assert asked == fresh.work_for("somebody", self.now_unix_s)
@@ -161,6 +163,14 @@ class Run:
             assert (task.unfinished, task.demonstrations) == (read.unfinished, read.demonstrations)
 
 
+def stages(book: Curator) -> tuple[object, ...]:
+    """How many groups are live and unbatched, which ones are at each stage, and what is played."""
+    index = book._live_groups
+    stages = (index._playable, index.unfinished, index.ready, index._by_oldest_step)
+    held = sorted(rollout.rollout_id for rollout in index.held())
+    return len(index), index.unbatched, [sorted(stage) for stage in stages], held
+
+
 def oldest_first(snapshot: Snapshot) -> list[GroupRecord]:
     waiting = [group for group in snapshot.groups if group.batch_id is None]
     return sorted(waiting, key=lambda group: (version_floor(group), group.group_id))
@@ -172,18 +182,18 @@ def check_work(decision: object, snapshot: Snapshot, settings: CuratorSettings) 
     awaiting = [found for group in in_order if (found := groups.awaiting(group)) is not None]
     unissued = [group for group in in_order if groups.unissued(group)]
     if awaiting:
-        assert isinstance(decision, ReassignLease)
+        assert isinstance(decision, ReassignRollout)
         assert decision.rollout_id == awaiting[0].rollout_id
     elif unissued:
-        assert isinstance(decision, NewLease)
+        assert isinstance(decision, LeaseRollout)
         assert decision.group_id == unissued[0].group_id
-    elif settings.task_quarantine is None and not isinstance(decision, NoWork):
+    elif settings.task_quarantine is None and not isinstance(decision, NoWorkYet):
         opened = {task.task_id: task.groups_opened for task in snapshot.tasks}
         turns = {name: turn(name, opened.get(name, 0), settings.order_seed) for name in settings.tasks}
         assert getattr(decision, "task_id", None) == min(settings.tasks, key=lambda name: turns[name])
 
 
-def plain_batch(rules: CuratorSettings, snapshot: Snapshot) -> GiveBatch | NoBatch:
+def plain_batch(rules: CuratorSettings, snapshot: Snapshot, now_unix_s: float) -> LeaseBatch | NoWorkYet:
     """Earliest deadline first, from all rows."""
     in_order = oldest_first(snapshot)
     ready = [group for group in in_order if groups.is_complete(group) and not groups.why_untrainable(group)]
@@ -197,13 +207,16 @@ def plain_batch(rules: CuratorSettings, snapshot: Snapshot) -> GiveBatch | NoBat
 
     if len(ready) < wanted:
         text = f"{len(ready)} of {wanted} groups are ready, {len(snapshot.groups)} are live"
-        return NoBatch(retry_after_s=rules.retry_after_s, reason=text)
+        return NoWorkYet(retry_after_s=rules.retry_after_s, reason=text)
     left = [group for group in in_order if group not in ready[:wanted]]
     if in_time(left, version + 1) or not in_time(in_order, version):
-        return GiveBatch(group_ids=tuple(group.group_id for group in ready[:wanted]))
+        return LeaseBatch(
+            group_ids=tuple(group.group_id for group in ready[:wanted]),
+            deadline_unix_s=now_unix_s + rules.batch_lease_s,
+        )
     slow = next(group for group in left if not groups.is_complete(group))
     text = f"group {slow.group_id} ({slow.task_id}) must be in the next batch and is still being played"
-    return NoBatch(retry_after_s=rules.retry_after_s, reason=text)
+    return NoWorkYet(retry_after_s=rules.retry_after_s, reason=text)
 
 
 @given(seed=st.integers(0, 2**32))

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dart.config.sections import TaskQuarantineSettings
+from dart.core.messages import NoWorkYet
 from dart.core.records import (
     Batch,
     Commit,
@@ -33,13 +35,11 @@ from dart.core.records import (
 from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation import groups
 from dart.curation.admission import groups_admissible, most_groups
-from dart.curation.curator import CuratorSettings
-from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.quota import GroupPlan, Quota, fixed_quota
 from dart.curation.service import CurationService, Record, open_service
+from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
@@ -141,10 +141,10 @@ class Training(RuleBasedStateMachine):
         self.settings = CuratorSettings(
             tasks=TASKS,
             seeds=range(50),
-            quota=DynamicQuota(group=plan, minimum=2, threshold=0.6) if dynamic else FixedQuota(plan),
+            quota=Quota(group=plan, minimum=2, threshold=0.6) if dynamic else fixed_quota(plan),
             step_cap=StepCap(largest=5, slack=1, probe_share=0.3) if dynamic else None,
             pool=PoolRule(max_uses=MAX_USES) if dynamic else None,
-            task_quarantine=TaskQuarantineLimits(
+            task_quarantine=TaskQuarantineSettings(
                 groups_without_success=groups_without_success,
                 failed_attempts=4,
                 lost_environments=3,
@@ -265,7 +265,7 @@ class Training(RuleBasedStateMachine):
         if environment in self.played:
             self.ghosts.append(self.played.pop(environment))
         answer = self.desk_does(lambda service: service.work(environment))
-        if isinstance(answer, NoWork):
+        if isinstance(answer, NoWorkYet):
             self.check_no_work_was_left()
         elif answer is not None:
             versions = self.take_up(answer, replays) or [self.engines[engine]]
@@ -410,7 +410,7 @@ class Training(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, LEASE_S / 2, LEASE_S]))
     def time_passes(self, seconds: float) -> None:
         self.now_unix_s += seconds
-        if self.desk_does(CurationService.take_back_overdue) is None:
+        if self.desk_does(CurationService.revoke_overdue) is None:
             return
         live = self.store.snapshot().groups
         assert not [
@@ -435,7 +435,7 @@ class Training(RuleBasedStateMachine):
     def trains(self, commits: bool, reports: bool) -> None:
         """May die after it leased the batch, or after the commit and before it could say so."""
         batch = self.desk_does(CurationService.batch)
-        if batch is None or isinstance(batch, NoBatch):
+        if batch is None or isinstance(batch, NoWorkYet):
             return
         made = self.version + 1
         if not commits:
@@ -536,7 +536,7 @@ class Training(RuleBasedStateMachine):
             self.engines = [self.version] * ENGINES
             self.service.serving(self.version)
             self.now_unix_s += 1.0
-            at_once(self.service.take_back_overdue())
+            at_once(self.service.revoke_overdue())
             for number, environment in enumerate(ENVIRONMENTS):
                 self.asks_for_work(environment, 0, True)
                 self.plays_to_its_end(environment, float((turn + number) % 2))

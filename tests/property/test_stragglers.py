@@ -11,11 +11,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dart.core.messages import NoWorkYet
 from dart.core.types import RolloutLease
-from dart.curation.curator import CuratorSettings
-from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.quota import FixedQuota, GroupPlan
+from dart.curation.quota import GroupPlan, fixed_quota
 from dart.curation.service import CurationService, open_service
+from dart.curation.settings import CuratorSettings
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import trajectory_for
@@ -46,7 +46,7 @@ class Simulation:
     def play(self, environment: str, now: int, serving: int) -> None:
         if environment not in self.played:
             answer = at_once(self.service.work(environment))
-            if isinstance(answer, NoWork):
+            if isinstance(answer, NoWorkYet):
                 return
             ticks = SLOW_TICKS if self.chance.random() < 0.1 else self.chance.randint(1, 2)
             self.played[environment] = (answer, now + ticks, serving)
@@ -60,7 +60,7 @@ class Simulation:
 
     def train(self, now: int) -> None:
         batch = at_once(self.service.batch())
-        if isinstance(batch, NoBatch):
+        if isinstance(batch, NoWorkYet):
             self.waits += "must be in the next batch" in batch.reason
             return
         self.version += 1
@@ -73,7 +73,7 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
     rules = CuratorSettings(
         tasks=("click-test", "login-user"),
         seeds=range(50),
-        quota=FixedQuota(GroupPlan(rollouts=2, step_cap=5)),
+        quota=fixed_quota(GroupPlan(rollouts=2, step_cap=5)),
         groups_per_update=groups_per_update,
         staleness_bound=bound,
         max_attempts=3,

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from dart.config.sections import TaskQuarantineSettings
+from dart.core.messages import NoWorkYet
 from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
-from dart.curation.curator import CuratorSettings
-from dart.curation.decisions import NoBatch, NoWork
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import DynamicQuota, FixedQuota, GroupPlan
+from dart.curation.quota import GroupPlan, Quota, fixed_quota
 from dart.curation.scheduling import Scheduling
 from dart.curation.service import CurationService, open_service
+from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
-from dart.curation.task_quarantine import TaskQuarantineLimits
 from dart.store.store import Store
 from dart.testing.local_record import at_once
 from tests.scratch_record import ScratchRecord
@@ -22,16 +22,16 @@ PLAN = GroupPlan(rollouts=4, step_cap=10)
 SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
-    quota=FixedQuota(PLAN),
+    quota=fixed_quota(PLAN),
     groups_per_update=1,
     staleness_bound=3,
     max_attempts=3,
     lease_s=60.0,
 )
-DYNAMIC = replace(SETTINGS, quota=DynamicQuota(group=PLAN, minimum=2, threshold=0.6))
+DYNAMIC = replace(SETTINGS, quota=Quota(group=PLAN, minimum=2, threshold=0.6))
 SHORT = replace(SETTINGS, step_cap=StepCap(largest=10, slack=1, probe_share=0.0))
 POOL = replace(SETTINGS, pool=PoolRule(max_uses=1))
-LIMITS = TaskQuarantineLimits(
+LIMITS = TaskQuarantineSettings(
     groups_without_success=2, failed_attempts=4, lost_environments=2, duration_s=100.0
 )
 RESTS = replace(SETTINGS, task_quarantine=LIMITS, tasks=("click-test", "login-user"))
@@ -54,7 +54,7 @@ class World:
         self.service.serving(0)
         return self.service
 
-    def work(self, environment: str = "env-000") -> RolloutLease | NoWork:
+    def work(self, environment: str = "env-000") -> RolloutLease | NoWorkYet:
         return at_once(self.service.work(environment))
 
     def lease(self, environment: str = "env-000") -> RolloutLease:
@@ -168,7 +168,7 @@ def test_nothing_probes_before_there_is_a_cap_to_probe() -> None:
     assert not world.group_of(world.lease()).probes_length
 
 
-@pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=FixedQuota(PLAN))])
+@pytest.mark.parametrize("switched_off", [SETTINGS, replace(DYNAMIC, quota=fixed_quota(PLAN))])
 def test_a_restarted_desk_goes_by_what_was_decided_unless_it_is_switched_off(
     switched_off: CuratorSettings,
 ) -> None:
@@ -256,10 +256,10 @@ def test_a_group_that_failed_asks_for_an_episode_under_its_demonstration_until_t
     assert guide_of(world) == pool_id
     assert world.service.curator.next_guide({pool_id}) is None  # an environment plays it
     world.record.record_guided(pool_id, 1, succeeded=False)
-    at_once(world.service.pool_changed("click-test"))
+    world.service.pool_changed("click-test")
     assert guide_of(world) == pool_id
     world.record.record_guided(pool_id, 2, succeeded=True)
-    at_once(world.service.pool_changed("click-test"))
+    world.service.pool_changed("click-test")
     assert guide_of(world) is None
     own = pool_id + 1
     assert world.group_of(world.plays(0.0, 0.0, 0.0, 0.0)).injected == (own,)
@@ -271,7 +271,7 @@ def test_a_demonstration_that_the_policy_cannot_do_costs_so_many_episodes_and_no
         world.plays(0.0, 0.0, 0.0, 0.0)
         assert guide_of(world) == pool_id
         world.record.record_guided(pool_id, attempt, succeeded=False)
-        at_once(world.service.pool_changed("click-test"))
+        world.service.pool_changed("click-test")
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert guide_of(world) is None
 
@@ -326,7 +326,7 @@ def test_where_all_tasks_rest_environments_are_told_why() -> None:
     loses(world, "click-test")
     world.now_unix_s += 40
     answer = world.work("other")
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert answer.reason == (
         "every task is in quarantine (1); the next one is click-test in 60 s: "
         "2 environments in a row died while playing it"
@@ -344,12 +344,12 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
     world = quarantined()
     assert world.told[-1].reason == "2 groups in a row had no success"
     world.restarted()
-    assert isinstance(world.work(), NoWork)
+    assert isinstance(world.work(), NoWorkYet)
     world.now_unix_s += 100
     trial = [world.lease(f"env-{number:03d}").group_id for number in range(4)]
     assert len(set(trial)) == 1
     answer = world.work("env-004")
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert answer.reason == "every task is in quarantine (1); those whose quarantine is over are being tried"
 
 
@@ -403,7 +403,7 @@ def test_task_wise_an_environment_waits_for_the_others_of_its_group() -> None:
     leases = [world.lease(f"env-{number:03d}") for number in range(4)]
     world.stores(leases[0], 1.0)
     answer = world.work("env-000")
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert answer.reason == f"the other rollouts of group {leases[0].group_id} are being played"
     assert world.lease("env-004").group_id != leases[0].group_id, "who played nothing of it is free"
     for lease in leases[1:]:
@@ -424,14 +424,14 @@ def test_batch_wise_groups_are_opened_for_one_update_at_a_time_and_dropped_ones_
     trained = world.plays(0.0, 1.0, 1.0, 1.0)
     assert trained.group_id != dropped.group_id
     answer = world.work()
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert "have to be trained before new ones are opened" in answer.reason
     batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     world.record.commit_update(batch, 1)
     at_once(world.service.committed(1))
     answer = world.work()
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert answer.reason == "the next batch starts when every engine serves version 1"
     world.service.serving(1)
     assert isinstance(world.work(), RolloutLease)
@@ -441,7 +441,7 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     world = World(replace(SETTINGS, groups_per_update=2, over_provision=1.5))
     leases = [world.lease(f"env-{number:03d}") for number in range(12)]
     answer = world.work("env-012")
-    assert isinstance(answer, NoWork)
+    assert isinstance(answer, NoWorkYet)
     assert answer.reason == "3 groups are in flight or ready, over-provisioning allows 3"
     for number, lease in enumerate(leases):
         if number != 4:
@@ -454,7 +454,7 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     at_once(world.service.committed(1))
     world.service.serving(1)
     world.stores(leases[4], 0.0)
-    assert at_once(world.service.batch()) == NoBatch(
+    assert at_once(world.service.batch()) == NoWorkYet(
         retry_after_s=0.5, reason="1 of 2 groups are ready, 1 are live"
     )
     world.plays(0.0, 1.0, 0.0, 1.0)

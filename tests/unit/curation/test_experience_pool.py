@@ -9,7 +9,6 @@ import pytest
 from dart.core.records import DemonstrationSummary, GroupRecord, RolloutRecord
 from dart.core.types import RolloutState
 from dart.curation.experience_pool import PoolRule
-from dart.curation.quota import GroupPlan
 
 POOL = PoolRule(max_uses=2)
 
@@ -112,7 +111,6 @@ def test_chance_chooses_the_same_for_the_same_group_and_every_one_for_some_group
 # ---- seeds ----
 
 MATCHING = replace(POOL, matches_seeds=True)
-PLAN = GroupPlan(rollouts=4, step_cap=10)
 ALL_FAILED = group(FAILED, FAILED, FAILED)
 
 
@@ -126,7 +124,7 @@ def test_where_the_screen_follows_from_the_seed_only_a_demonstration_of_that_see
 def seeds_for(
     rewards: Sequence[float], *known: DemonstrationSummary, pool: PoolRule = MATCHING
 ) -> list[int | None]:
-    return [pool.seed_for(PLAN, Random(number), known, rewards) for number in range(200)]
+    return [pool.seed_for(4, Random(number), known, rewards) for number in range(200)]
 
 
 def test_a_task_that_always_fails_is_played_on_seeds_that_have_a_demonstration() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from dart.core.messages import NoWorkYet
 from dart.core.records import Batch, Release
 from dart.core.types import FaultKind, RolloutLease, RolloutState
-from dart.curation.curator import CuratorSettings
-from dart.curation.decisions import NoBatch, NoWork
-from dart.curation.quota import FixedQuota, GroupPlan
+from dart.curation.quota import GroupPlan, fixed_quota
 from dart.curation.service import CurationService, open_service
+from dart.curation.settings import CuratorSettings
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
 from dart.testing.local_record import LocalRecord, at_once
@@ -21,7 +21,7 @@ NOW = 1000.0
 SETTINGS = CuratorSettings(
     tasks=("click-test",),
     seeds=range(10),
-    quota=FixedQuota(GroupPlan(rollouts=2, step_cap=10)),
+    quota=fixed_quota(GroupPlan(rollouts=2, step_cap=10)),
     groups_per_update=1,
     staleness_bound=0,
     max_attempts=2,
@@ -83,7 +83,7 @@ def test_rollouts_of_one_group_share_task_and_seed_until_all_are_out(service: Cu
     assert (first.group_id, first.task_id, first.seed) == (second.group_id, second.task_id, second.seed)
     assert first.deadline_unix_s == NOW + 60
     third = at_once(service.work("env-002"))
-    assert isinstance(third, NoWork)
+    assert isinstance(third, NoWorkYet)
     assert "1 groups are live" in third.reason
 
 
@@ -117,7 +117,7 @@ def test_an_overdue_lease_is_taken_back(store: Store) -> None:
     lost = leased(service, "env-000")
     for later_s, taken in ((59, 0), (60, 1), (61, 0)):
         clock.now_unix_s = NOW + later_s
-        assert at_once(service.take_back_overdue()) == taken
+        assert at_once(service.revoke_overdue()) == taken
     assert store.rollout(lost.rollout_id).environment is None
 
 
@@ -156,11 +156,13 @@ def test_after_its_update_a_batch_is_gone_and_there_is_room_for_the_next(
     service: CurationService, store: Store
 ) -> None:
     batch = ready_batch(service, store)
-    assert isinstance(at_once(service.work("env-000")), NoWork)
+    assert isinstance(at_once(service.work("env-000")), NoWorkYet)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
     at_once(service.committed(1))
-    assert isinstance(at_once(service.batch()), NoBatch)
-    assert isinstance(at_once(service.work("env-000")), NoWork), "the engines still serve version 0, K is 0"
+    assert isinstance(at_once(service.batch()), NoWorkYet)
+    assert isinstance(at_once(service.work("env-000")), NoWorkYet), (
+        "the engines still serve version 0, K is 0"
+    )
     service.serving(1)
     assert leased(service, "env-000").group_id not in batch.group_ids
 
@@ -170,7 +172,7 @@ def test_a_trainer_that_could_not_say_it_committed_gets_a_new_batch(
 ) -> None:
     batch = ready_batch(service, store)
     store.commit_update(batch.batch_id, 1, 1, "checkpoints/1", {})
-    assert isinstance(at_once(service.batch()), NoBatch)
+    assert isinstance(at_once(service.batch()), NoWorkYet)
     assert service.curator.trainer_version == 1
 
 
@@ -183,7 +185,7 @@ def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
     at_once(service.committed(1))
     at_once(service.committed(version))
     assert service.curator.trainer_version == 1
-    assert service.curator.counts().live == 0
+    assert len(service.curator._live_groups) == 0
 
 
 def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> None:
@@ -243,6 +245,6 @@ def test_a_lowered_bound_drops_what_has_become_stale_and_counts_it(store: Store)
 
 
 def test_a_restarted_curator_remembers_as_many_rewards_as_a_group_has_rollouts(store: Store) -> None:
-    settings = replace(SETTINGS, quota=FixedQuota(GroupPlan(rollouts=40, step_cap=10)))
+    settings = replace(SETTINGS, quota=fixed_quota(GroupPlan(rollouts=40, step_cap=10)))
     lease = played(reopened(store, settings), store, *[1.0, 0.0] * 20)
     assert len(reopened(store, settings).curator.tasks[lease.task_id].rewards) == 40

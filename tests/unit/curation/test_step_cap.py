@@ -43,9 +43,3 @@ def test_about_its_share_of_the_groups_probes_and_always_the_same_ones() -> None
 def test_none_or_all_may_probe(share: float, probing: int) -> None:
     rule = StepCap(largest=10, slack=1, probe_share=share)
     assert sum(rule.probes("click-test", opened, 0) for opened in range(100)) == probing
-
-
-@pytest.mark.parametrize(("largest", "slack", "share"), [(0, 1, 0.1), (10, -1, 0.1), (10, 1, 1.1)])
-def test_a_rule_that_cannot_hold_is_refused(largest: int, slack: int, share: float) -> None:
-    with pytest.raises(ValueError, match="a step cap needs"):
-        StepCap(largest=largest, slack=slack, probe_share=share)

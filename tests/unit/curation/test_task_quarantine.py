@@ -6,7 +6,7 @@ from dart.curation.task_quarantine import (
     HEALTHY,
     TaskHealth,
     TaskQuarantine,
-    TaskQuarantineLimits,
+    TaskQuarantineSettings,
     after_demonstration,
     after_episode,
     after_fault,
@@ -16,16 +16,16 @@ from dart.curation.task_quarantine import (
 )
 
 NOW = 1000.0
-LIMITS = TaskQuarantineLimits(
+LIMITS = TaskQuarantineSettings(
     groups_without_success=2, failed_attempts=4, lost_environments=3, duration_s=100.0
 )
-FAULTS_ALONE = TaskQuarantineLimits(
+FAULTS_ALONE = TaskQuarantineSettings(
     groups_without_success=0, failed_attempts=4, lost_environments=3, duration_s=100.0
 )
 
 
 def health_after(
-    events: str, limits: TaskQuarantineLimits = LIMITS, health: TaskHealth = HEALTHY, now: float = NOW
+    events: str, limits: TaskQuarantineSettings = LIMITS, health: TaskHealth = HEALTHY, now: float = NOW
 ) -> TaskHealth:
     """f: fault told, l: environment lost, e: episode failed, s: success, g: group failed, n: group of which
     nothing was played, p: a demonstration was added."""
@@ -102,7 +102,7 @@ def test_a_group_that_was_on_its_way_when_the_rest_began_is_no_trial() -> None:
     ],
 )
 def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
-    limits: TaskQuarantineLimits, events: str, is_released: bool
+    limits: TaskQuarantineSettings, events: str, is_released: bool
 ) -> None:
     verdict = judge(health_after(events, limits, QUARANTINED), limits, NOW)
     assert (verdict is not None) is is_released
@@ -110,13 +110,3 @@ def test_a_success_releases_a_task_or_any_end_where_only_faults_count(
         assert verdict.quarantine is None
         what = "an episode was played to its end" if limits is FAULTS_ALONE else "a group had a success"
         assert verdict.reason == f"{what} after 100 s of quarantine"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"groups_without_success": -1}, {"failed_attempts": 0}, {"lost_environments": 0}, {"duration_s": 0.0}],
-)
-def test_limits_that_cannot_hold_are_refused(change: dict[str, float]) -> None:
-    known = {"groups_without_success": 0, "failed_attempts": 1, "lost_environments": 1, "duration_s": 1.0}
-    with pytest.raises(ValueError, match="quarantine needs"):
-        TaskQuarantineLimits(**(known | change))  # type: ignore[arg-type]
