@@ -66,7 +66,7 @@ def measure(folder: Path, actors: int, scrapes: int) -> tuple[list[tuple[float, 
     slots = claim(board, actors - len(POOLS))
     fill(paths, config)
     took_ms: list[tuple[float, float]] = []
-    with SnapshotReader(paths, config, board) as reader:
+    with SnapshotReader(paths, config) as reader:
         for number in range(scrapes + 1):
             live_on(board, slots, number)
             began_s, used_s = time.perf_counter(), time.process_time()

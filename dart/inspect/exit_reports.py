@@ -14,6 +14,7 @@ from pathlib import Path
 
 from actors.codec import from_plain
 from actors.errors import MalformedMessage
+from dart.inspect.logs import LogLine
 from supervision.reports import SupervisorReport
 
 RESTARTED = "child_terminated"
@@ -60,14 +61,6 @@ def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorRepo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorStart:
-    """One incarnation of an actor that got ready, as its own log says."""
-
-    incarnation: int
-    unix_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ActorEnd:
     """One incarnation of an actor that ended, and why."""
 
@@ -84,7 +77,7 @@ class ActorEnd:
 def ends(
     name: str,
     parents: Mapping[str, str],
-    starts: Sequence[ActorStart],
+    starts: Sequence[LogLine],
     reports: Iterable[SupervisorReport],
     *,
     is_up: bool = True,
@@ -92,7 +85,7 @@ def ends(
     """Why each incarnation but the present one ended, oldest first.
 
     parents   every actor to its supervisor; empty for the root's
-    starts    what the actor's log says, oldest first
+    starts    the lines of the actor's log with which its incarnations got ready, oldest first
     is_up     whether there is a present one
     An actor that did not fail itself was taken along by the last death before its next start that could.
     """
@@ -109,7 +102,7 @@ def ends(
 
 
 def _end(
-    start: ActorStart, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
+    start: LogLine, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
 ) -> ActorEnd:
     """How the incarnation that began with `start` ended, before the next one began.
 

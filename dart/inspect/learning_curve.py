@@ -1,9 +1,11 @@
 """The learning curve: success of training episodes over time, as a picture and in the terminal."""
 
 from bisect import bisect_right
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from dart.config.config import Config
@@ -73,14 +75,6 @@ def window_for(episodes: int, window: int) -> int:
     return max(1, min(window, episodes // POINTS_MIN))
 
 
-def by_task(episodes: Iterable[EpisodePoint]) -> dict[str, list[EpisodePoint]]:
-    """The episodes of each task."""
-    groups: defaultdict[str, list[EpisodePoint]] = defaultdict(list)
-    for episode in episodes:
-        groups[episode.task_id].append(episode)
-    return dict(groups)
-
-
 def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Path) -> None:
     """Draw the curve, each task faintly, and the two measurements on held-out seeds.
 
@@ -90,8 +84,10 @@ def write_png(episodes: Sequence[EpisodePoint], report: SuccessReport, path: Pat
 
     figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for task, own in sorted(by_task(episodes).items()):
-        axes.plot(*_minutes(learning_curve(own, window=TASK_WINDOW)), linewidth=1, alpha=0.45, label=task)
+    of_task = attrgetter("task_id")
+    for task, own in groupby(sorted(episodes, key=of_task), of_task):
+        points = learning_curve([*own], window=TASK_WINDOW)
+        axes.plot(*_minutes(points), linewidth=1, alpha=0.45, label=task)
     axes.plot(*_minutes(learning_curve(episodes)), color="black", linewidth=2.5, label="all tasks")
     minutes = [episode.elapsed_s / MINUTE_S for episode in episodes] or [0.0]
     for minute, mean in ((min(minutes), report.before.mean), (max(minutes), report.after.mean)):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from dart.core.run_directory import RunPaths
-from dart.inspect.exit_reports import ActorStart
 
 READY = "actor_ready"
 """The event with which an incarnation begins its work."""
@@ -62,6 +61,9 @@ class Tail:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -69,6 +71,7 @@ class Tail:
         """The lines since the last call; an incomplete line waits for its end."""
         text = self._rest()
         if self._is_another_file():
+            self.close()
             self._file = self._path.open("rb")
             text += self._rest()
         *whole, self._half = (self._half + text).split(b"\n")
@@ -78,14 +81,11 @@ class Tail:
         return b"" if self._file is None else self._file.read()
 
     def _is_another_file(self) -> bool:
-        if not self._path.exists():
+        try:
+            newest = self._path.stat()
+        except FileNotFoundError:
             return False
-        if self._file is None:
-            return True
-        if self._path.stat().st_ino == os.fstat(self._file.fileno()).st_ino:
-            return False
-        self._file.close()
-        return True
+        return self._file is None or newest.st_ino != os.fstat(self._file.fileno()).st_ino
 
 
 def parse(text: bytes) -> LogLine | None:
@@ -104,11 +104,9 @@ def parse(text: bytes) -> LogLine | None:
         return None
 
 
-def starts(lines: Iterable[LogLine]) -> list[ActorStart]:
-    """The incarnations that got ready, oldest first."""
-    return [
-        ActorStart(incarnation=line.incarnation, unix_s=line.unix_s) for line in lines if line.event == READY
-    ]
+def starts(lines: Iterable[LogLine]) -> list[LogLine]:
+    """The lines with which incarnations got ready."""
+    return [line for line in lines if line.event == READY]
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:

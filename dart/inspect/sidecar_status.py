@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from actors.process import is_alive, start_ticks
+from actors.process import is_running, start_ticks
 from dart.core.run_directory import RunPaths
 
 WEB = "web"
@@ -57,7 +57,7 @@ def read_sidecar(paths: RunPaths, name: str) -> Sidecar | None:
         sidecar = Sidecar(name=name, is_well=bool(said["is_well"]), text=str(said["text"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return sidecar if start_ticks(pid) == ticks and is_alive(pid) else None
+    return sidecar if is_running(pid, ticks) else None
 
 
 def read_sidecars(paths: RunPaths) -> tuple[Sidecar, ...]:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.process import is_alive, start_ticks
+from actors.process import is_running, start_ticks
 from dart.core.run_directory import RunPaths
 
 
@@ -39,7 +39,7 @@ def read(paths: RunPaths) -> Ending | None:
     with suppress(OSError, ValueError):
         taken = [line.split() for line in _file(paths).read_text().splitlines()]
         pid, ticks = (int(word) for word in taken[0][:2]) if taken else (0, 0)
-        if ticks and start_ticks(pid) == ticks and is_alive(pid):
+        if is_running(pid, ticks):
             return Ending(signal=int(taken[0][2]), since_unix_s=float(taken[0][3]), count=len(taken))
     return None
 

@@ -3,18 +3,17 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
-from actors.board import ActorState, Board, Vitals, rows_of
+from actors.board import ActorState, Vitals, rows_of
 from dart.config.config import Config, load_config
 from dart.core import records
 from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
-from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
+from dart.curation.run_phases import RunPlan, missing, phase_now, that_count
 from dart.curation.settings import plan_of
 from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
@@ -39,7 +38,6 @@ class SnapshotReader:
         self,
         paths: RunPaths,
         config: Config,
-        board: Board | None = None,
         known_events: records.EventCounts = records.NO_EVENTS,
     ) -> None:
         """known_events   the `events` of an earlier reader of the same run"""
@@ -48,7 +46,6 @@ class SnapshotReader:
         self.store = StoreReader(paths.store)
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
-        self._rows = board.rows if board is not None else partial(rows_of, paths.board)
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +56,7 @@ class SnapshotReader:
     def read(self) -> RunSnapshot:
         """How the run stands now."""
         session = read_session(self.paths)
-        vitals = self._rows()
+        vitals = rows_of(self.paths.board)
         totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
         newest = self.store.latest_version()
         phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
@@ -116,29 +113,24 @@ class SnapshotReader:
     def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[RunPhase, int, int]:
         """The phase, and of its evaluation the episodes done and planned."""
         plan = plan_of(self._config, session["training_ends_unix_s"])
-        left = {phase: self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase}
+        before, after = (self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase)
         now = phase_now(
             plan,
             updates=updates,
             actions=actions,
             now_unix_s=_last_moment(session),
-            missing_before=len(left[records.EvaluationPhase.BEFORE]),
-            missing_after=len(left[records.EvaluationPhase.AFTER]),
+            missing_before=before,
+            missing_after=after,
         )
+        left = {RunPhase.BASE_EVALUATION: before, RunPhase.FINAL_EVALUATION: after}.get(now)
         total = len(plan.episodes)
-        if now is RunPhase.BASE_EVALUATION:
-            return now, total - len(left[records.EvaluationPhase.BEFORE]), total
-        if now is RunPhase.FINAL_EVALUATION:
-            return now, total - len(left[records.EvaluationPhase.AFTER]), total
-        return now, 0, 0
+        return (now, 0, 0) if left is None else (now, total - left, total)
 
-    def _still_missing(
-        self, phase: records.EvaluationPhase, plan: RunPlan, version: int
-    ) -> list[EvaluationEpisode]:
-        """Episodes that are still to be played; those that failed too often are not."""
+    def _still_missing(self, phase: records.EvaluationPhase, plan: RunPlan, version: int) -> int:
+        """How many episodes are still to be played; those that failed too often are not."""
         left = missing(plan, that_count(self.store.evaluations(phase), phase, version))
         given_up = {one for one, why in failures(self.store, phase).items() if why["is_left_out"]}
-        return [one for one in left if one not in given_up]
+        return sum(one not in given_up for one in left)
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

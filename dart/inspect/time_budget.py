@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from dart.config.config import Config
@@ -19,64 +18,54 @@ def session_file(paths: RunPaths) -> Path:
     return paths.root / "session.json"
 
 
-@dataclass(slots=True)
 class TimeBudget:
-    """One session of a run, from a start to an end. Its file holds the time of all sessions together."""
+    """The times of one session of a run, from a start to an end.
 
-    path: Path
-    started_unix_s: float
-    used_before_s: float
-    budget_s: float
-    training_ends_unix_s: float
+    Its file, which `read_session` reads, also has the time of all sessions together.
+    """
 
-    @classmethod
-    def begin(cls, paths: RunPaths, config: Config, *, reserve_s: float) -> "TimeBudget":
-        """Start the clock at the time that earlier sessions used."""
-        path = session_file(paths)
-        used_s = _used_s(path)
-        now_s = time.time()
-        budget_s = config.run.minutes * MINUTE_S
-        ends_s = now_s + max(0.0, budget_s - used_s - reserve_s) if budget_s else float("inf")
-        session = cls(path, now_s, used_s, budget_s, ends_s)
-        session.keep()
-        return session
+    def __init__(self, paths: RunPaths, config: Config, *, reserve_s: float) -> None:
+        """Start the clock at the time that earlier sessions used.
 
-    def elapsed_s(self) -> float:
-        """Seconds the run has run, all sessions together."""
-        return self.used_before_s + time.time() - self.started_unix_s
+        reserve_s   time of the budget in which the run does not train
+        """
+        self._path = session_file(paths)
+        self.used_before_s = _used_s(paths)
+        self.started_unix_s = time.time()
+        self._budget_s = config.run.minutes * MINUTE_S
+        left_s = max(0.0, self._budget_s - self.used_before_s - reserve_s) if self._budget_s else math.inf
+        self.training_ends_unix_s = self.started_unix_s + left_s
+        self.keep()
 
     def keep(self) -> None:
-        """Write the file, whole. On a full disk the older file stays, and the run waits for room."""
+        """Replace the file. While the disk is full, the file stays as it is, and the run waits for space."""
         content = {
-            "elapsed_s": self.elapsed_s(),
-            "budget_s": self.budget_s,
+            "elapsed_s": self.used_before_s + time.time() - self.started_unix_s,
+            "budget_s": self._budget_s,
             "started_unix_s": self.started_unix_s,
             "used_before_s": self.used_before_s,
             "training_ends_unix_s": self.training_ends_unix_s,
         }
-        temporary = self.path.with_suffix(".new")
+        temporary = self._path.with_suffix(".new")
         try:
             temporary.write_text(json.dumps(content))
-            temporary.replace(self.path)
+            temporary.replace(self._path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            if error.errno not in NO_ROOM or not self.path.exists():
+            if error.errno not in NO_ROOM or not self._path.exists():
                 raise
 
 
-def _used_s(path: Path) -> float:
+def _used_s(paths: RunPaths) -> float:
     """Seconds that earlier sessions used; 0 where there are none, or a power failure damaged the file."""
     try:
-        used_s = float(json.loads(path.read_bytes())["elapsed_s"])
-        if not 0.0 <= used_s < math.inf:
-            raise ValueError(f"a run has used a time of at least 0 s, got {used_s}")
-        return used_s
+        return read_session(paths)["elapsed_s"]
     except FileNotFoundError:
         return 0.0
-    except (ValueError, TypeError, LookupError):
+    except DiskError:
         import structlog
 
-        structlog.get_logger().warning("session_forgotten", path=str(path))
+        structlog.get_logger().warning("session_forgotten", path=str(session_file(paths)))
         return 0.0
 
 
@@ -85,13 +74,16 @@ SESSION = ("elapsed_s", "budget_s", "started_unix_s", "used_before_s", "training
 
 
 def read_session(paths: RunPaths) -> dict[str, float]:
-    """Read the run's times from the file of the session. Raises DiskError where it is damaged."""
+    """Read the run's times from the file of the session.
+
+    raises    DiskError where it is damaged, FileNotFoundError before the first session
+    """
     path = session_file(paths)
     try:
         found = json.loads(path.read_bytes())
         session = {name: float(found[name]) for name in SESSION}
-        if any(map(math.isnan, session.values())) or math.inf in [abs(session[name]) for name in SESSION[:4]]:
-            raise ValueError(f"not all of it are times: {session}")
+        if not all(value >= 0.0 for value in session.values()) or math.inf in list(session.values())[:4]:
+            raise ValueError(f"a time is negative, infinite or no number: {session}")
         return session
     except (ValueError, TypeError, LookupError) as error:
         raise DiskError(

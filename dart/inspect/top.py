@@ -26,24 +26,15 @@ Wait = Callable[[float], bool]
 """Waits for so many seconds; returns early, and True, when a key ends the view."""
 
 
-class CpuShares:
-    """How much of a processor each process uses between two snapshots."""
-
-    def __init__(self) -> None:
-        self._before: dict[int, float] = {}
-        self._taken_unix_s = 0.0
-
-    def between(self, snapshot: RunSnapshot) -> Mapping[int, float]:
-        """Shares since the snapshot before, by pid, 1 for a whole processor; empty for the first snapshot."""
-        passed_s = snapshot.taken_unix_s - self._taken_unix_s
-        shares = {
-            actor.pid: (actor.cpu_s - self._before[actor.pid]) / passed_s
-            for actor in snapshot.actors
-            if actor.pid in self._before and passed_s > 0
-        }
-        self._before = {actor.pid: actor.cpu_s for actor in snapshot.actors if actor.pid}
-        self._taken_unix_s = snapshot.taken_unix_s
-        return shares
+def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]:
+    """How much of a processor each process used since the snapshot before, by pid; 1 is a whole one."""
+    passed_s = now.taken_unix_s - before.taken_unix_s if before is not None else 0.0
+    if before is None or passed_s <= 0:
+        return {}
+    used_s = {actor.pid: actor.cpu_s for actor in before.actors if actor.pid}
+    return {
+        actor.pid: (actor.cpu_s - used_s[actor.pid]) / passed_s for actor in now.actors if actor.pid in used_s
+    }
 
 
 def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int) -> RenderableType:
@@ -61,12 +52,13 @@ def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int)
 
 def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s: float) -> None:
     """Show the run every `every_s` seconds until a key ends it; the last picture stays on the screen."""
-    shares = CpuShares()
+    before = None
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as view:
         while True:
             snapshot = read()
             rows_max = max(3, console.height - HEAD_LINES)
-            drawn = screen(snapshot, shares.between(snapshot), rows_max=rows_max)
+            drawn = screen(snapshot, cpu_shares(before, snapshot), rows_max=rows_max)
+            before = snapshot
             view.update(Printable(drawn), refresh=True)
             if wait(every_s):
                 return

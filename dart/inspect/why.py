@@ -1,6 +1,6 @@
 """Why an actor ended the last times: its own failure or that of an actor above it, and what led to it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dart.core.run_directory import RunPaths
@@ -21,14 +21,9 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
     """
     rows = read_actors(run_dir)
     row = find_actor(name, rows)
-    return row, ends_of(RunPaths(run_dir), row, rows)
-
-
-def ends_of(paths: RunPaths, row: ActorRow, rows: Iterable[ActorRow]) -> list[ActorEnd]:
-    """Why each incarnation of an actor ended, oldest first."""
     parents = {one.name: one.parent for one in rows}
-    reports, is_up = all_reports(paths.root), row.process != "gone"
-    return ends(row.name, parents, starts(read_log(paths, row.name)), reports, is_up=is_up)
+    begun = starts(read_log(RunPaths(run_dir), name))
+    return row, ends(name, parents, begun, all_reports(run_dir), is_up=row.process != "gone")
 
 
 # ---- as text ----

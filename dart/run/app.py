@@ -89,7 +89,7 @@ def train(
         found = look_back(paths) if resume else None
         fill_experience_pool(config, paths)
         note_sizes(config, paths)
-        session = TimeBudget.begin(paths, config, reserve_s=final_reserve_s(config))
+        session = TimeBudget(paths, config, reserve_s=final_reserve_s(config))
         definition = _definition(config, paths, session, reread)
 
         def tell(to: str, content: Any) -> bool:
@@ -206,7 +206,7 @@ def _watch(
     """
     stop_by_s = math.inf
     is_drained = True
-    with SnapshotReader(paths, config, system.board) as reader:
+    with SnapshotReader(paths, config) as reader:
         while not system.wait(SNAPSHOT_S):
             session.keep()
             _refuse_hung_root(system.root_beat_age_s())

@@ -63,7 +63,7 @@ def show_gauge(board: Board, name: str, gauge: Gauge, value: int) -> None:
 
 
 def notices(paths: RunPaths, board: Board) -> tuple[str, ...]:
-    with SnapshotReader(paths, CONFIG, board) as reader:
+    with SnapshotReader(paths, CONFIG) as reader:
         return reader.read().notices
 
 
@@ -92,7 +92,7 @@ def test_engines_are_judged_by_the_board(board: Board) -> None:
 def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
-    with SnapshotReader(paths, CONFIG, board) as reader:
+    with SnapshotReader(paths, CONFIG) as reader:
         assert reader.read().phase is RunPhase.TRAINING, "it ended ten seconds after its start, long ago"
         (paths.root / "session.json").write_text(json.dumps(SESSION | {"elapsed_s": 60.0}))
         assert reader.read().phase is RunPhase.FINAL_EVALUATION
@@ -102,7 +102,7 @@ def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: 
     show_gauge(board, "rollout-0", Gauge.SERVED_VERSION, 7)
     show_gauge(board, "rollout-1", Gauge.SERVED_VERSION, 6)
     show(board, "rollout-1", pid=os.getpid(), pid_start_ticks=1)
-    with SnapshotReader(paths, CONFIG, board) as reader:
+    with SnapshotReader(paths, CONFIG) as reader:
         assert reader.read().serving_versions == (7,)
 
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
     show(board, "trainer", ready=0)
-    with SnapshotReader(paths, CONFIG, board) as reader:
+    with SnapshotReader(paths, CONFIG) as reader:
         snapshot = reader.read()
     (told,) = snapshot.notices
     assert told.startswith("the trainer cannot write its checkpoint now: the disk is full (")
@@ -270,7 +270,7 @@ def test_a_run_that_left_an_episode_out_is_done_without_it(
     evaluated(store, FIRST_SEED, 1.0)
     evaluated(store, FIRST_SEED, 1.0, is_greedy=True)
     evaluated(store, FIRST_SEED + 1, 1.0)
-    with SnapshotReader(paths, config, board) as reader:
+    with SnapshotReader(paths, config) as reader:
         assert reader.read().phase is RunPhase.FINAL_EVALUATION
         failed(store, FIRST_SEED + 2, is_left_out=True)
         assert reader.read().phase is RunPhase.DONE

@@ -76,10 +76,10 @@ def test_those_without_room_are_counted() -> None:
 
 
 def test_a_share_is_processor_time_between_two_looks() -> None:
-    shares = top.CpuShares()
+    first = snapshot(100.0, actor("a", cpu_s=10.0))
 
-    assert shares.between(snapshot(100.0, actor("a", cpu_s=10.0))) == {}
-    assert shares.between(snapshot(102.0, actor("a", cpu_s=11.0), BUSY)) == {actor("a").pid: 0.5}
+    assert top.cpu_shares(None, first) == {}
+    assert top.cpu_shares(first, snapshot(102.0, actor("a", cpu_s=11.0), BUSY)) == {actor("a").pid: 0.5}
 
 
 def test_it_is_drawn_until_somebody_wants_to_end() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import logs, why
-from dart.inspect.exit_reports import ActorEnd, ActorStart, all_reports, ancestors_of, ends, reports_since
+from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends, reports_since
+from dart.inspect.logs import LogLine
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
@@ -34,8 +35,12 @@ def report(supervisor: str, child: str, unix_s: float, **fields: object) -> Supe
     return SupervisorReport(**told | fields)  # type: ignore[arg-type]
 
 
-def starts(*moments_s: float) -> list[ActorStart]:
-    return [ActorStart(incarnation=number, unix_s=at_s) for number, at_s in enumerate(moments_s, start=1)]
+def ready(incarnation: int, unix_s: float) -> LogLine:
+    return LogLine(incarnation=incarnation, unix_s=unix_s, level="info", event="actor_ready", fields={})
+
+
+def starts(*moments_s: float) -> list[LogLine]:
+    return [ready(number, at_s) for number, at_s in enumerate(moments_s, start=1)]
 
 
 def blamed(found: list[ActorEnd]) -> list[tuple[int, str]]:
@@ -82,9 +87,7 @@ def test_one_that_was_taken_along_and_is_not_back_yet_is_told() -> None:
 
 def test_incarnations_of_several_starts_of_a_run_are_told_apart() -> None:
     """Each start counts from 1: the first had two, the second has its second now."""
-    lives = [
-        ActorStart(incarnation=number, unix_s=at_s) for number, at_s in ((1, 10), (2, 21), (1, 100), (2, 121))
-    ]
+    lives = [ready(number, at_s) for number, at_s in ((1, 10), (2, 21), (1, 100), (2, 121))]
     failures = [report("environment_pool", "env-000", at_s) for at_s in (20.0, 120.0)]
 
     found = ends("env-000", PARENTS, lives, failures)
@@ -153,10 +156,7 @@ def test_a_log_is_read_with_the_file_before_it_and_without_half_lines(paths: Run
 
     lines = logs.read_log(paths, "env-000")
 
-    assert logs.starts(lines) == [
-        ActorStart(incarnation=1, unix_s=10.0),
-        ActorStart(incarnation=2, unix_s=21.5),
-    ]
+    assert logs.starts(lines) == [ready(1, 10.0), ready(2, 21.5)]
     assert [line.incarnation for line in logs.previous_lines(lines, 2)] == [1]
     assert logs.previous_lines(lines, 1) == []
 
