@@ -11,7 +11,7 @@ from dart.curation.quota import GroupPlan, Quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
-from dart.inspect.task_reports import decision_in_words
+from dart.inspect.task_reports import decision_text
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import step_at, trajectory_for
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def show(decision: TaskDecision) -> None:
-    print(f"{decision.task_id:6} {decision_in_words(decision)}")
+    print(f"{decision.task_id:6} {decision_text(decision)}")
 
 
 def play(service: CurationService, store: Store, episodes: int) -> None:

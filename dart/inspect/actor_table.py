@@ -14,7 +14,7 @@ from typing import Any
 from actors.board import LAUNCHER, ActorState, Vitals, rows_of
 from dart.core.errors import NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
-from dart.inspect.exit_reports import restarts_by_child
+from dart.inspect.exit_reports import ancestors_of, restarts_by_child
 from dart.inspect.processes import GONE, Process, ProcessState, process_at
 from dart.inspect.snapshot import ActorRow
 from dart.telemetry.gauges import Gauge
@@ -141,10 +141,8 @@ def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
 def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
     """An actor and all actors below it."""
     rows = list(actors)
-    wanted = {name}
-    while len(wider := wanted | {row.name for row in rows if row.parent in wanted}) > len(wanted):
-        wanted = wider
-    return [row for row in rows if row.name in wanted]
+    parents = {row.name: row.parent for row in rows}
+    return [row for row in rows if name in (row.name, *ancestors_of(row.name, parents))]
 
 
 def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:

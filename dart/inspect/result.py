@@ -1,4 +1,4 @@
-"""The result of a run that has ended: its report files and what is printed of it."""
+"""The result of a run that has ended: its report files, what is printed of it, and why it failed."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,9 +10,11 @@ from rich.console import Console
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import learning_curve, report
+from dart.inspect.exit_reports import RESTARTED, all_reports
 from dart.inspect.formatting import counts
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
+from dart.store.browse_queries import RunBrowser
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def curation_lines(result: TrainResult) -> list[str]:
 
 
 def _about(result: TrainResult) -> dict[str, Any]:
-    snapshot, fates = result.snapshot, result.snapshot.conservation
+    snapshot = result.snapshot
     return {
         "seed": result.seed,
         "seconds": round(snapshot.elapsed_s, 1),
@@ -120,9 +122,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "trajectories": snapshot.trajectories,
         "restarts": snapshot.restarts,
         "faults": dict(snapshot.faults),
-        "issued": fates.issued,
-        "trained": fates.trained,
-        "dropped": fates.dropped,
+        **asdict(snapshot.conservation),
         "drops": dict(snapshot.drops),
         "staleness": asdict(result.staleness) if result.staleness else None,
         "demonstrations_used": snapshot.pool_uses,
@@ -130,8 +130,34 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "demonstrations_self_rolled": snapshot.pool_self_rolled,
         "parked": snapshot.parkings,
         "parked_now": snapshot.parked_now,
-        "stored": fates.stored,
-        "leased": fates.leased,
         "violations": list(result.violations),
         "completed": result.stopped_by is None and not result.failure,
     }
+
+
+# ---- a run that failed ----
+
+REMEDY = "it has to be repaired before the next start"
+
+
+def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, paths: RunPaths) -> str:
+    """Explain why no episode of this run was finished, with the remedy; empty when one was."""
+    if snapshot.trajectories or any(one.before.scores or one.after.scores for one in scores.measured):
+        return ""
+    attempts = sum(snapshot.faults.values())
+    if attempts:
+        with RunBrowser(paths.store) as record:
+            (last,) = record.newest_attempts(1)
+        return (
+            f"no episode was played: {attempts} attempts failed, the last one of {last.environment} "
+            f"({last.fault_kind}): {one_line(last.detail)}; {REMEDY}"
+        )
+    deaths = [one for one in all_reports(paths.root) if one.context == RESTARTED]
+    if deaths:
+        return (
+            f"no episode was played: {deaths[-1].offender.id} failed, {one_line(deaths[-1].reason)}; {REMEDY}"
+        )
+    return (
+        "no episode was played: the time of the run was over before the first one ended; "
+        "give it more with --set run.minutes=N"
+    )

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from dart.config.config import Config
 from dart.core.errors import UsageError
-from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
+from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision
 from dart.core.suggestions import did_you_mean, near
 from dart.curation.settings import settings_of
 from dart.curation.task_state import TaskState, TaskTable
@@ -50,51 +51,50 @@ class TaskReport:
 
 
 def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = None) -> list[TaskReport]:
-    """Read every task of the run, in the order of its configuration."""
+    """Read every task of the run, in the order of its configuration.
+
+    The curator's present rules are applied to its past decisions: the configuration may have changed.
+    """
     now_s = time.time() if now_unix_s is None else now_unix_s
-    known = {task.task_id: task for task in store.task_statistics(RECENT_PER_TASK)}
-    curated = TaskTable(settings_of(config), known.values())
+    statistics = store.task_statistics(RECENT_PER_TASK)
+    curated = TaskTable(settings_of(config), statistics)
     drops, finished = store.drops_by_task(), store.finished_by_task()
+    successes = {
+        task.task_id: [reward > config.curation.success_above for reward in task.recent_rewards]
+        for task in statistics
+    }
     return [
         _report(
-            task_id,
-            known.get(task_id),
             curated[task_id],
+            successes.get(task_id, []),
             drops=drops.get(task_id, {}),
             finished=finished.get(task_id, 0),
             now_s=now_s,
-            success_above=config.curation.success_above,
         )
         for task_id in config.tasks.train
     ]
 
 
 def _report(
-    task_id: str,
-    known: TaskStatistics | None,
-    curated: TaskState,
-    *,
-    drops: Mapping[str, int],
-    finished: int,
-    now_s: float,
-    success_above: float,
+    task: TaskState, recent: Sequence[bool], *, drops: Mapping[str, int], finished: int, now_s: float
 ) -> TaskReport:
-    """One task. The curator's rules are applied to the past decisions: a switch may be off by now."""
-    rewards = known.recent_rewards if known else ()
-    pool = known.demonstrations if known else ()
-    rest = curated.health.quarantine
-    is_quarantined = curated.health.is_quarantined(now_s)
+    """One task.
+
+    recent   which of its newest trajectories are successes
+    """
+    quarantine = task.health.quarantine if task.health.is_quarantined(now_s) else None
+    pool = task.demonstrations.values()
     return TaskReport(
-        task_id=task_id,
-        groups=known.groups_opened if known else 0,
+        task_id=task.task_id,
+        groups=task.groups_opened,
         finished=finished,
-        success_rate=sum(reward > success_above for reward in rewards) / len(rewards) if rewards else None,
-        recent=len(rewards),
-        rollouts=curated.rollouts,
-        step_cap=curated.step_cap,
-        longest_success_steps=known.longest_success_steps if known else None,
-        quarantined_until_unix_s=rest.until_unix_s if rest is not None and is_quarantined else None,
-        quarantine_reason=curated.why_quarantined if is_quarantined else "",
+        success_rate=fmean(recent) if recent else None,
+        recent=len(recent),
+        rollouts=task.rollouts,
+        step_cap=task.step_cap,
+        longest_success_steps=task.longest_success_steps,
+        quarantined_until_unix_s=None if quarantine is None else quarantine.until_unix_s,
+        quarantine_reason="" if quarantine is None else task.why_quarantined,
         demonstrations=sum(not one.dropped for one in pool),
         uses=sum(one.uses for one in pool),
         drops=drops,
@@ -162,17 +162,15 @@ KIND_NAMES: Mapping[DecisionKind, str] = {DecisionKind.ROLLOUTS: "N", DecisionKi
 
 def history(decisions: Iterable[TaskDecision]) -> list[str]:
     """The decisions with their reasons, one line each, in the order given."""
-    return [f"{clock(one.unix_s)}  {decision_in_words(one)}" for one in decisions]
+    return [f"{clock(one.unix_s)}  {decision_text(one)}" for one in decisions]
 
 
-def decision_in_words(decision: TaskDecision) -> str:
+def decision_text(decision: TaskDecision) -> str:
     """`N 8 -> 4: success 0.80 over the last 8 (version 12)`."""
-    return f"{_change(decision)}: {decision.reason} (version {decision.policy_version})"
-
-
-def _change(decision: TaskDecision) -> str:
     if decision.kind is not DecisionKind.QUARANTINE:
-        return f"{KIND_NAMES[decision.kind]} {decision.before} -> {decision.after}"
-    if not decision.after:
-        return "released"
-    return f"in quarantine until {clock(float(decision.after))}"
+        change = f"{KIND_NAMES[decision.kind]} {decision.before} -> {decision.after}"
+    elif decision.after:
+        change = f"in quarantine until {clock(float(decision.after))}"
+    else:
+        change = "released"
+    return f"{change}: {decision.reason} (version {decision.policy_version})"

@@ -19,9 +19,8 @@ from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.settings import plan_of
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.learning_curve import training_episodes
-from dart.inspect.nothing_played import why_nothing_was_played
 from dart.inspect.report import RunReport
-from dart.inspect.result import TrainResult, staleness_of
+from dart.inspect.result import TrainResult, staleness_of, why_nothing_was_played
 from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.inspect.utilisation import sizes_in

@@ -18,7 +18,7 @@ from dart.inspect.report import EvaluationResult
 from dart.inspect.task_reports import (
     DECISIONS_MAX,
     TaskReport,
-    decision_in_words,
+    decision_text,
     state,
     task_reports,
 )
@@ -333,7 +333,7 @@ def task(task_id: str) -> WebPage:
 
     def decisions(run: RunView) -> str:
         made = run.store.decisions(task_id, limit=DECISIONS_MAX)
-        return render("_decisions.html", decisions=list(reversed(made)), words=decision_in_words)
+        return render("_decisions.html", decisions=list(reversed(made)), words=decision_text)
 
     def played(run: RunView) -> str:
         found = run.store.trajectory_page(TrajectoryFilter(task_id=task_id), TASK_TRAJECTORIES)

@@ -9,8 +9,8 @@ from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.core.types import FaultKind
-from dart.inspect.nothing_played import why_nothing_was_played
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
+from dart.inspect.result import why_nothing_was_played
 from dart.inspect.snapshot import RunSnapshot
 from dart.store.store import Store
 from supervision import reports
