@@ -66,10 +66,10 @@ class ActorEnd:
 
     incarnation: int
     started_unix_s: float | None
-    """When it got ready; None when its log no longer says so, or it never did."""
+    """When it got ready; None if it never did, or if its log no longer says when."""
     report: SupervisorReport | None
-    """Its own death, or the one that took it along; None when no supervisor reported any: it was asked to
-    stop, or the whole run ended."""
+    """Its own death, or the death that also ended it; None when no supervisor reported either: the actor was
+    asked to stop, or the whole run ended."""
     is_own: bool
     """Whether it failed itself."""
 
@@ -86,58 +86,48 @@ def ends(
 
     parents   every actor to its supervisor; empty for the root's
     starts    the lines of the actor's log with which its incarnations got ready, oldest first
-    is_up     whether there is a present one
-    An actor that did not fail itself was taken along by the last death before its next start that could.
+    is_up     whether there is a present incarnation
+    An incarnation that did not fail itself was ended by the last death before the next start that could.
     """
-    deaths = sorted((one for one in reports if one.context in _DEATHS), key=lambda one: one.unix_s)
-    own = [one for one in deaths if one.offender.id == name]
-    others = [one for one in deaths if _takes_along(one, name, parents)]
+    above = ancestors_of(name, parents)
+    deaths = [one for one in reports if one.context in _DEATHS and _ends(one, name, above)]
+    deaths.sort(key=lambda one: one.unix_s)
     nexts_s = [start.unix_s for start in starts[1:]] + [math.inf] * bool(starts)
-    ended = [_end(start, next_s, own, others) for start, next_s in zip(starts, nexts_s, strict=True)]
+    ended = [_end(start, next_s, name, deaths) for start, next_s in zip(starts, nexts_s, strict=True)]
     if ended and is_up and not ended[-1].is_own:
         ended.pop()  # the present incarnation, whatever died since it began
     known = {id(one.report) for one in ended}
-    ended += [_unready(death) for death in own if id(death) not in known]
+    ended += [
+        ActorEnd(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
+        for death in deaths
+        if death.offender.id == name and id(death) not in known
+    ]
     return sorted(ended, key=lambda one: (one.report.unix_s if one.report else one.started_unix_s) or 0.0)
 
 
-def _end(
-    start: LogLine, next_s: float, own: Sequence[SupervisorReport], others: Sequence[SupervisorReport]
-) -> ActorEnd:
+def _ends(death: SupervisorReport, name: str, above: Sequence[str]) -> bool:
+    """Whether a death ended this actor: its own, that of a supervisor above it, or one whose report says that
+    it ended the actor's branch.
+    """
+    return death.offender.id in (name, *above) or not {name, *above}.isdisjoint(death.taken_along)
+
+
+def _end(start: LogLine, next_s: float, name: str, deaths: Sequence[SupervisorReport]) -> ActorEnd:
     """How the incarnation that began with `start` ended, before the next one began.
 
-    Its number alone does not identify it: each start of the run counts from 1.
+    deaths   that ended the actor, oldest first. An incarnation's number alone does not identify it: each
+             start of the run counts from 1.
     """
-    failures = _between(own, start.unix_s, next_s)
-    failed = next((one for one in reversed(failures) if one.offender.incarnation == start.incarnation), None)
+    first = bisect_left(deaths, start.unix_s, key=lambda one: one.unix_s)
+    latest = deaths[first : bisect_right(deaths, next_s, key=lambda one: one.unix_s)][::-1]
+    offender = name, start.incarnation
+    own = next((one for one in latest if (one.offender.id, one.offender.incarnation) == offender), None)
     return ActorEnd(
         incarnation=start.incarnation,
         started_unix_s=start.unix_s,
-        report=failed or next(reversed(_between(others, start.unix_s, next_s)), None),
-        is_own=failed is not None,
+        report=own or next((one for one in latest if one.offender.id != name), None),
+        is_own=own is not None,
     )
-
-
-def _between(
-    deaths: Sequence[SupervisorReport], begins_s: float, ends_s: float
-) -> Sequence[SupervisorReport]:
-    """The deaths in a stretch of time, from a list in the order of time."""
-    first = bisect_left(deaths, begins_s, key=lambda one: one.unix_s)
-    return deaths[first : bisect_right(deaths, ends_s, key=lambda one: one.unix_s)]
-
-
-def _unready(death: SupervisorReport) -> ActorEnd:
-    """The end of an incarnation that never got ready, or whose log no longer says when it did."""
-    return ActorEnd(incarnation=death.offender.incarnation, started_unix_s=None, report=death, is_own=True)
-
-
-def _takes_along(report: SupervisorReport, name: str, parents: Mapping[str, str]) -> bool:
-    """Whether a death also ended this actor.
-
-    It did if a supervisor above the actor died, or if the report says that it ended the actor's branch.
-    """
-    above = ancestors_of(name, parents)
-    return report.offender.id in above or not {name, *above}.isdisjoint(report.taken_along)
 
 
 def ancestors_of(name: str, parents: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,8 @@
-"""The pages for scrapers and health checks: /metrics, /livez and /readyz.
+"""The pages for scrapers and health checks. They only read the run.
+
+    /metrics   every metric of `dart.inspect.metrics`, 200; 503 when the record cannot be read now
+    /livez     200 while the run works, else 503 with the reasons (`dart.inspect.health`)
+    /readyz    200 while episodes can be played and stored, else 503 with the reasons
 
 The web page serves them among its own pages; `dartrl metrics --listen` serves them alone.
 """
@@ -14,30 +18,44 @@ from starlette.routing import Route
 
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths
-from dart.inspect import scrape
-from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.health import liveness_problems, readiness_problems
+from dart.inspect.metrics import exposition
 from dart.web.blocking import BlockingPool
 from dart.web.run_view import RunView
 
 FRESH_S = 1.0
 """Requests within this time share one answer."""
 
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+
 
 def scrape_routes(paths: RunPaths, blocking: BlockingPool) -> list[Route]:
     """The three pages of a run, for any Starlette application."""
 
-    def route(path: str, job: Callable[[], scrape.Reply]) -> Route:
-        async def answer(_: Request) -> Response:
-            reply = await blocking.shared(path, FRESH_S, job)
-            return Response(reply.text, reply.status, media_type=reply.content_type)
+    def route(path: str, job: Callable[[], tuple[int, str]], media_type: str = "text/plain") -> Route:
+        async def respond(_: Request) -> Response:
+            status, text = await blocking.shared(path, FRESH_S, job)
+            return Response(text, status, media_type=media_type)
 
-        return Route(path, answer)
+        return Route(path, respond)
 
     return [
-        route("/metrics", partial(scrape.metrics, partial(_snapshot, paths))),
-        route("/livez", partial(scrape.livez, paths)),
-        route("/readyz", partial(scrape.readyz, paths)),
+        route("/metrics", partial(_metrics, paths), TEXT_FORMAT),
+        route("/livez", lambda: _verdict(liveness_problems(paths))),
+        route("/readyz", lambda: _verdict(readiness_problems(paths))),
     ]
+
+
+def _metrics(paths: RunPaths) -> tuple[int, str]:
+    try:
+        with RunView(paths) as run:
+            return 200, exposition(run.snapshot)
+    except DartError as error:
+        return 503, f"{error}\n"
+
+
+def _verdict(problems: list[str]) -> tuple[int, str]:
+    return (503, "".join(f"{one}\n" for one in problems)) if problems else (200, "ok\n")
 
 
 def scrape_app(paths: RunPaths) -> Starlette:
@@ -58,8 +76,3 @@ def scrape_app(paths: RunPaths) -> Starlette:
 
     handlers = {404: not_found, DartError: unavailable}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-
-
-def _snapshot(paths: RunPaths) -> RunSnapshot:
-    with RunView(paths) as run:
-        return run.snapshot

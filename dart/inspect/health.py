@@ -1,23 +1,13 @@
-"""The answers to a scraper and to health checks: functions from a run to text. They only read.
-
-    /metrics   every metric of `dart.inspect.metrics`, 200; 503 when the record cannot be read now
-    /livez     200 while the run's main process runs and its root supervisor beats, else 503
-    /readyz    200 while the store takes writes, an engine serves a policy or loads a new version, and an
-               environment is up, else 503
-
-`dart.web.scrape_pages` serves them.
-"""
+"""Whether a run works, and whether it can play now, for health checks. Reads the lock and the board only."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from http import HTTPStatus
+from dataclasses import replace
 
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import read_actors
-from dart.inspect.metrics import exposition
 from dart.inspect.processes import state_of_main
-from dart.inspect.snapshot import ActorRow, RunSnapshot
+from dart.inspect.snapshot import ActorRow
 
 ROOT_SILENT_S = 20.0
 """The root beats four times a second; after this long without a beat the run ends (`dart.run.app`)."""
@@ -26,35 +16,17 @@ LOADING = ("generate", "load")
 """What the board shows as the work of an engine that loads a version; with `rollout.weight_update` `drain` it
 first answers the requests it has."""
 
-PLAIN = "text/plain; charset=utf-8"
-TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+
+def liveness_problems(paths: RunPaths) -> list[str]:
+    """Why the run needs a restart; empty while its main process runs and its root supervisor beats."""
+    return _problems(paths, _not_alive)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An HTTP response."""
-
-    status: HTTPStatus
-    text: bytes
-    content_type: str = PLAIN
-
-
-def metrics(read: Callable[[], RunSnapshot]) -> Reply:
-    """The answer to `/metrics`, or why the record cannot be read now."""
-    try:
-        return Reply(HTTPStatus.OK, exposition(read()).encode(), TEXT_FORMAT)
-    except DartError as error:
-        return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
-
-
-def livez(paths: RunPaths) -> Reply:
-    """The answer to `/livez`: whether the run works or needs a restart."""
-    return _verdict(_problems(paths, _not_alive))
-
-
-def readyz(paths: RunPaths) -> Reply:
-    """The answer to `/readyz`: whether episodes can be played and stored now."""
-    return _verdict(_problems(paths, _not_ready))
+def readiness_problems(paths: RunPaths) -> list[str]:
+    """Why no episode can be played or stored now; empty while the run is alive, the store takes writes, an
+    engine serves a policy or loads a new version, and an environment is up.
+    """
+    return _problems(paths, _not_ready)
 
 
 def _problems(paths: RunPaths, find: Callable[[Sequence[ActorRow]], Iterator[str]]) -> list[str]:
@@ -67,12 +39,6 @@ def _problems(paths: RunPaths, find: Callable[[Sequence[ActorRow]], Iterator[str
         return list(find(read_actors(paths.root)))
     except DartError as error:
         return [str(error)]
-
-
-def _verdict(problems: Sequence[str]) -> Reply:
-    if not problems:
-        return Reply(HTTPStatus.OK, b"ok\n")
-    return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "".join(f"{one}\n" for one in problems).encode())
 
 
 def _not_alive(actors: Sequence[ActorRow]) -> Iterator[str]:
