@@ -8,7 +8,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.statistics import Score
-from dart.curation.run_phases import EvaluationEpisode, missing, that_count
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count
 from dart.curation.settings import plan_of
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.store.reader import StoreReader
@@ -66,6 +66,12 @@ def _result(
         reasons=Counter(str(failed[one]["kind"]) if one in failed else NOT_PLAYED for one in gaps),
         played_again=sum(one.is_greedy == is_greedy for one in failed.keys() - set(gaps)),
     )
+
+
+def still_missing(store: StoreReader, plan: RunPlan, phase: EvaluationPhase) -> int:
+    """How many episodes of an evaluation are still to be played; one that failed too often is not."""
+    given_up = {one for one, why in failures(store, phase).items() if why["is_left_out"]}
+    return sum(one not in given_up for one in missing(plan, _measured(store, phase)))
 
 
 def _measured(store: StoreReader, phase: EvaluationPhase) -> tuple[Evaluation, ...]:

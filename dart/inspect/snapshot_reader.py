@@ -2,22 +2,21 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Self
 
 from actors.board import ActorState, Vitals, rows_of
 from dart.config.config import Config, load_config
-from dart.core import records
-from dart.core.records import RunPhase
+from dart.core.records import NO_EVENTS, EvaluationPhase, EventCounts, RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
-from dart.curation.run_phases import RunPlan, missing, phase_now, that_count
+from dart.curation.run_phases import phase_now
 from dart.curation.settings import plan_of
 from dart.inference.engine_state import state_of
 from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
-from dart.inspect.evaluation_scores import failures, scores
+from dart.inspect.evaluation_scores import scores, still_missing
 from dart.inspect.notices import notices
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
@@ -34,12 +33,7 @@ RECENT = 200
 class SnapshotReader:
     """Reads snapshots of one run; opened once, read many times."""
 
-    def __init__(
-        self,
-        paths: RunPaths,
-        config: Config,
-        known_events: records.EventCounts = records.NO_EVENTS,
-    ) -> None:
+    def __init__(self, paths: RunPaths, config: Config, known_events: EventCounts = NO_EVENTS) -> None:
         """known_events   the `events` of an earlier reader of the same run"""
         self.paths = paths
         self.events = known_events
@@ -59,10 +53,10 @@ class SnapshotReader:
         vitals = rows_of(self.paths.board)
         totals = self.store.totals(last=RECENT, success_above=self._config.curation.success_above)
         newest = self.store.latest_version()
-        phase, done, total = self._progress(session, newest.version if newest else 0, totals.steps)
-        metrics = newest.metrics if newest is not None else {}
+        version, metrics = (newest.version, newest.metrics) if newest is not None else (0, {})
+        phase, done, total = self._progress(session, version, totals.steps)
         reports = task_reports(self.store, self._config)
-        base = scores(self.store, self._config, records.EvaluationPhase.BEFORE)
+        base = scores(self.store, self._config, EvaluationPhase.BEFORE)
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
         self.events = self.store.event_counts(USER_VISIBLE, self.events)
@@ -72,9 +66,9 @@ class SnapshotReader:
             phase=phase,
             elapsed_s=session["elapsed_s"],
             budget_s=session["budget_s"],
-            updates=0 if newest is None else newest.version,
+            updates=version,
             updates_max=self._config.training.updates,
-            policy_version=0 if newest is None else newest.version,
+            policy_version=version,
             serving_versions=tuple(serving(vitals).values()),
             success_rate=totals.recent_success,
             recent=min(totals.trajectories, RECENT),
@@ -110,27 +104,24 @@ class SnapshotReader:
             actors=actor_rows(self.paths.root, vitals, self._windows_s),
         )
 
-    def _progress(self, session: dict[str, Any], updates: int, actions: int) -> tuple[RunPhase, int, int]:
-        """The phase, and of its evaluation the episodes done and planned."""
+    def _progress(self, session: dict[str, float], updates: int, actions: int) -> tuple[RunPhase, int, int]:
+        """The phase, and of its evaluation the episodes done and planned.
+
+        The phase of a run that has ended is that of the last moment in which it ran.
+        """
         plan = plan_of(self._config, session["training_ends_unix_s"])
-        before, after = (self._still_missing(phase, plan, updates) for phase in records.EvaluationPhase)
+        before, after = (still_missing(self.store, plan, phase) for phase in EvaluationPhase)
         now = phase_now(
             plan,
             updates=updates,
             actions=actions,
-            now_unix_s=_last_moment(session),
+            now_unix_s=session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"],
             missing_before=before,
             missing_after=after,
         )
         left = {RunPhase.BASE_EVALUATION: before, RunPhase.FINAL_EVALUATION: after}.get(now)
         total = len(plan.episodes)
         return (now, 0, 0) if left is None else (now, total - left, total)
-
-    def _still_missing(self, phase: records.EvaluationPhase, plan: RunPlan, version: int) -> int:
-        """How many episodes are still to be played; those that failed too often are not."""
-        left = missing(plan, that_count(self.store.evaluations(phase), phase, version))
-        given_up = {one for one, why in failures(self.store, phase).items() if why["is_left_out"]}
-        return sum(one not in given_up for one in left)
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:
@@ -180,8 +171,3 @@ def read_snapshot(run_dir: Path) -> RunSnapshot:
     paths = RunPaths(run_dir)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         return reader.read()
-
-
-def _last_moment(session: Mapping[str, Any]) -> float:
-    """The moment up to which the run has run: now, or the end of a run that has ended."""
-    return float(session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"])

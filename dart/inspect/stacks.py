@@ -16,9 +16,9 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
 
     stands_still  the process is suspended, so py-spy need not pause it
     native        with the frames of compiled code
-    raises        UnavailableError when py-spy is missing or may not; TemporaryError when it gave no answer
+    raises        UnavailableError when py-spy is missing or not allowed; TemporaryError when it took too long
     """
-    command = [py_spy(), "dump", "--pid", str(pid)]
+    command = [_py_spy(), "dump", "--pid", str(pid)]
     if native:
         command.append("--native")
     elif stands_still:
@@ -35,16 +35,13 @@ def read_stack(name: str, pid: int, *, stands_still: bool = False, native: bool 
     return ran.stdout.rstrip()
 
 
-def py_spy() -> str:
-    """Find the program py-spy: beside this interpreter, or on the path.
-
-    raises    UnavailableError
-    """
+def _py_spy() -> str:
+    """Find the program py-spy: beside this interpreter, or on the path."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if found is None:
         raise UnavailableError(
-            "py-spy is not installed, and only it can read the stack of a process that does not answer: "
+            "py-spy is not installed, and only it can read the stack of a process that hangs: "
             "pip install py-spy"
         )
     return found
@@ -52,10 +49,6 @@ def py_spy() -> str:
 
 def _complaint(name: str, pid: int, said: str) -> str:
     why = said.strip().splitlines()[-1] if said.strip() else "it gave no reason"
-    rights = (
-        "; run this command as root, or allow tracing your own processes with "
-        "'sysctl kernel.yama.ptrace_scope=0'"
-        if "ermission" in said
-        else ""
-    )
+    remedy = "run this command as root, or allow tracing with 'sysctl kernel.yama.ptrace_scope=0'"
+    rights = f"; {remedy}" if "ermission" in said else ""
     return f"py-spy could not read the stack of {name!r} (process {pid}): {why}{rights}"

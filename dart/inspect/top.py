@@ -22,6 +22,9 @@ from dart.inspect.terminal_safe import Printable
 END_KEYS = (b"q", b"Q", b"\x04", b"")
 """Keys that end the view; Ctrl-D and the end of the input are among them. Ctrl-C arrives as a signal."""
 
+HEAD_LINES = 12
+"""Lines of the screen above the actors."""
+
 Wait = Callable[[float], bool]
 """Waits for so many seconds; returns early, and True, when a key ends the view."""
 
@@ -64,15 +67,11 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
                 return
 
 
-HEAD_LINES = 12
-"""Lines of the screen above the actors."""
-
-
 @contextmanager
 def keys() -> Iterator[Wait]:
     """Read single keys inside the block where the input is a terminal; elsewhere only wait."""
     if not sys.stdin.isatty():
-        yield _wait_without_keys
+        yield lambda seconds: bool(time.sleep(seconds))
         return
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
@@ -86,8 +85,3 @@ def keys() -> Iterator[Wait]:
 def _wait_for_key(seconds: float) -> bool:
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
     return bool(ready) and os.read(sys.stdin.fileno(), 1) in END_KEYS
-
-
-def _wait_without_keys(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
