@@ -4,10 +4,10 @@ import os
 import select
 import sys
 import termios
-import time
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Event
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -71,7 +71,7 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
 def keys() -> Iterator[Wait]:
     """Read single keys inside the block where the input is a terminal; elsewhere only wait."""
     if not sys.stdin.isatty():
-        yield lambda seconds: bool(time.sleep(seconds))
+        yield Event().wait  # nothing ever sets it
         return
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
