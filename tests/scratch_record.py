@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from dart.core.records import Batch, Commit, Guided, Park, StoredResult
+from dart.core.records import Batch, Guided, Park, StoredResult
 from dart.core.types import SUCCESS_ABOVE, Demonstration, RolloutLease
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord
@@ -50,7 +50,7 @@ class ScratchRecord(LocalRecord):
             lease.rollout_id, lease.fence, steps, "is stopping", max_resumes, max_attempts
         )
 
-    def commit_update(self, batch: Batch, version: int) -> Commit:
+    def commit_update(self, batch: Batch, version: int) -> StoredResult:
         return self.store.commit_update(batch.batch_id, batch.fence, version, f"checkpoints/{version}", {})
 
     def add_demonstration(self, task_id: str, seed: int, num_steps: int) -> int:

@@ -24,8 +24,6 @@ from typing import Any, Generic, TypeVar, dataclass_transform, get_args
 from actors import codec
 from dart.core.records import (
     Batch,
-    BatchRefusal,
-    Commit,
     Evaluation,
     GroupRecord,
     Guided,
@@ -468,7 +466,7 @@ class ReassignBatch(Call[Batch]):
 
 
 @message
-class CommitUpdate(Call[Commit]):
+class CommitUpdate(Call[StoredResult]):
     """Consume a batch: its rollouts are trained and the version it made exists."""
 
     batch_id: int
@@ -479,7 +477,7 @@ class CommitUpdate(Call[Commit]):
 
 
 @message
-class RefuseBatch(Call[BatchRefusal]):
+class RefuseBatch(Call[StoredResult]):
     """Give a batch back that cannot be trained."""
 
     batch_id: int

@@ -17,13 +17,13 @@ STALENESS_BOUND = "staleness_bound"
 
 
 class StoredResult(StrEnum):
-    """What became of a reported trajectory."""
+    """What became of a report: a trajectory, an evaluation episode, an update or a refused batch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The same lease had already stored it: an answer that got lost was sent again."""
+    """The record has it: a sender that got no reply sent it again."""
     FENCED = "fenced"
-    """The lease was taken away; the report is ignored and counted (invariant fenced)."""
+    """A newer lease exists; the report changes nothing and is counted (invariant fenced)."""
 
 
 class Release(StrEnum):
@@ -48,27 +48,6 @@ class Reassignment(StrEnum):
     """It is stored, trained or dropped."""
     OWNED = "owned"
     """An environment holds its lease; release that first."""
-
-
-class Commit(StrEnum):
-    """What became of an update."""
-
-    COMMITTED = "committed"
-    DUPLICATE = "duplicate"
-    """The very same update was committed before."""
-    FENCED = "fenced"
-    """Another trainer holds a newer lease of the batch; the update is ignored and counted."""
-
-
-class BatchRefusal(StrEnum):
-    """What became of a batch that cannot be trained."""
-
-    REFUSED = "refused"
-    """The groups to blame are dropped, the others are open again."""
-    DUPLICATE = "duplicate"
-    """It was given back before."""
-    FENCED = "fenced"
-    """Another trainer holds a newer lease of the batch; nothing changed."""
 
 
 class Guided(StrEnum):

@@ -6,24 +6,20 @@ one transaction, under the newest fence only: of two trainers that hold the same
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
-from dart.core.records import Batch, BatchRefusal, BatchState, Commit, GroupState, Version
+from dart.core.records import Batch, BatchState, GroupState, StoredResult
 from dart.core.types import RolloutState
+from dart.store import queries
 from dart.store.errors import StoreConflict
-from dart.store.queries import leased_batch, newest_version, read_batch
-from dart.store.rollout_writer import drop_whole
-from dart.store.schema import batches, events, groups, rollouts, versions
+from dart.store.queries import first, leased_batch, read_batch, scalar
+from dart.store.schema import batches, groups, pool, rollouts, versions
+from dart.store.serialization import Row
 from dart.store.sqlite import sync_log
-from dart.store.writer import DROP_DEMONSTRATION, RecordWriter, count_up, insert_row
+from dart.store.writer import RecordWriter
 from dart.telemetry.events import BATCH_REFUSED
 
-UPDATE_BATCH = update(batches).where(batches.c.batch_id == bindparam("key"))
-RELET_BATCH = UPDATE_BATCH.values(fence=batches.c.fence + 1, deadline_unix_s=bindparam("deadline"))
-RELEASE_BATCH = UPDATE_BATCH.values(state=BatchState.RELEASED.value)
-CONSUME_BATCH = UPDATE_BATCH.values(state=BatchState.CONSUMED.value, version=bindparam("made"))
 IN_BATCH = update(groups).where(groups.c.batch_id == bindparam("key"))
 REOPEN_GROUPS = IN_BATCH.values(state=GroupState.OPEN.value, batch_id=None)
 CONSUME_GROUPS = IN_BATCH.values(state=GroupState.CONSUMED.value)
@@ -42,29 +38,29 @@ class BatchWriter(RecordWriter):
 
     def lease_batch(self, group_ids: Sequence[int], deadline_unix_s: float) -> Batch:
         """Lease complete groups to the trainer for one update; one batch at a time."""
-        with self._transaction() as connection:
-            if (leased := leased_batch(self._bare)) is not None:
-                raise StoreConflict(f"batch {leased.batch_id} is still leased: commit or refuse it first")
+        with self._transaction():
+            if (open_batch := leased_batch(self._bare)) is not None:
+                raise StoreConflict(f"batch {open_batch.batch_id} is still leased: commit or refuse it first")
             if not group_ids or len(set(group_ids)) != len(group_ids):
                 raise StoreConflict(f"a batch needs groups, each once, got {list(group_ids)}")
             for group_id in group_ids:
-                self._check_complete(connection, group_id)
-            values = {
-                "state": BatchState.LEASED.value,
-                "leased_unix_s": self._clock(),
-                "fence": 1,
-                "deadline_unix_s": deadline_unix_s,
-            }
-            batch_id = insert_row(connection, batches, values)
-            connection.execute(
-                update(groups)
-                .where(groups.c.group_id.in_(group_ids))
-                .values(state=GroupState.BATCHED.value, batch_id=batch_id)
+                self._check_complete(group_id)
+            batch_id = self._insert(
+                batches,
+                state=BatchState.LEASED.value,
+                leased_unix_s=self._clock(),
+                fence=1,
+                deadline_unix_s=deadline_unix_s,
             )
-            return read_batch(self._bare, self._batch(connection, batch_id))
+            leased_groups = update(groups).where(groups.c.group_id.in_(group_ids))
+            self._execute(leased_groups.values(state=GroupState.BATCHED.value, batch_id=batch_id))
+            return read_batch(self._bare, self._batch(batch_id))
 
-    def _check_complete(self, connection: Connection, group_id: int) -> None:
-        group, states, missing = self._standing(connection, group_id)
+    def _batch(self, batch_id: int) -> Row:
+        return self._one(queries.ONE_BATCH, "batch", batch_id)
+
+    def _check_complete(self, group_id: int) -> None:
+        group, states, missing = self._standing(group_id)
         if group.state != GroupState.OPEN or missing or RolloutState.STORED not in states:
             raise StoreConflict(
                 f"group {group_id} cannot be trained: it is {group.state}; of its {group.rollouts_wanted} "
@@ -76,14 +72,14 @@ class BatchWriter(RecordWriter):
 
         Its fence grows: a commit under an earlier lease is refused.
         """
-        with self._transaction() as connection:
-            batch = self._batch(connection, batch_id)
+        with self._transaction():
+            batch = self._batch(batch_id)
             if batch.state != BatchState.LEASED:
                 raise StoreConflict(
                     f"batch {batch_id} is {batch.state} (version {batch.version}), not to be leased again"
                 )
-            connection.execute(RELET_BATCH, {"key": batch_id, "deadline": deadline_unix_s})
-            return read_batch(self._bare, self._batch(connection, batch_id))
+            self._update(batches, batch_id, fence=batch.fence + 1, deadline_unix_s=deadline_unix_s)
+            return read_batch(self._bare, self._batch(batch_id))
 
     def refuse_batch(
         self,
@@ -93,28 +89,26 @@ class BatchWriter(RecordWriter):
         pool_ids: Sequence[int],
         reason: str,
         detail: str,
-    ) -> BatchRefusal:
+    ) -> StoredResult:
         """Give a batch back that cannot be trained, drop the groups to blame and say so in an event, at once.
 
         The other groups are open again; the demonstrations to blame are taken out of use.
         """
-        with self._transaction() as connection:
-            batch = self._batch(connection, batch_id)
+        with self._transaction():
+            batch = self._batch(batch_id)
             if batch.state == BatchState.CONSUMED:
                 raise StoreConflict(f"batch {batch_id} was consumed by version {batch.version}")
-            if fence < batch.fence:
-                count_up(connection, "fenced_commits")
-                return BatchRefusal.FENCED
-            check_fence(batch, fence)
+            if self._is_late(batch, fence):
+                return StoredResult.FENCED
             if batch.state == BatchState.RELEASED:
-                return BatchRefusal.DUPLICATE
+                return StoredResult.DUPLICATE
             check_members(read_batch(self._bare, batch), group_ids)
-            connection.execute(RELEASE_BATCH, {"key": batch_id})
-            connection.execute(REOPEN_GROUPS, {"key": batch_id})
+            self._update(batches, batch_id, state=BatchState.RELEASED.value)
+            self._execute(REOPEN_GROUPS, key=batch_id)
             for group_id in group_ids:
-                drop_whole(connection, group_id, reason)
+                self._drop_group(group_id, reason)
             for pool_id in pool_ids:
-                connection.execute(DROP_DEMONSTRATION, {"key": pool_id})
+                self._update(pool, pool_id, dropped=True)
             data = {
                 "batch": batch_id,
                 "groups": ", ".join(map(str, group_ids)),
@@ -122,12 +116,12 @@ class BatchWriter(RecordWriter):
                 "reason": reason,
                 "detail": detail,
             }
-            insert_row(connection, events, self._event_row(BATCH_REFUSED, "trainer", data))
-            return BatchRefusal.REFUSED
+            self._insert_event(BATCH_REFUSED, "trainer", data)
+            return StoredResult.ACCEPTED
 
     def commit_update(
         self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
-    ) -> Commit:
+    ) -> StoredResult:
         """Consume a batch: its rollouts are trained and the version it made exists, at once.
 
         The checkpoint must be complete on disk before. Repeating the same commit is a duplicate, one under an
@@ -140,52 +134,53 @@ class BatchWriter(RecordWriter):
 
     def _commit(
         self, batch_id: int, fence: int, version: int, checkpoint: str, metrics: Mapping[str, float]
-    ) -> Commit:
-        with self._transaction() as connection:
-            batch = self._batch(connection, batch_id)
-            if fence < batch.fence:
-                count_up(connection, "fenced_commits")
-                return Commit.FENCED
-            check_fence(batch, fence)
+    ) -> StoredResult:
+        with self._transaction():
+            batch = self._batch(batch_id)
+            if self._is_late(batch, fence):
+                return StoredResult.FENCED
             if batch.state == BatchState.CONSUMED and batch.version == version:
-                check_same_commit(self._version(connection, version), checkpoint)
-                return Commit.DUPLICATE
+                check_same_commit(first(self._bare, queries.ONE_VERSION, key=version), checkpoint)
+                return StoredResult.DUPLICATE
             if batch.state != BatchState.LEASED:
                 raise StoreConflict(
                     f"batch {batch_id} is {batch.state} (version {batch.version}), not leased"
                 )
-            check_follows(newest_version(self._bare), version)
-            self._insert_version(connection, version, checkpoint, metrics)
-            connection.execute(CONSUME_BATCH, {"key": batch_id, "made": version})
-            connection.execute(CONSUME_GROUPS, {"key": batch_id})
-            connection.execute(TRAIN_MEMBERS, {"key": batch_id})
-            return Commit.COMMITTED
+            newest = scalar(self._bare, queries.NEWEST_VERSION)
+            if newest is None or version != newest + 1:
+                raise StoreConflict(f"version {version} does not follow the newest version {newest}")
+            self._insert_version(version, checkpoint, metrics)
+            self._update(batches, batch_id, state=BatchState.CONSUMED.value, version=version)
+            self._execute(CONSUME_GROUPS, key=batch_id)
+            self._execute(TRAIN_MEMBERS, key=batch_id)
+            return StoredResult.ACCEPTED
 
-    def add_version(self, checkpoint: str, metrics: Mapping[str, float] | None = None) -> Commit:
+    def _is_late(self, batch: Row, fence: int) -> bool:
+        """Whether the batch was leased again since; such a report is counted."""
+        if fence > batch.fence:
+            raise StoreConflict(
+                f"batch {batch.batch_id} was leased up to fence {batch.fence}, never with {fence}"
+            )
+        if fence < batch.fence:
+            self._count_up("fenced_commits")
+        return bool(fence < batch.fence)
+
+    def add_version(self, checkpoint: str, metrics: Mapping[str, float] | None = None) -> StoredResult:
         """Record the base policy as version 0; all others come from `commit_update`."""
-        with self._transaction() as connection:
-            if (base := self._version(connection, 0)) is not None:
+        with self._transaction():
+            if (base := first(self._bare, queries.ONE_VERSION, key=0)) is not None:
                 check_same_commit(base, checkpoint)
-                return Commit.DUPLICATE
-            self._insert_version(connection, 0, checkpoint, metrics or {})
-            return Commit.COMMITTED
+                return StoredResult.DUPLICATE
+            self._insert_version(0, checkpoint, metrics or {})
+            return StoredResult.ACCEPTED
 
-    def _insert_version(
-        self, connection: Connection, version: int, checkpoint: str, metrics: Mapping[str, float]
-    ) -> None:
-        values = {
-            "version": version,
-            "checkpoint": checkpoint,
-            "metrics": json.dumps(dict(metrics)),
-            "created_unix_s": self._clock(),
-        }
-        connection.execute(insert(versions), values)
-
-
-def check_fence(batch: Row[Any], fence: int) -> None:
-    if fence > batch.fence:
-        raise StoreConflict(
-            f"batch {batch.batch_id} was leased up to fence {batch.fence}, never with {fence}"
+    def _insert_version(self, version: int, checkpoint: str, metrics: Mapping[str, float]) -> None:
+        self._execute(
+            insert(versions),
+            version=version,
+            checkpoint=checkpoint,
+            metrics=json.dumps(dict(metrics)),
+            created_unix_s=self._clock(),
         )
 
 
@@ -194,13 +189,9 @@ def check_members(batch: Batch, group_ids: Sequence[int]) -> None:
         raise StoreConflict(f"batch {batch.batch_id} has groups {batch.group_ids}, not {strangers}")
 
 
-def check_follows(newest: Version | None, version: int) -> None:
-    if newest is None or version != newest.version + 1:
-        have = "none" if newest is None else newest.version
-        raise StoreConflict(f"version {version} does not follow the newest version {have}")
-
-
-def check_same_commit(version: Row[Any] | None, checkpoint: str) -> None:
-    if version is None or version.checkpoint != checkpoint:
-        kept = None if version is None else version.checkpoint
-        raise StoreConflict(f"this version was committed with checkpoint {kept!r}, not {checkpoint!r}")
+def check_same_commit(version: Row, checkpoint: str) -> None:
+    if version.checkpoint != checkpoint:
+        raise StoreConflict(
+            f"version {version.version} was committed with checkpoint {version.checkpoint!r}, "
+            f"not {checkpoint!r}"
+        )

@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from dart.core.records import Event, RolloutRecord, Version
 from dart.core.types import SUCCESS_ABOVE, Trajectory
 from dart.store.queries import (
-    ONE_GROUP,
     ONE_ROLLOUT,
     ONE_TRAJECTORY,
+    all_of,
     first,
     first_event_after,
-    read_event,
-    read_rollout,
-    read_version,
     scalar,
     scalars,
-    select,
 )
 from dart.store.reader import StoreReader
 from dart.store.serialization import record_of
@@ -155,23 +151,19 @@ class RunBrowser(StoreReader):
             JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
             WHERE {where} ORDER BY trajectories.rollout_id DESC LIMIT :limit
         """
-        with self._reading() as connection:
-            rows = select(
-                connection,
-                query,
-                task=wanted.task_id,
-                outcome=wanted.outcome,
-                success_above=wanted.success_above,
-                before=wanted.before_id,
-                limit=limit,
-            )
-            return tuple(record_of(TrajectorySummary, row) for row in rows)
+        return self._all(
+            TrajectorySummary,
+            query,
+            task=wanted.task_id,
+            outcome=wanted.outcome,
+            success_above=wanted.success_above,
+            before=wanted.before_id,
+            limit=limit,
+        )
 
     def trajectory(self, rollout_id: int) -> Trajectory | None:
         """A finished episode with its steps; None when the rollout has none, or does not exist."""
-        with self._reading() as connection:
-            row = first(connection, ONE_TRAJECTORY, key=rollout_id)
-            return None if row is None else record_of(Trajectory, row)
+        return self._first(Trajectory, ONE_TRAJECTORY, key=rollout_id)
 
     def fate(self, rollout_id: int) -> Fate | None:
         """What became of a rollout; None when there never was one of this number."""
@@ -179,25 +171,19 @@ class RunBrowser(StoreReader):
             row = first(connection, ONE_ROLLOUT, key=rollout_id)
             if row is None:
                 return None
-            (group,) = select(connection, ONE_GROUP, key=row.group_id)
-            return Fate(
-                rollout=read_rollout(row),
-                task_id=group.task_id,
-                seed=group.seed,
-                step_cap=group.step_cap,
-                drop_reason=row.drop_reason,
+            return record_of(
+                Fate,
+                row,
+                rollout=record_of(RolloutRecord, row),
                 trained_version=scalar(connection, TRAINED_VERSION, key=row.batch_id),
                 stored_unix_s=scalar(connection, STORED, key=rollout_id),
-                attempts=tuple(
-                    record_of(Attempt, one) for one in select(connection, ATTEMPTS, key=rollout_id)
-                ),
+                attempts=all_of(Attempt, connection, ATTEMPTS, key=rollout_id),
                 group=tuple(scalars(connection, MEMBERS, key=row.group_id)),
             )
 
     def newest_attempts(self, limit: int = PAGE) -> tuple[Attempt, ...]:
         """What failed last, newest first."""
-        with self._reading() as connection:
-            return tuple(record_of(Attempt, row) for row in select(connection, NEWEST_ATTEMPTS, limit=limit))
+        return self._all(Attempt, NEWEST_ATTEMPTS, limit=limit)
 
     # events
 
@@ -208,15 +194,12 @@ class RunBrowser(StoreReader):
         with self._reading() as connection:
             for kind in kinds:
                 # Each by the index of kinds; asked for all at once, SQLite walks through the table.
-                rows = select(connection, query, kind=kind, subject=subject, limit=limit)
-                found += [read_event(row) for row in rows]
+                found += all_of(Event, connection, query, kind=kind, subject=subject, limit=limit)
         return sorted(found, key=lambda event: -event.event_id)[:limit]
 
     def newest_event_about(self, kind: str, subject: str, among: int = 5000) -> Event | None:
         """The last event of a kind about a subject, among the newest of that kind."""
-        with self._reading() as connection:
-            row = first(connection, NEWEST_EVENT_ABOUT, kind=kind, subject=subject, limit=among)
-            return None if row is None else read_event(row)
+        return self._first(Event, NEWEST_EVENT_ABOUT, kind=kind, subject=subject, limit=among)
 
     def sampled_events(
         self, kind: str, begins_unix_s: float, ends_unix_s: float, subjects: int
@@ -236,19 +219,20 @@ class RunBrowser(StoreReader):
                 places = [first + int(step * number) for number in range(SAMPLES)]
                 places.append(max(first, last - 2 * limit))
             found = {
-                row.event_id: row
+                event.event_id: event
                 for place in places
-                for row in select(connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit)
+                for event in all_of(
+                    Event, connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit
+                )
             }
-            return tuple(read_event(found[event_id]) for event_id in sorted(found))
+        return tuple(found[event_id] for event_id in sorted(found))
 
     # figures over time
 
     def began_unix_s(self) -> float | None:
         """When the record was begun; None before version 0 was added."""
-        with self._reading() as connection:
-            found = scalar(connection, BEGAN)
-            return None if found is None else float(found)
+        found = self._value(BEGAN)
+        return None if found is None else float(found)
 
     def last_unix_s(self) -> float | None:
         """The newest moment the record knows of: an event, a trajectory or a version."""
@@ -302,7 +286,7 @@ class RunBrowser(StoreReader):
         with self._reading() as connection:
             every = -(-scalar(connection, f"SELECT count(*) {VERSIONS_WITHIN}", **between) // most) or 1
             query = f"SELECT * {VERSIONS_WITHIN} AND version % :every = 0 ORDER BY version"
-            return tuple(read_version(row) for row in select(connection, query, every=every, **between))
+            return all_of(Version, connection, query, every=every, **between)
 
 
 def _conditions(wanted: TrajectoryFilter) -> Iterator[str]:

@@ -2,34 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select
+from sqlalchemy import insert
 
 from dart.core.records import GroupState, Guided
 from dart.core.types import Demonstration, Step
+from dart.store import queries
 from dart.store.errors import StoreConflict
+from dart.store.queries import first, scalars
 from dart.store.schema import group_demonstrations, pool, pool_steps
-from dart.store.serialization import (
-    check_demonstration,
-    content_sha256,
-    demonstration_row,
-    pack_steps,
-)
-from dart.store.task_counters import know_task
-from dart.store.writer import DROP_DEMONSTRATION, UPDATE_POOL, RecordWriter, insert_row
+from dart.store.serialization import Row, check_demonstration, content_sha256, demonstration_row, pack_steps
+from dart.store.writer import RecordWriter
 
 SELF_ROLLED = "self-rolled"
 """Origin of what the policy of the run played under a demonstration's actions."""
-
-SAME_CONTENT = select(pool).where(pool.c.content_sha256 == bindparam("sha256"))
-DEMONSTRATION = select(pool).where(pool.c.pool_id == bindparam("key"))
-COUNT_USE = UPDATE_POOL.values(uses=pool.c.uses + 1)
-RESTORE_DEMONSTRATION = UPDATE_POOL.values(dropped=False, lacks_thought=bindparam("lacking"))
-COUNT_ROLL = UPDATE_POOL.values(rolls=bindparam("attempt"))
-INJECTED = select(group_demonstrations).where(
-    group_demonstrations.c.group_id == bindparam("group"), group_demonstrations.c.pool_id == bindparam("key")
-)
 
 
 class DemonstrationWriter(RecordWriter):
@@ -39,20 +25,19 @@ class DemonstrationWriter(RecordWriter):
         """Add what the pool does not hold yet; returns how many. One that was dropped comes back."""
         for demonstration in demonstrations:
             check_demonstration(demonstration)
-        with self._transaction() as connection:
-            return sum(self._add_demonstration(connection, found) for found in demonstrations)
+        with self._transaction():
+            return sum(self._add_demonstration(found) for found in demonstrations)
 
-    def _add_demonstration(self, connection: Connection, demonstration: Demonstration) -> bool:
-        known = connection.execute(SAME_CONTENT, {"sha256": content_sha256(demonstration)}).first()
+    def _add_demonstration(self, demonstration: Demonstration) -> bool:
+        known = first(self._bare, queries.SAME_CONTENT, sha256=content_sha256(demonstration))
         if known is not None:
-            values = {"key": known.pool_id, "lacking": demonstration.lacks_thought}
-            connection.execute(RESTORE_DEMONSTRATION, values)
+            self._update(pool, known.pool_id, dropped=False, lacks_thought=demonstration.lacks_thought)
             return bool(known.dropped)
-        know_task(connection, demonstration.task_id)
+        self._know_task(demonstration.task_id)
         packed = pack_steps(demonstration.steps)
         row = demonstration_row(demonstration, packed, added_unix_s=self._clock())
-        pool_id = insert_row(connection, pool, row)
-        connection.execute(insert(pool_steps), {"pool_id": pool_id, "steps": packed})
+        pool_id = self._insert(pool, **row)
+        self._execute(insert(pool_steps), pool_id=pool_id, steps=packed)
         return True
 
     def record_guided(
@@ -62,11 +47,11 @@ class DemonstrationWriter(RecordWriter):
 
         Where it did as well as the demonstration, it is a demonstration of its own from now on.
         """
-        with self._transaction() as connection:
-            guide = self._demonstration(connection, guide_id)
+        with self._transaction():
+            guide = self._demonstration(guide_id)
             if attempt <= guide.rolls:
                 return Guided.DUPLICATE
-            connection.execute(COUNT_ROLL, {"key": guide_id, "attempt": attempt})
+            self._update(pool, guide_id, rolls=attempt)
             if reward < guide.reward:
                 return Guided.FAILED
             played = Demonstration(
@@ -80,30 +65,29 @@ class DemonstrationWriter(RecordWriter):
                 guide_id=guide_id,
             )
             check_demonstration(played)
-            self._add_demonstration(connection, played)
+            self._add_demonstration(played)
             return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:
         """Take a demonstration out of use; groups that have it keep it."""
-        with self._transaction() as connection:
-            self._demonstration(connection, pool_id)
-            connection.execute(DROP_DEMONSTRATION, {"key": pool_id})
+        with self._transaction():
+            self._demonstration(pool_id)
+            self._update(pool, pool_id, dropped=True)
 
     def inject(self, group_id: int, pool_id: int) -> None:
         """Add a demonstration to a group whose rollouts are all settled; counts a use, once per group."""
-        with self._transaction() as connection:
-            demonstration = self._demonstration(connection, pool_id)
-            values = {"group": group_id, "key": pool_id}
-            if connection.execute(INJECTED, values).first() is not None:
+        with self._transaction():
+            demonstration = self._demonstration(pool_id)
+            if pool_id in scalars(self._bare, queries.POOL_IDS_OF_GROUP, key=group_id):
                 return
-            self._check_may_have(connection, group_id, demonstration)
+            self._check_may_have(group_id, demonstration)
             row = {"group_id": group_id, "pool_id": pool_id, "added_unix_s": self._clock()}
-            connection.execute(insert(group_demonstrations), row)
-            connection.execute(COUNT_USE, {"key": pool_id})
+            self._execute(insert(group_demonstrations), **row)
+            self._update(pool, pool_id, uses=demonstration.uses + 1)
 
-    def _check_may_have(self, connection: Connection, group_id: int, demonstration: Row[Any]) -> None:
+    def _check_may_have(self, group_id: int, demonstration: Row) -> None:
         name = f"demonstration {demonstration.pool_id} of {demonstration.task_id}"
-        group, _, missing = self._standing(connection, group_id)
+        group, _, missing = self._standing(group_id)
         if demonstration.dropped:
             raise StoreConflict(f"{name} was dropped from the pool")
         if group.task_id != demonstration.task_id:
@@ -114,6 +98,5 @@ class DemonstrationWriter(RecordWriter):
                 f"{group.rollouts_wanted} rollouts are not settled"
             )
 
-    def _demonstration(self, connection: Connection, pool_id: int) -> Row[Any]:
-        row = connection.execute(DEMONSTRATION, {"key": pool_id}).first()
-        return self._one(row, "demonstration", pool_id)
+    def _demonstration(self, pool_id: int) -> Row:
+        return self._one(queries.IN_POOL, "demonstration", pool_id)

@@ -6,54 +6,59 @@ writer reads by the same statements, on the connection it writes with. Each is i
 PostgreSQL share (decision 19).
 """
 
-import json
 from collections import defaultdict, namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from dart.core.records import (
     Batch,
     BatchState,
     DecisionKind,
     DemonstrationSummary,
-    Event,
     GroupRecord,
     GroupState,
     RolloutRecord,
     TaskDecision,
     TaskStatistics,
-    Version,
 )
 from dart.core.types import RolloutState
 from dart.store.serialization import Row, record_of, screenshots_in
 from dart.store.sqlite import Connection, Cursor
 
+T = TypeVar("T")
+
 LIVE = f"('{GroupState.OPEN}', '{GroupState.BATCHED}')"
+IS_LIVE = f"groups.state IN {LIVE}"
 KEPT = f"('{RolloutState.STORED}', '{RolloutState.TRAINED}')"
 
 OPEN_BATCH = f"SELECT * FROM batches WHERE state = '{BatchState.LEASED}'"
+ONE_BATCH = "SELECT * FROM batches WHERE batch_id = :key"
 BATCH_GROUPS = "SELECT group_id FROM groups WHERE batch_id = :batch_id ORDER BY group_id"
 NEWEST_VERSION = "SELECT * FROM versions ORDER BY version DESC LIMIT 1"
+ONE_VERSION = "SELECT * FROM versions WHERE version = :key"
 VERSIONS = "SELECT * FROM versions ORDER BY version"
 VERSIONS_FROM = "SELECT * FROM versions WHERE version >= :version ORDER BY version LIMIT :limit"
-LIVE_GROUPS = f"SELECT * FROM groups WHERE state IN {LIVE} ORDER BY group_id"
 ROLLOUTS = """
-    SELECT rollouts.*, trajectories.reward, trajectories.num_steps, parked.num_steps AS parked_steps,
+    SELECT rollouts.*, groups.task_id, groups.seed, groups.step_cap,
+        trajectories.reward, trajectories.num_steps, trajectories.fence AS stored_fence,
+        parked.fence AS parked_fence, coalesce(parked.num_steps, 0) AS parked_steps,
         coalesce(trajectories.oldest_version, parked.oldest_version) AS oldest_version
     FROM rollouts
+    JOIN groups ON groups.group_id = rollouts.group_id
     LEFT JOIN trajectories ON trajectories.rollout_id = rollouts.rollout_id
     LEFT JOIN parked ON parked.rollout_id = rollouts.rollout_id
 """
 ONE_ROLLOUT = f"{ROLLOUTS} WHERE rollouts.rollout_id = :key"
-ROLLOUTS_OF_GROUP = f"{ROLLOUTS} WHERE rollouts.group_id = :key ORDER BY rollouts.rollout_id"
-LIVE_ROLLOUTS = f"""
-    {ROLLOUTS} JOIN groups ON groups.group_id = rollouts.group_id
-    WHERE groups.state IN {LIVE} ORDER BY rollouts.rollout_id
-"""
+ROLLOUT_STATES = "SELECT state FROM rollouts WHERE group_id = :key"
+ATTEMPT_SPENT = "SELECT count(*) FROM attempts WHERE rollout_id = :key AND attempt = :attempt"
 ONE_GROUP = "SELECT * FROM groups WHERE group_id = :key"
 GROUPS = "SELECT * FROM groups WHERE group_id IN (:keys)"
+USED_DEMONSTRATIONS = """
+    SELECT group_demonstrations.* FROM group_demonstrations
+    JOIN groups ON groups.group_id = group_demonstrations.group_id
+"""
 TRAJECTORIES = """
     SELECT trajectories.*, steps.steps FROM trajectories
     LEFT JOIN steps ON steps.rollout_id = trajectories.rollout_id
@@ -126,6 +131,9 @@ DECISIONS = "SELECT * FROM decisions ORDER BY decision_id DESC LIMIT :limit"
 DECISIONS_OF_TASK = "SELECT * FROM decisions WHERE task_id = :task ORDER BY decision_id DESC LIMIT :limit"
 DEMONSTRATIONS = "SELECT * FROM pool ORDER BY pool_id"
 DEMONSTRATIONS_OF_TASK = "SELECT * FROM pool WHERE task_id = :task ORDER BY pool_id"
+POOL_IDS_OF_GROUP = "SELECT pool_id FROM group_demonstrations WHERE group_id = :key"
+IN_POOL = "SELECT * FROM pool WHERE pool_id = :key"
+SAME_CONTENT = "SELECT * FROM pool WHERE content_sha256 = :sha256"
 ONE_DEMONSTRATION = """
     SELECT pool.*, pool_steps.steps FROM pool
     LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id WHERE pool.pool_id = :key
@@ -136,11 +144,6 @@ INJECTED = """
     LEFT JOIN pool_steps ON pool_steps.pool_id = pool.pool_id
     WHERE group_demonstrations.group_id IN (:keys)
     ORDER BY group_demonstrations.group_id, pool.pool_id
-"""
-INJECTED_LIVE = f"""
-    SELECT group_demonstrations.group_id, group_demonstrations.pool_id FROM group_demonstrations
-    JOIN groups ON groups.group_id = group_demonstrations.group_id
-    WHERE groups.state IN {LIVE} ORDER BY group_demonstrations.pool_id
 """
 PARKED_STEPS = "SELECT steps FROM parked WHERE rollout_id = :key"
 PARKED_NOW = "SELECT count(*) FROM parked"
@@ -153,7 +156,7 @@ STEPS_NEEDED = f"""
     SELECT steps.steps FROM steps
     JOIN rollouts ON rollouts.rollout_id = steps.rollout_id
     JOIN groups ON groups.group_id = rollouts.group_id
-    WHERE groups.state IN {LIVE} AND rollouts.state = '{RolloutState.STORED}'
+    WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
     UNION ALL {REPLAYED_STEPS}
 """
 ALL_STEPS = f"SELECT steps.steps FROM steps UNION ALL {REPLAYED_STEPS}"
@@ -230,23 +233,18 @@ def first_event_after(connection: Connection, unix_s: float) -> int | None:
     return int(low)
 
 
-# ---- reading rows ----
-#
-# A damaged row may hold text where a number belongs: `float` and `dict` refuse it here, where the reader of
-# the record can say so, and not where a page or a table shows it.
+# ---- reading records ----
 
 
-def newest_version(connection: Connection) -> Version | None:
-    row = first(connection, NEWEST_VERSION)
-    return None if row is None else read_version(row)
+def all_of(cls: type[T], connection: Connection, sql: str, **values: Any) -> tuple[T, ...]:
+    """The records that are the rows a statement finds."""
+    return tuple(record_of(cls, row) for row in select(connection, sql, **values))
 
 
-def read_version(row: Row) -> Version:
-    return record_of(Version, row, metrics=dict(json.loads(row.metrics)))
-
-
-def read_event(row: Row) -> Event:
-    return record_of(Event, row, data=dict(json.loads(row.data)))
+def first_of(cls: type[T], connection: Connection, sql: str, **values: Any) -> T | None:
+    """The record that is the first row a statement finds; None when it finds nothing."""
+    row = first(connection, sql, **values)
+    return None if row is None else record_of(cls, row)
 
 
 def leased_batch(connection: Connection) -> Batch | None:
@@ -259,38 +257,30 @@ def read_batch(connection: Connection, row: Row) -> Batch:
     return record_of(Batch, row, group_ids=group_ids)
 
 
-def live_groups(connection: Connection) -> tuple[GroupRecord, ...]:
+def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[GroupRecord, ...]:
+    """The groups that fit a condition, with their rollouts and demonstrations."""
     members: defaultdict[int, list[RolloutRecord]] = defaultdict(list)
-    for row in select(connection, LIVE_ROLLOUTS):
-        members[row.group_id].append(read_rollout(row))
+    for row in select(connection, f"{ROLLOUTS} WHERE {condition} ORDER BY rollouts.rollout_id", **values):
+        members[row.group_id].append(record_of(RolloutRecord, row))
     injected: defaultdict[int, list[int]] = defaultdict(list)
-    for row in select(connection, INJECTED_LIVE):
+    for row in select(connection, f"{USED_DEMONSTRATIONS} WHERE {condition} ORDER BY pool_id", **values):
         injected[row.group_id].append(row.pool_id)
     return tuple(
-        read_group(row, members[row.group_id], injected[row.group_id])
-        for row in select(connection, LIVE_GROUPS)
+        record_of(
+            GroupRecord,
+            row,
+            rollouts=tuple(members[row.group_id]),
+            injected=tuple(injected[row.group_id]),
+        )
+        for row in select(connection, f"SELECT * FROM groups WHERE {condition} ORDER BY group_id", **values)
     )
-
-
-def one_group(connection: Connection, row: Row) -> GroupRecord:
-    members = select(connection, ROLLOUTS_OF_GROUP, key=row.group_id)
-    injected = select(connection, INJECTED, keys=[row.group_id])
-    return read_group(
-        row, [read_rollout(member) for member in members], [found.pool_id for found in injected]
-    )
-
-
-def read_group(row: Row, members: Sequence[RolloutRecord], injected: Sequence[int]) -> GroupRecord:
-    return record_of(GroupRecord, row, rollouts=tuple(members), injected=tuple(injected))
-
-
-def read_rollout(row: Row) -> RolloutRecord:
-    return record_of(RolloutRecord, row, parked_steps=row.parked_steps or 0)
 
 
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """What is known about every task; no query of it looks at more trajectories than it returns."""
-    rewards = recent_rewards_by_task(connection, recent_rewards)
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    for row in select(connection, RECENT_REWARDS, last=recent_rewards):
+        rewards[row.task_id].append(row.reward)
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
     for row in select(connection, NEWEST_DECISIONS):
         decided[row.task_id][DecisionKind(row.kind)] = record_of(TaskDecision, row)
@@ -307,14 +297,6 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
         )
         for row in select(connection, TASKS)
     )
-
-
-def recent_rewards_by_task(connection: Connection, last: int) -> defaultdict[str, list[float]]:
-    """The last rewards of every task, newest last."""
-    found: defaultdict[str, list[float]] = defaultdict(list)
-    for row in select(connection, RECENT_REWARDS, last=last):
-        found[row.task_id].append(row.reward)
-    return found
 
 
 def screenshots_of(connection: Connection, steps: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dart.core.records import (
     NO_EVENTS,
@@ -30,8 +30,8 @@ from dart.core.types import SUCCESS_ABOVE, Demonstration, Group, Step, Trajector
 from dart.store import audit, queries, row_damage, sqlite_checks
 from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.migrations import check_current, refuse_absent
-from dart.store.queries import execute, first, scalar, scalars, select
-from dart.store.serialization import record_of, unpack_steps
+from dart.store.queries import all_of, execute, first, first_of, scalar, scalars, select
+from dart.store.serialization import Row, record_of, unpack_steps
 from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
@@ -92,8 +92,7 @@ class StoreReader:
 
     def latest_version(self) -> Version | None:
         """The newest policy version; None before version 0 was added."""
-        with self._reading() as connection:
-            return queries.newest_version(connection)
+        return self._first(Version, queries.NEWEST_VERSION)
 
     def open_batch(self) -> Batch | None:
         """The batch leased to the trainer and not yet consumed."""
@@ -129,25 +128,24 @@ class StoreReader:
     def snapshot(self, recent_rewards: int = RECENT_REWARDS) -> Snapshot:
         """Everything a restarted curator needs, with the last rewards of every task."""
         with self._reading() as connection:
-            newest = queries.newest_version(connection)
             return Snapshot(
-                groups=queries.live_groups(connection),
+                groups=queries.read_groups(connection, queries.IS_LIVE),
                 tasks=queries.statistics_of_tasks(connection, recent_rewards),
                 batch=queries.leased_batch(connection),
-                version=None if newest is None else newest.version,
+                version=scalar(connection, queries.NEWEST_VERSION),
             )
 
     def rollout(self, rollout_id: int) -> RolloutRecord:
         """Where one rollout is now."""
-        with self._reading() as connection:
-            row = first(connection, queries.ONE_ROLLOUT, key=rollout_id)
-            return queries.read_rollout(self._one(row, "rollout", rollout_id))
+        with self._reading():
+            return record_of(RolloutRecord, self._one(queries.ONE_ROLLOUT, "rollout", rollout_id))
 
     def group(self, group_id: int) -> GroupRecord:
         """One group with its rollouts."""
         with self._reading() as connection:
-            row = first(connection, queries.ONE_GROUP, key=group_id)
-            return queries.one_group(connection, self._one(row, "group", group_id))
+            self._one(queries.ONE_GROUP, "group", group_id)
+            (group,) = queries.read_groups(connection, "groups.group_id = :key", key=group_id)
+            return group
 
     def parked_steps(self, rollout_id: int) -> tuple[Step, ...]:
         """What was played of an episode before it was parked, oldest first; empty where nothing is kept."""
@@ -163,23 +161,17 @@ class StoreReader:
     def decisions(self, task_id: str | None = None, limit: int = 1000) -> tuple[TaskDecision, ...]:
         """The last decisions about one task or about all of them, newest last."""
         query = queries.DECISIONS if task_id is None else queries.DECISIONS_OF_TASK
-        with self._reading() as connection:
-            rows = select(connection, query, limit=limit, task=task_id)
-            return tuple(record_of(TaskDecision, row) for row in reversed(rows))
+        return self._all(TaskDecision, query, limit=limit, task=task_id)[::-1]
 
     def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
         """What the experience pool holds, for one task or for all of them, dropped ones included."""
         query = queries.DEMONSTRATIONS if task_id is None else queries.DEMONSTRATIONS_OF_TASK
-        with self._reading() as connection:
-            return tuple(
-                record_of(DemonstrationSummary, row) for row in select(connection, query, task=task_id)
-            )
+        return self._all(DemonstrationSummary, query, task=task_id)
 
     def demonstration(self, pool_id: int) -> Demonstration:
         """One demonstration with its steps."""
-        with self._reading() as connection:
-            row = first(connection, queries.ONE_DEMONSTRATION, key=pool_id)
-            return record_of(Demonstration, self._one(row, "demonstration", pool_id))
+        with self._reading():
+            return record_of(Demonstration, self._one(queries.ONE_DEMONSTRATION, "demonstration", pool_id))
 
     # what to show
 
@@ -235,25 +227,20 @@ class StoreReader:
 
     def steps_played(self) -> int:
         """Environment steps of all trajectories ever stored."""
-        with self._reading() as connection:
-            return int(scalar(connection, queries.STEPS_PLAYED))
+        return int(self._value(queries.STEPS_PLAYED))
 
     def versions(self) -> tuple[Version, ...]:
         """Every policy version, oldest first."""
-        with self._reading() as connection:
-            return tuple(queries.read_version(row) for row in select(connection, queries.VERSIONS))
+        return self._all(Version, queries.VERSIONS)
 
     def versions_from(self, version: int, limit: int) -> tuple[Version, ...]:
         """The oldest policy versions from this one on, itself included."""
-        with self._reading() as connection:
-            rows = select(connection, queries.VERSIONS_FROM, version=version, limit=limit)
-            return tuple(queries.read_version(row) for row in rows)
+        return self._all(Version, queries.VERSIONS_FROM, version=version, limit=limit)
 
     def evaluations(self, phase: EvaluationPhase | None = None) -> tuple[Evaluation, ...]:
         """Evaluation episodes in the order they were recorded."""
         query = queries.EVALUATIONS if phase is None else queries.EVALUATIONS_OF_PHASE
-        with self._reading() as connection:
-            return tuple(record_of(Evaluation, row) for row in select(connection, query, phase=phase))
+        return self._all(Evaluation, query, phase=phase)
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
         """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
@@ -262,9 +249,7 @@ class StoreReader:
 
     def events(self, since_id: int = 0, limit: int = 1000) -> tuple[Event, ...]:
         """Events after the one with id `since_id`, oldest first."""
-        with self._reading() as connection:
-            rows = select(connection, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
-            return tuple(queries.read_event(row) for row in rows)
+        return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
 
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
         """How many events there are of each of these kinds; name none that is ever deleted.
@@ -295,21 +280,18 @@ class StoreReader:
         without   none of these
         """
         asked = {"since_unix_s": since_unix_s, "subject": subject, "limit": limit}
-        found = []
+        found: list[Event] = []
         with self._reading() as connection:
             asked["first"] = queries.first_event_after(connection, since_unix_s) if since_unix_s > 0 else 0
             all_kinds = kinds if kinds is not None else scalars(connection, queries.KINDS_OF_EVENTS)
             # Each by the index of kinds: in a run of weeks nearly all events are of one kind.
             for kind in set(all_kinds) - set(without):
-                found += select(connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
-            newest = sorted(found, key=lambda row: row.event_id)[-limit:]
-            return tuple(queries.read_event(row) for row in newest)
+                found += all_of(Event, connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
+        return tuple(sorted(found, key=lambda event: event.event_id)[-limit:])
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""
-        with self._reading() as connection:
-            row = first(connection, queries.NEWEST_EVENT, kind=kind)
-            return None if row is None else queries.read_event(row)
+        return self._first(Event, queries.NEWEST_EVENT, kind=kind)
 
     def drops_by_task(self) -> dict[str, dict[str, int]]:
         """Groups that were dropped, by task and reason."""
@@ -330,7 +312,21 @@ class StoreReader:
         with self._reading() as connection:
             return dict(connection.execute(queries.FINISHED_BY_TASK).fetchall())
 
-    def _one(self, row: T | None, kind: str, key: int) -> T:
+    def _all(self, cls: type[T], sql: str, **values: Any) -> tuple[T, ...]:
+        with self._reading() as connection:
+            return all_of(cls, connection, sql, **values)
+
+    def _first(self, cls: type[T], sql: str, **values: Any) -> T | None:
+        with self._reading() as connection:
+            return first_of(cls, connection, sql, **values)
+
+    def _value(self, sql: str, **values: Any) -> Any:
+        with self._reading() as connection:
+            return scalar(connection, sql, **values)
+
+    def _one(self, sql: str, kind: str, key: int) -> Row:
+        """The row of a key. Raises StoreConflict where there is none."""
+        row = first(self._bare, sql, key=key)
         if row is None:
             raise StoreConflict(f"store {self.path} has no {kind} {key}")
         return row

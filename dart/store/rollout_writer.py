@@ -6,17 +6,18 @@ table says which were, so a new lease has the number after the last one spent.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import delete, insert, text
 
 from dart.core.records import GroupState, Park, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState, Step, Trajectory
+from dart.store import queries
 from dart.store.errors import StoreConflict
-from dart.store.queries import ONE_ROLLOUT, first
+from dart.store.queries import first, scalar
 from dart.store.schema import attempts, groups, parked, rollouts, steps, trajectories
 from dart.store.serialization import (
     PARKED_COLUMNS,
+    Row,
     check_steps,
     check_trajectory,
     checksum,
@@ -24,46 +25,17 @@ from dart.store.serialization import (
     record_of,
     trajectory_row,
 )
-from dart.store.task_counters import count_group, count_trajectory
-from dart.store.writer import GROUP_ROLLOUTS, RecordWriter, count_up, insert_row
+from dart.store.writer import RecordWriter
 
-UPDATE_ROLLOUT = update(rollouts).where(rollouts.c.rollout_id == bindparam("key"))
-STORE_ROLLOUT = UPDATE_ROLLOUT.values(state=RolloutState.STORED.value, environment=None)
-UNOWN_ROLLOUT = UPDATE_ROLLOUT.values(environment=None)
-PARK_ROLLOUT = UNOWN_ROLLOUT.values(resumes=rollouts.c.resumes + 1)
-NO_RESUMES = UPDATE_ROLLOUT.values(resumes=0)
-NEXT_ATTEMPT = UPDATE_ROLLOUT.values(attempt=rollouts.c.attempt + 1)
-DROP_ROLLOUT = UPDATE_ROLLOUT.values(
-    state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason")
-)
-ATTEMPT_IS_SPENT = (
-    select(func.count())
-    .where(attempts.c.rollout_id == rollouts.c.rollout_id, attempts.c.attempt == rollouts.c.attempt)
-    .scalar_subquery()
-)
-RELET_ROLLOUT = UPDATE_ROLLOUT.values(
-    environment=bindparam("owner"),
-    deadline_unix_s=bindparam("deadline"),
-    attempt=rollouts.c.attempt + ATTEMPT_IS_SPENT,
-    fence=rollouts.c.fence + 1,
-)
-NOT_PARKED = delete(parked).where(parked.c.rollout_id == bindparam("key"))
-NO_MEMBER_PARKED = delete(parked).where(
-    parked.c.rollout_id.in_(select(rollouts.c.rollout_id).where(rollouts.c.group_id == bindparam("key")))
-)
-DROP_GROUP = (
-    update(groups)
-    .where(groups.c.group_id == bindparam("key"))
-    .values(state=GroupState.DROPPED.value, drop_reason=bindparam("reason"))
-)
-DROP_MEMBERS = (
-    update(rollouts)
-    .where(
-        rollouts.c.group_id == bindparam("key"),
-        rollouts.c.state.in_([RolloutState.LEASED.value, RolloutState.STORED.value]),
-    )
-    .values(state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason"))
-)
+COUNT_GROUP = text("UPDATE task_statistics SET groups_opened = groups_opened + 1 WHERE task_id = :task_id")
+COUNT_TRAJECTORY = text("""
+    UPDATE task_statistics SET finished = finished + 1, steps_played = steps_played + :num_steps,
+        longest_success_steps = CASE
+            WHEN :success_steps > coalesce(longest_success_steps, 0) THEN :success_steps
+            ELSE longest_success_steps END
+    WHERE task_id = :task_id
+""")
+"""`success_steps` are its steps where the episode is a success, else 0."""
 
 
 class RolloutWriter(RecordWriter):
@@ -82,41 +54,44 @@ class RolloutWriter(RecordWriter):
 
         With `probes_length` it runs at the global step cap to see whether longer successes exist.
         """
-        values = {
-            "task_id": task_id,
-            "seed": seed,
-            "rollouts_wanted": rollouts_wanted,
-            "step_cap": step_cap,
-            "policy_version": policy_version,
-            "probes_length": probes_length,
-            "state": GroupState.OPEN.value,
-            "opened_unix_s": self._clock(),
-        }
-        with self._transaction() as connection:
-            count_group(connection, task_id)
-            return insert_row(connection, groups, values)
+        with self._transaction():
+            self._know_task(task_id)
+            self._execute(COUNT_GROUP, task_id=task_id)
+            return self._insert(
+                groups,
+                task_id=task_id,
+                seed=seed,
+                rollouts_wanted=rollouts_wanted,
+                step_cap=step_cap,
+                policy_version=policy_version,
+                probes_length=probes_length,
+                state=GroupState.OPEN.value,
+                opened_unix_s=self._clock(),
+            )
 
     def lease_rollout(self, group_id: int, environment: str, deadline_unix_s: float) -> RolloutLease:
         """Issue the next rollout of a group; StoreConflict when all it wants were issued."""
-        with self._transaction() as connection:
-            group = self._group(connection, group_id)
-            members = connection.execute(GROUP_ROLLOUTS, {"key": group_id}).all()
-            if group.state != GroupState.OPEN or len(members) >= group.rollouts_wanted:
+        with self._transaction():
+            group, states, _ = self._standing(group_id)
+            if group.state != GroupState.OPEN or len(states) >= group.rollouts_wanted:
                 raise StoreConflict(
-                    f"group {group_id} is {group.state} with {len(members)} of {group.rollouts_wanted} "
+                    f"group {group_id} is {group.state} with {len(states)} of {group.rollouts_wanted} "
                     "rollouts issued; no further one can be leased"
                 )
-            values = {
-                "group_id": group_id,
-                "state": RolloutState.LEASED.value,
-                "environment": environment,
-                "attempt": 1,
-                "fence": 1,
-                "deadline_unix_s": deadline_unix_s,
-            }
-            rollout_id = insert_row(connection, rollouts, values)
-            count_up(connection, "issued")
-            return lease_of(self._rollout(connection, rollout_id))
+            rollout_id = self._insert(
+                rollouts,
+                group_id=group_id,
+                state=RolloutState.LEASED.value,
+                environment=environment,
+                attempt=1,
+                fence=1,
+                deadline_unix_s=deadline_unix_s,
+            )
+            self._count_up("issued")
+            return record_of(RolloutLease, self._rollout(rollout_id))
+
+    def _rollout(self, rollout_id: int) -> Row:
+        return self._one(queries.ONE_ROLLOUT, "rollout", rollout_id)
 
     def reassign_rollout(
         self, rollout_id: int, environment: str, deadline_unix_s: float
@@ -125,87 +100,96 @@ class RolloutWriter(RecordWriter):
 
         A parked one goes on in the same attempt with its steps, another begins its next attempt.
         """
-        with self._transaction() as connection:
-            rollout = self._rollout(connection, rollout_id)
+        with self._transaction():
+            rollout = self._rollout(rollout_id)
             if rollout.state != RolloutState.LEASED:
                 return Reassignment.SETTLED
             if rollout.environment is not None:
                 return Reassignment.OWNED
-            values = {"key": rollout_id, "owner": environment, "deadline": deadline_unix_s}
-            connection.execute(RELET_ROLLOUT, values)
-            return lease_of(self._rollout(connection, rollout_id))
+            spent = scalar(self._bare, queries.ATTEMPT_SPENT, key=rollout_id, attempt=rollout.attempt)
+            self._update(
+                rollouts,
+                rollout_id,
+                environment=environment,
+                deadline_unix_s=deadline_unix_s,
+                attempt=rollout.attempt + spent,
+                fence=rollout.fence + 1,
+            )
+            return record_of(RolloutLease, self._rollout(rollout_id))
 
     def release_rollout(
         self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str, max_attempts: int
     ) -> Release:
         """Take a lease back: its attempt is spent. Drops the rollout when it was the last attempt."""
-        with self._transaction() as connection:
-            rollout = self._rollout(connection, rollout_id)
+        with self._transaction():
+            rollout = self._rollout(rollout_id)
             if rollout.state != RolloutState.LEASED or rollout.fence != fence:
-                return self._refuse_release(connection, rollout, fence)
+                return self._refuse_release(rollout, fence)
             if rollout.environment is None:
                 return Release.DUPLICATE
-            return self._end_attempt(connection, rollout, fault_kind, detail, max_attempts)
+            return self._end_attempt(rollout, fault_kind, detail, max_attempts)
 
-    def _refuse_release(self, connection: Connection, rollout: Row[Any], fence: int) -> Release:
+    def _refuse_release(self, rollout: Row, fence: int) -> Release:
         if rollout.stored_fence == fence:
             return Release.SETTLED
         if rollout.fence == fence and rollout.state == RolloutState.DROPPED:
             return Release.DUPLICATE
-        count_up(connection, "fenced")
+        self._count_up("fenced")
         return Release.FENCED
 
     def _end_attempt(
-        self,
-        connection: Connection,
-        rollout: Row[Any],
-        fault_kind: FaultKind,
-        detail: str,
-        max_attempts: int | None,
+        self, rollout: Row, fault_kind: FaultKind, detail: str, max_attempts: int | None
     ) -> Release:
-        self._spend_attempt(connection, rollout, fault_kind, detail)
+        self._spend_attempt(rollout, fault_kind, detail)
         if max_attempts is None or rollout.attempt < max_attempts:
-            connection.execute(UNOWN_ROLLOUT, {"key": rollout.rollout_id})
+            self._update(rollouts, rollout.rollout_id, environment=None)
             return Release.AWAITING
-        reason = f"attempts_spent:{fault_kind.value}"
-        connection.execute(DROP_ROLLOUT, {"key": rollout.rollout_id, "reason": reason})
+        self._update(
+            rollouts,
+            rollout.rollout_id,
+            state=RolloutState.DROPPED.value,
+            environment=None,
+            drop_reason=f"attempts_spent:{fault_kind.value}",
+        )
         return Release.DROPPED
 
-    def _spend_attempt(
-        self, connection: Connection, rollout: Row[Any], fault_kind: FaultKind, detail: str
-    ) -> None:
+    def _spend_attempt(self, rollout: Row, fault_kind: FaultKind, detail: str) -> None:
         """The next attempt begins anew, so what was parked of this one, and how often, is forgotten."""
-        values = {
-            "rollout_id": rollout.rollout_id,
-            "attempt": rollout.attempt,
-            "environment": rollout.environment,
-            "fault_kind": fault_kind.value,
-            "detail": detail,
-            "spent_unix_s": self._clock(),
-        }
-        connection.execute(insert(attempts), values)
-        connection.execute(NOT_PARKED, {"key": rollout.rollout_id})
-        connection.execute(NO_RESUMES, {"key": rollout.rollout_id})
+        self._execute(
+            insert(attempts),
+            rollout_id=rollout.rollout_id,
+            attempt=rollout.attempt,
+            environment=rollout.environment,
+            fault_kind=fault_kind.value,
+            detail=detail,
+            spent_unix_s=self._clock(),
+        )
+        self._forget_steps(rollout.rollout_id)
+        self._update(rollouts, rollout.rollout_id, resumes=0)
+
+    def _forget_steps(self, rollout_id: int) -> None:
+        self._execute(delete(parked).where(parked.c.rollout_id == rollout_id))
 
     def finish_rollout(self, rollout_id: int, fence: int, trajectory: Trajectory) -> StoredResult:
         """Store a finished episode under the lease it was played with: steps, reward and state at once."""
-        with self._transaction() as connection:
-            rollout = self._rollout(connection, rollout_id)
+        with self._transaction():
+            rollout = self._rollout(rollout_id)
             if rollout.stored_fence == fence:
                 return StoredResult.DUPLICATE
             if not is_held(rollout, fence):
-                count_up(connection, "fenced")
+                self._count_up("fenced")
                 return StoredResult.FENCED
             check_trajectory(trajectory)
             check_same_rollout(rollout, trajectory)
-            packed = pack_steps(trajectory.steps)
+            packed, num_steps = pack_steps(trajectory.steps), len(trajectory.steps)
             row = trajectory_row(trajectory, packed, fence=fence, stored_unix_s=self._clock())
-            connection.execute(insert(trajectories), row)
-            connection.execute(insert(steps), {"rollout_id": rollout_id, "steps": packed})
-            connection.execute(NOT_PARKED, {"key": rollout_id})
-            is_success = trajectory.reward > self._success_above
-            count_trajectory(connection, trajectory.task_id, len(trajectory.steps), is_success=is_success)
-            connection.execute(STORE_ROLLOUT, {"key": rollout_id})
+            self._execute(insert(trajectories), **row)
+            self._execute(insert(steps), rollout_id=rollout_id, steps=packed)
+            self._forget_steps(rollout_id)
+            success_steps = num_steps if trajectory.reward > self._success_above else 0
+            counted = {"num_steps": num_steps, "success_steps": success_steps}
+            self._execute(COUNT_TRAJECTORY, task_id=trajectory.task_id, **counted)
+            self._update(rollouts, rollout_id, state=RolloutState.STORED.value, environment=None)
             return StoredResult.ACCEPTED
 
     def park_rollout(
@@ -224,33 +208,32 @@ class RolloutWriter(RecordWriter):
         `max_attempts` with it the rollout.
         """
         check_steps(f"parked rollout {rollout_id}", steps)
-        with self._transaction() as connection:
-            rollout = self._rollout(connection, rollout_id)
+        with self._transaction():
+            rollout = self._rollout(rollout_id)
             if not is_held(rollout, fence):
-                return self._refuse_parking(connection, rollout, fence)
+                return self._refuse_parking(rollout, fence)
             if rollout.resumes >= max_resumes:
                 detail = f"parked {rollout.resumes} times, {max_resumes} are allowed: {reason}"
-                self._end_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
+                self._end_attempt(rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
                 return Park.REFUSED
-            self._keep_steps(connection, rollout, steps, reason)
-            connection.execute(PARK_ROLLOUT, {"key": rollout_id})
+            self._keep_steps(rollout, steps, reason)
+            self._update(rollouts, rollout_id, environment=None, resumes=rollout.resumes + 1)
             return Park.PARKED
 
     def is_held(self, rollout_id: int, fence: int) -> bool:
         """Whether a rollout is being played under this lease; a report of it still counts."""
         with self._reading() as connection:
-            row = first(connection, ONE_ROLLOUT, key=rollout_id)
+            row = first(connection, queries.ONE_ROLLOUT, key=rollout_id)
             return row is not None and is_held(row, fence)
 
-    def _refuse_parking(self, connection: Connection, rollout: Row[Any], fence: int) -> Park:
+    def _refuse_parking(self, rollout: Row, fence: int) -> Park:
         if rollout.parked_fence == fence or (rollout.fence == fence and rollout.stored_fence is None):
             return Park.DUPLICATE
-        count_up(connection, "fenced")
+        self._count_up("fenced")
         return Park.FENCED
 
-    def _keep_steps(
-        self, connection: Connection, rollout: Row[Any], steps: Sequence[Step], reason: str
-    ) -> None:
+    def _keep_steps(self, rollout: Row, steps: Sequence[Step], reason: str) -> None:
+        """Keep the longer of what is parked now and what was parked before."""
         about = {"fence": rollout.fence, "reason": reason, "parked_unix_s": self._clock()}
         played = {
             "steps": pack_steps(steps),
@@ -258,12 +241,12 @@ class RolloutWriter(RecordWriter):
             "oldest_version": min((step.policy_version for step in steps), default=None),
         }
         played["checksum"] = checksum(played, PARKED_COLUMNS)
-        grown = len(steps) >= (rollout.parked_steps or 0)
         if rollout.parked_fence is None:
-            connection.execute(insert(parked), {"rollout_id": rollout.rollout_id} | about | played)
-            return
-        kept = update(parked).where(parked.c.rollout_id == rollout.rollout_id)
-        connection.execute(kept.values(about | played if grown else about))
+            self._execute(insert(parked), rollout_id=rollout.rollout_id, **about, **played)
+        elif len(steps) >= rollout.parked_steps:
+            self._update(parked, rollout.rollout_id, **about, **played)
+        else:
+            self._update(parked, rollout.rollout_id, **about)
 
     def forget_parked(
         self, rollout_id: int, fence: int, detail: str, max_attempts: int | None = None
@@ -272,52 +255,41 @@ class RolloutWriter(RecordWriter):
 
         FENCED where that was the last one of `max_attempts`: the rollout is dropped and not to be played.
         """
-        with self._transaction() as connection:
-            rollout = self._rollout(connection, rollout_id)
+        with self._transaction():
+            rollout = self._rollout(rollout_id)
             if not is_held(rollout, fence):
-                count_up(connection, "fenced")
+                self._count_up("fenced")
                 return StoredResult.FENCED
-            if rollout.parked_steps is None:
+            if rollout.parked_fence is None:
                 return StoredResult.DUPLICATE
             if max_attempts is not None and rollout.attempt >= max_attempts:
-                self._end_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
+                self._end_attempt(rollout, FaultKind.INFRASTRUCTURE, detail, max_attempts)
                 return StoredResult.FENCED
-            self._spend_attempt(connection, rollout, FaultKind.INFRASTRUCTURE, detail)
-            connection.execute(NEXT_ATTEMPT, {"key": rollout_id})
+            self._spend_attempt(rollout, FaultKind.INFRASTRUCTURE, detail)
+            self._update(rollouts, rollout_id, attempt=rollout.attempt + 1)
             return StoredResult.ACCEPTED
 
     def drop_group(self, group_id: int, reason: str) -> int:
         """Drop a group and what of it is leased or stored; returns how many rollouts that were."""
-        with self._transaction() as connection:
-            group = self._group(connection, group_id)
+        with self._transaction():
+            group = self._one(queries.ONE_GROUP, "group", group_id)
             if group.state == GroupState.DROPPED:
                 return 0
             if group.state != GroupState.OPEN:
                 raise StoreConflict(
                     f"group {group_id} cannot be dropped: it is {group.state} in batch {group.batch_id}"
                 )
-            return drop_whole(connection, group_id, reason)
+            return self._drop_group(group_id, reason)
 
 
-def drop_whole(connection: Connection, group_id: int, reason: str) -> int:
-    """Drop an open group with its rollouts; returns how many those were."""
-    connection.execute(DROP_GROUP, {"key": group_id, "reason": reason})
-    connection.execute(NO_MEMBER_PARKED, {"key": group_id})
-    return connection.execute(DROP_MEMBERS, {"key": group_id, "reason": reason}).rowcount
-
-
-def is_held(rollout: Any, fence: int) -> bool:
+def is_held(rollout: Row, fence: int) -> bool:
     """Whether a lease is the one under which the rollout is being played."""
     return bool(
         rollout.state == RolloutState.LEASED and rollout.environment is not None and rollout.fence == fence
     )
 
 
-def lease_of(row: Row[Any]) -> RolloutLease:
-    return record_of(RolloutLease, row, parked_steps=row.parked_steps or 0)
-
-
-def check_same_rollout(rollout: Row[Any], trajectory: Trajectory) -> None:
+def check_same_rollout(rollout: Row, trajectory: Trajectory) -> None:
     """A trajectory must be of the rollout, group, task and seed that were leased."""
     wanted = (rollout.rollout_id, rollout.group_id, rollout.task_id, rollout.seed)
     found = (trajectory.rollout_id, trajectory.group_id, trajectory.task_id, trajectory.seed)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dart.core.types import Demonstration, RolloutState, Trajectory
 from dart.store.audit import Finding, looked
-from dart.store.queries import LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, first, scalars, select
+from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, first, scalars, select
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
@@ -56,7 +56,7 @@ LIVE_TRAJECTORIES = f"""
     SELECT trajectories.rollout_id FROM trajectories
     JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
     JOIN groups ON groups.group_id = rollouts.group_id
-    WHERE groups.state IN {LIVE} AND rollouts.state = '{RolloutState.STORED}'
+    WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
 """
 
 

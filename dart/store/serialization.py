@@ -8,11 +8,12 @@ them, so that it can be computed again from the row alone.
 
 import dataclasses
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 import msgspec
 
@@ -83,9 +84,15 @@ def _makers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 def _maker(hint: Any) -> Callable[[Any], Any]:
     if hint == tuple[Step, ...]:
         return unpack_steps
+    if get_origin(hint) is Mapping:
+        return _read_json
     if hint in (bool, float) or (isinstance(hint, type) and issubclass(hint, Enum)):
         return hint  # type: ignore[no-any-return]
     return lambda value: value
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    return dict(json.loads(text))
 
 
 def trajectory_row(trajectory: Trajectory, packed: bytes, *, fence: int, stored_unix_s: float) -> Values:

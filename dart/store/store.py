@@ -23,10 +23,14 @@ from dart.store.event_retention import FLOODING, grown_old
 from dart.store.queries import first_event_after
 from dart.store.rollout_writer import RolloutWriter
 from dart.store.serialization import row_of
-from dart.store.task_counters import know_task, recount_successes
-from dart.store.writer import insert_new, insert_row
 
 T = TypeVar("T")
+
+RECOUNT_SUCCESSES = text("""
+    UPDATE task_statistics SET longest_success_steps = (
+        SELECT max(num_steps) FROM trajectories
+        WHERE trajectories.task_id = task_statistics.task_id AND reward > :success_above)
+""")
 
 THIN_EVENTS = text("""
     DELETE FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end AND event_id NOT IN (
@@ -49,47 +53,46 @@ class Store(RolloutWriter, BatchWriter, DemonstrationWriter):
 
     def recount_successes(self) -> None:
         """Judge every stored episode by this store's `success_above`: a run may go on with another one."""
-        with self._transaction() as connection:
-            recount_successes(connection, self._success_above)
+        with self._transaction():
+            self._execute(RECOUNT_SUCCESSES, success_above=self._success_above)
 
     def record_decisions(self, decisions: Sequence[TaskDecision]) -> int:
         """Record what was decided about tasks; returns how many of it is new. Told twice, it is kept once."""
-        with self._transaction() as connection:
+        with self._transaction():
             for task_id in {decision.task_id for decision in decisions}:
-                know_task(connection, task_id)
-            return sum(insert_new(connection, schema.decisions, row_of(one)) for one in decisions)
+                self._know_task(task_id)
+            return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)
 
     def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
         """Record one evaluation episode; DUPLICATE when this one is known, which keeps its first reward."""
         values = row_of(evaluation) | {"created_unix_s": self._clock()}
-        with self._transaction() as connection:
-            is_new = insert_new(connection, schema.evaluations, values)
+        with self._transaction():
+            is_new = self._insert_new(schema.evaluations, values)
             return StoredResult.ACCEPTED if is_new else StoredResult.DUPLICATE
 
     def record_event(self, kind: str, subject: str, data: Mapping[str, object] | None = None) -> int:
         """Record that something happened; returns the event's id."""
-        with self._transaction() as connection:
-            return insert_row(connection, schema.events, self._event_row(kind, subject, data or {}))
+        with self._transaction():
+            return self._insert_event(kind, subject, data or {})
 
     def record_events(self, events: Sequence[EventDraft]) -> int:
         """Record what happened, in this order; returns how many."""
-        rows = [self._event_row(event.kind, event.subject, event.data) for event in events]
-        with self._transaction() as connection:
-            if rows:
-                connection.execute(schema.events.insert(), rows)
-            return len(rows)
+        with self._transaction():
+            for event in events:
+                self._insert_event(event.kind, event.subject, event.data)
+            return len(events)
 
     def thin_events(self, looked_unix_s: float | None = None) -> int:
         """Delete of old events what `dart.store.event_retention` keeps no more; returns how many.
 
         looked_unix_s  the last time this was done: what had grown old by then is left alone. None: nothing is
         """
-        with self._transaction() as connection:
+        with self._transaction():
             found = 0
             for stretch in grown_old(self._clock(), looked_unix_s):
                 first, end = (
                     first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s)
                 )
                 span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
-                found += connection.execute(THIN_EVENTS, span).rowcount
+                found += self._execute(THIN_EVENTS, **span).rowcount
             return found

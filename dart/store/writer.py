@@ -1,4 +1,4 @@
-"""What every part of the writer needs: the one writing connection, its clock, and rows by key."""
+"""What every part of the writer needs: the one writing connection, its clock, and changes of rows by key."""
 
 import json
 import time
@@ -7,41 +7,32 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, insert, select, text, update
+from sqlalchemy import CursorResult, Executable, Table, bindparam, delete, insert, select, text, update
 from sqlalchemy.exc import DatabaseError
 
+from dart.core.records import GroupState
 from dart.core.types import SUCCESS_ABOVE, RolloutState
+from dart.store import queries
 from dart.store.migrations import is_to_migrate, require_record, upgrade
+from dart.store.queries import scalars
 from dart.store.reader import StoreReader
-from dart.store.schema import batches, counters, groups, parked, pool, rollouts, trajectories, versions
-from dart.store.serialization import EVENT_COLUMNS, checksum
+from dart.store.schema import counters, events, groups, parked, rollouts, task_statistics
+from dart.store.serialization import EVENT_COLUMNS, Row, checksum
 from dart.store.sqlite import Connection as BareConnection
 from dart.store.sqlite import named_errors, open_engine
 
 COUNT_UP = update(counters).where(counters.c.name == bindparam("counter")).values(value=counters.c.value + 1)
-ROLLOUT = (
-    select(
-        rollouts,
-        groups.c.task_id,
-        groups.c.seed,
-        groups.c.step_cap,
-        trajectories.c.fence.label("stored_fence"),
-        parked.c.fence.label("parked_fence"),
-        parked.c.num_steps.label("parked_steps"),
+NO_MEMBER_PARKED = delete(parked).where(
+    parked.c.rollout_id.in_(select(rollouts.c.rollout_id).where(rollouts.c.group_id == bindparam("key")))
+)
+DROP_MEMBERS = (
+    update(rollouts)
+    .where(
+        rollouts.c.group_id == bindparam("key"),
+        rollouts.c.state.in_([RolloutState.LEASED.value, RolloutState.STORED.value]),
     )
-    .join(groups, groups.c.group_id == rollouts.c.group_id)
-    .outerjoin(trajectories, trajectories.c.rollout_id == rollouts.c.rollout_id)
-    .outerjoin(parked, parked.c.rollout_id == rollouts.c.rollout_id)
-    .where(rollouts.c.rollout_id == bindparam("key"))
+    .values(state=RolloutState.DROPPED.value, environment=None, drop_reason=bindparam("reason"))
 )
-GROUP = select(groups).where(groups.c.group_id == bindparam("key"))
-BATCH = select(batches).where(batches.c.batch_id == bindparam("key"))
-GROUP_ROLLOUTS = select(rollouts.c.rollout_id, rollouts.c.state).where(
-    rollouts.c.group_id == bindparam("key")
-)
-UPDATE_POOL = update(pool).where(pool.c.pool_id == bindparam("key"))
-DROP_DEMONSTRATION = UPDATE_POOL.values(dropped=True)
-VERSION = select(versions).where(versions.c.version == bindparam("key"))
 
 Clock = Callable[[], float]
 
@@ -83,13 +74,13 @@ class RecordWriter(StoreReader):
         self._connection.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[None]:
         """One transaction; within another one it is a part of that."""
         if self._connection.in_transaction():
-            yield self._connection
+            yield
             return
         with named_errors(self.path), driver_errors(), self._connection.begin():
-            yield self._connection
+            yield
 
     @contextmanager
     def _one_state(self) -> Iterator[None]:
@@ -99,27 +90,52 @@ class RecordWriter(StoreReader):
         with super()._one_state():
             yield
 
-    def _rollout(self, connection: Connection, rollout_id: int) -> Row[Any]:
-        return self._one(connection.execute(ROLLOUT, {"key": rollout_id}).first(), "rollout", rollout_id)
+    # writing, inside a transaction
 
-    def _group(self, connection: Connection, group_id: int) -> Row[Any]:
-        return self._one(connection.execute(GROUP, {"key": group_id}).first(), "group", group_id)
+    def _execute(self, statement: Executable, **values: Any) -> CursorResult[Any]:
+        return self._connection.execute(statement, values)
 
-    def _standing(self, connection: Connection, group_id: int) -> tuple[Row[Any], list[str], int]:
-        """A group, the states of its rollouts, and how many of those it wants are not settled."""
-        group = self._group(connection, group_id)
-        states = [row.state for row in connection.execute(GROUP_ROLLOUTS, {"key": group_id})]
-        return group, states, group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
+    def _insert(self, table: Table, **values: Any) -> int:
+        """Insert a row and return its key."""
+        key = self._connection.execute(insert(table), values).inserted_primary_key
+        assert key is not None
+        return int(key[0])
 
-    def _batch(self, connection: Connection, batch_id: int) -> Row[Any]:
-        return self._one(connection.execute(BATCH, {"key": batch_id}).first(), "batch", batch_id)
+    def _insert_new(self, table: Table, values: Mapping[str, Any]) -> bool:
+        """Insert a row unless the table has one that is as unique; whether it was inserted."""
+        columns, marks = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
+        statement = text(f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING")
+        return self._execute(statement, **values).rowcount == 1
 
-    def _version(self, connection: Connection, version: int) -> Row[Any] | None:
-        return connection.execute(VERSION, {"key": version}).first()
+    def _update(self, table: Table, key: int, **values: Any) -> None:
+        """Change columns of the row with this key."""
+        (column,) = table.primary_key
+        self._execute(update(table).where(column == key).values(values))
 
-    def _event_row(self, kind: str, subject: str, data: Mapping[str, object]) -> dict[str, Any]:
+    def _count_up(self, counter: str) -> None:
+        self._execute(COUNT_UP, counter=counter)
+
+    def _know_task(self, task_id: str) -> None:
+        """See that a task has a row of statistics."""
+        counts = {"groups_opened": 0, "finished": 0, "steps_played": 0}
+        self._insert_new(task_statistics, {"task_id": task_id} | counts)
+
+    def _insert_event(self, kind: str, subject: str, data: Mapping[str, object]) -> int:
+        """Record that something happened; returns the event's id."""
         row = {"unix_s": self._clock(), "kind": kind, "subject": subject, "data": json.dumps(dict(data))}
-        return row | {"checksum": checksum(row, EVENT_COLUMNS)}
+        return self._insert(events, **row, checksum=checksum(row, EVENT_COLUMNS))
+
+    def _drop_group(self, group_id: int, reason: str) -> int:
+        """Drop an open group with its rollouts; returns how many those were."""
+        self._update(groups, group_id, state=GroupState.DROPPED.value, drop_reason=reason)
+        self._execute(NO_MEMBER_PARKED, key=group_id)
+        return self._execute(DROP_MEMBERS, key=group_id, reason=reason).rowcount
+
+    def _standing(self, group_id: int) -> tuple[Row, list[str], int]:
+        """A group, the states of its rollouts, and how many of those it wants are not settled."""
+        group = self._one(queries.ONE_GROUP, "group", group_id)
+        states = scalars(self._bare, queries.ROLLOUT_STATES, key=group_id)
+        return group, states, group.rollouts_wanted - len(states) + states.count(RolloutState.LEASED)
 
 
 @contextmanager
@@ -131,22 +147,3 @@ def driver_errors() -> Iterator[None]:
         if error.orig is None:
             raise
         raise error.orig from error
-
-
-def insert_row(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:
-    """Insert a row and return its generated key."""
-    key = connection.execute(insert(table), values).inserted_primary_key
-    assert key is not None
-    return int(key[0])
-
-
-def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row unless the table has one that is as unique; whether it was inserted."""
-    columns, marks = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
-    statement = text(f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING")
-    return connection.execute(statement, values).rowcount == 1
-
-
-def count_up(connection: Connection, counter: str) -> None:
-    """One more of what a counter counts."""
-    connection.execute(COUNT_UP, {"counter": counter})

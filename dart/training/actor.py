@@ -22,7 +22,7 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
-from dart.core.records import STALENESS_BOUND, Batch, Commit
+from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
 from dart.store.client import write
 from dart.store.disk_wait import await_room
@@ -191,7 +191,7 @@ class TrainerActor(Actor):
             checkpoint=str(folder.relative_to(self.identity.run_dir)),
             metrics=metrics,
         )
-        if await write(self, call) == Commit.FENCED:
+        if await write(self, call) == StoredResult.FENCED:
             raise BatchTaken(batch.batch_id, batch.fence, version)
 
     def _assert_fresh(self, staleness: list[int], batch_id: int) -> None:

@@ -100,7 +100,6 @@ def test_a_store_killed_inside_a_transaction_comes_back_without_it(tmp_path: Pat
     torn = """
 import os, signal, sys
 from pathlib import Path
-import dart.store.rollout_writer as module
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
 from dart.core.types import RolloutLease
@@ -108,12 +107,10 @@ from dart.core.types import RolloutLease
 store = Store(Path(sys.argv[1]))
 lease = RolloutLease(rollout_id=1, group_id=1, task_id="click-test", seed=7, step_cap=10, attempt=1, fence=1,
                      deadline_unix_s=60.0)
-execute = store._connection.execute
-def die_at_last(statement, *arguments):
-    if statement is module.STORE_ROLLOUT:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return execute(statement, *arguments)
-store._connection.execute = die_at_last
+def die_at_last(table, key, **values):
+    assert values["state"] == "stored"
+    os.kill(os.getpid(), signal.SIGKILL)
+store._update = die_at_last
 store.finish_rollout(1, 1, trajectory_for(lease, versions=[0] * 500))
 """
     died = subprocess.run([sys.executable, "-c", torn, str(record)], timeout=START_DEADLINE_S, check=False)

@@ -22,7 +22,6 @@ from dart.config.sections import TaskQuarantineSettings
 from dart.core.messages import NoWorkYet
 from dart.core.records import (
     Batch,
-    Commit,
     DecisionKind,
     Park,
     Reassignment,
@@ -217,7 +216,7 @@ class Training(RuleBasedStateMachine):
                 self.unheard.add(arguments[0])
             case StoredResult.ACCEPTED if name == "forget_parked":
                 self.spent[arguments[0]] += 1
-            case Commit.COMMITTED:
+            case StoredResult.ACCEPTED if name == "commit_update":
                 self.was_trained(arguments[2])
 
     def changed(self, rollout_id: int, result: Release | Reassignment | RolloutLease) -> None:
@@ -443,7 +442,7 @@ class Training(RuleBasedStateMachine):
             return
         self.check_trainable(batch)
         answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
-        assert answer in (Commit.COMMITTED, None)
+        assert answer in (StoredResult.ACCEPTED, None)
         if reports and answer is not None:
             self.desk_does(lambda service: service.committed(made))
 
@@ -473,8 +472,7 @@ class Training(RuleBasedStateMachine):
             "SELECT b.version, group_concat(g.group_id) FROM batches b JOIN groups g USING (batch_id) "
             "WHERE b.version IS NOT NULL GROUP BY b.batch_id"
         )
-        with self.store._transaction() as connection:
-            rows = connection.exec_driver_sql(query).all()
+        rows = self.store._bare.execute(query).fetchall()
         return [(version, tuple(map(int, found.split(",")))) for version, found in rows]
 
     @precondition(lambda self: self.slow_trainers)
@@ -492,11 +490,11 @@ class Training(RuleBasedStateMachine):
             answer = self.call("commit_update", batch.batch_id, batch.fence, made, f"checkpoints/{made}", {})
         except StoreConflict:
             assert not is_current
-            answer = Commit.FENCED
-        assert self.version == before + (1 if answer == Commit.COMMITTED else self.version - before)
+            answer = StoredResult.FENCED
+        assert self.version == before + (1 if answer == StoredResult.ACCEPTED else self.version - before)
         assert is_current or self.version == before
         if answer is not None:
-            assert (answer == Commit.COMMITTED) == is_current
+            assert (answer == StoredResult.ACCEPTED) == is_current
 
     @precondition(lambda self: min(self.engines) < self.version)
     @rule(engines=st.sets(st.integers(0, ENGINES - 1), min_size=1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dart.core.records import Batch, BatchRefusal, Commit
+from dart.core.records import Batch, StoredResult
 from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
@@ -30,7 +30,12 @@ def test_a_trainer_that_was_replaced_cannot_commit_before_or_after_the_other(
 ) -> None:
     record.reassign_batch(batch.batch_id, 90.0)
     commits = [record.commit_update(batch.batch_id, fence, 1, "checkpoints/1", {}) for fence in (1, 2, 1, 2)]
-    assert commits == [Commit.FENCED, Commit.COMMITTED, Commit.FENCED, Commit.DUPLICATE]
+    assert commits == [
+        StoredResult.FENCED,
+        StoredResult.ACCEPTED,
+        StoredResult.FENCED,
+        StoredResult.DUPLICATE,
+    ]
     assert [version.version for version in record.versions()] == [0, 1]
     assert record.totals().fenced == 2
     assert record.integrity(0) == ()
@@ -54,7 +59,7 @@ def test_a_settled_batch_is_not_leased_again(record: Store, batch: Batch, settle
 def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: Store) -> None:
     good, bad = [finished_group(record) for _ in range(2)]
     batch = record.lease_batch((good, bad), 60.0)
-    for wanted in (BatchRefusal.REFUSED, BatchRefusal.DUPLICATE):
+    for wanted in (StoredResult.ACCEPTED, StoredResult.DUPLICATE):
         assert (
             record.refuse_batch(batch.batch_id, 1, (bad,), (), "damaged_screenshot", "it is gone") == wanted
         )
@@ -62,14 +67,14 @@ def test_a_batch_that_cannot_be_trained_costs_the_groups_to_blame_only(record: S
     assert (record.conservation().dropped, record.open_batch()) == (1, None)
     assert record.integrity(0) == ()
     again = record.lease_batch((good,), 60.0)
-    assert record.commit_update(again.batch_id, 1, 1, "checkpoints/1", {}) == Commit.COMMITTED
+    assert record.commit_update(again.batch_id, 1, 1, "checkpoints/1", {}) == StoredResult.ACCEPTED
 
 
 def test_a_trainer_that_lost_its_batch_can_refuse_nothing(record: Store) -> None:
     group_id = finished_group(record)
     batch = record.lease_batch((group_id,), 60.0)
     record.reassign_batch(batch.batch_id, 90.0)
-    assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == BatchRefusal.FENCED
+    assert record.refuse_batch(batch.batch_id, 1, (group_id,), (), "not_finite", "") == StoredResult.FENCED
     with pytest.raises(StoreConflict, match="not \\[99\\]"):
         record.refuse_batch(batch.batch_id, 2, (99,), (), "not_finite", "")
     assert record.open_batch() is not None

@@ -103,8 +103,8 @@ def test_an_older_checkpoint_is_read_in_full_only(paths: RunPaths) -> None:
 
 
 def test_a_version_that_was_trained_too_late_counts_from_where_it_was_resumed(paths: RunPaths) -> None:
-    with Store(paths.store) as store, store._transaction() as connection:
-        connection.exec_driver_sql("UPDATE trajectories SET oldest_version = -9 WHERE rollout_id = 1")
+    with Store(paths.store) as store, store._transaction():
+        store._bare.execute("UPDATE trajectories SET oldest_version = -9 WHERE rollout_id = 1")
     assert len(check(paths, Config())) == 1
     assert check(paths, Config(), fresh_since=2) == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.records import Commit, Evaluation, EvaluationPhase, Reassignment, Release, StoredResult
+from dart.core.records import Evaluation, EvaluationPhase, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
@@ -254,7 +254,7 @@ def test_an_open_batch_is_found_again_until_it_is_consumed(store: Store) -> None
 
 def test_an_update_trains_its_batch_and_makes_its_version_at_once(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
-    assert store.commit_update(batch_id, 1, 1, "checkpoints/1", {"loss": 0.5}) == Commit.COMMITTED
+    assert store.commit_update(batch_id, 1, 1, "checkpoints/1", {"loss": 0.5}) == StoredResult.ACCEPTED
     newest = store.latest_version()
     assert newest is not None
     assert (newest.version, newest.checkpoint, newest.metrics) == (1, "checkpoints/1", {"loss": 0.5})
@@ -275,7 +275,7 @@ def test_an_update_is_on_the_disk_before_it_is_acknowledged(
 def test_the_very_same_update_again_is_a_duplicate(store: Store) -> None:
     batch_id = store.lease_batch([ready_group(store)], 60.0).batch_id
     answers = [store.commit_update(batch_id, 1, 1, "checkpoints/1", {}) for _ in range(2)]
-    assert answers == [Commit.COMMITTED, Commit.DUPLICATE]
+    assert answers == [StoredResult.ACCEPTED, StoredResult.DUPLICATE]
     assert len(store.versions()) == 2
 
 
@@ -331,7 +331,7 @@ def test_a_consumed_batch_cannot_be_given_back(store: Store) -> None:
 
 
 def test_the_base_version_is_added_once(store: Store) -> None:
-    assert store.add_version("checkpoints/0") == Commit.DUPLICATE
+    assert store.add_version("checkpoints/0") == StoredResult.DUPLICATE
     with pytest.raises(StoreConflict, match="committed with checkpoint 'checkpoints/0'"):
         store.add_version("another")
 
