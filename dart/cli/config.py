@@ -75,7 +75,7 @@ def show(
     from dart.config.config import resolve
 
     resolved = resolve(file, overrides or [])
-    say((resolved.to_toml() if origin else resolved.config.to_toml()).rstrip("\n"))
+    say(resolved.config.to_toml(resolved.origins if origin else None).rstrip("\n"))
 
 
 @config_app.command()

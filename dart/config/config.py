@@ -6,6 +6,7 @@ are reported at once. Only this module and `dart.config.layers` parse text; the 
 frozen models or plain data. No heavy library is imported here, so that commands start quickly.
 """
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,24 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from dart.config.bundled import bundled_folder, configuration_file, no_such_file
+from dart.config import sections
+from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
 from dart.config.machine_address import parse_address
-from dart.config.problems import Problem, describe, dotted, explain, section_of, shortened, without_refused
+from dart.config.problems import (
+    Problem,
+    describe,
+    dotted,
+    explain,
+    field_docstrings,
+    given_by,
+    shortened,
+    without_refused,
+)
 from dart.config.sections import (
     MACHINE_DEFAULTS,
     POOLS,
@@ -29,7 +40,6 @@ from dart.config.sections import (
     CurationSettings,
     EnvironmentsSettings,
     EvaluationSettings,
-    OSWorldSettings,
     RolloutSettings,
     RunSettings,
     Section,
@@ -40,7 +50,6 @@ from dart.config.sections import (
     TrackingSettings,
     TrainingSettings,
     WebSettings,
-    child_over,
 )
 from dart.core.errors import ConfigurationError
 from dart.core.suggestions import did_you_mean, near
@@ -88,7 +97,7 @@ class Config(Section):
     supervision: SupervisionSettings = SupervisionSettings()
 
     def to_toml(self, origins: Mapping[str, str] | None = None) -> str:
-        """Return a TOML file that resolves to this configuration."""
+        """Return a TOML file that resolves to this configuration; known origins are comments in it."""
         return to_toml(self.model_dump(mode="json"), origins or {})
 
 
@@ -100,17 +109,16 @@ class Resolved:
     origins: Mapping[str, str]
     """Dotted key to `default`, the file's name or `--set`."""
 
-    def to_toml(self) -> str:
-        """Return the configuration as TOML, each value with its origin as a comment."""
-        return self.config.to_toml(self.origins)
-
 
 def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
     """Merge defaults, the file and the overrides, and check the result.
 
     raises    ConfigError with every problem found
     """
-    layers, problems = _read_layers(path, overrides)
+    in_file, problems = file_layer(path) if path else (Layer("default", {}), [])
+    in_overrides, wrong = overrides_layer(overrides)
+    problems += wrong
+    layers = [in_file, in_overrides]
     defaults = Config().model_dump(mode="json")
     data, origins = merge([Layer("default", defaults), *_for_machines(layers), *layers])
     try:
@@ -119,8 +127,7 @@ def resolve(path: Path | None, overrides: Sequence[str] = ()) -> Resolved:
         problems += explain(error, Config, origins, defaults)
         # Check the rest of the file too: a refused value counts as not given.
         config = Config.model_validate(without_refused(data, error, defaults))
-    for keys, text in contradictions(config):
-        problems.append(Problem(_first_given(keys, origins), keys[0], text))
+    problems += [Problem(given_by(keys, origins), keys[0], text) for keys, text in contradictions(config)]
     if problems:
         raise ConfigError(problems)
     return Resolved(_with_files_found(config, path), origins)
@@ -136,34 +143,12 @@ def _for_machines(layers: Sequence[Layer]) -> list[Layer]:
     return [Layer(f"default for {kind}", MACHINE_DEFAULTS[kind])]
 
 
-def _first_given(keys: Sequence[str], origins: Mapping[str, str]) -> str:
-    """Return the origin of the first of these keys that is not a default."""
-    given = (
-        origin
-        for key in keys
-        for name, origin in origins.items()
-        if name == key or name.startswith(key + ".")
-    )
-    return next((origin for origin in given if origin != "default"), "default")
-
-
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of a file and `--set` overrides; the defaults without either.
 
     raises    ConfigError with every problem found
     """
     return resolve(path, overrides).config
-
-
-def _read_layers(path: Path | None, overrides: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
-    layer, file_problems = _file_layer(path) if path else (Layer("default", {}), [])
-    overriding, override_problems = overrides_layer(overrides)
-    return [layer, overriding], [*file_problems, *override_problems]
-
-
-def _file_layer(path: Path) -> tuple[Layer, list[Problem]]:
-    """The layer of a file or a bundled configuration; its origin is what was given."""
-    return file_layer(configuration_file(path), origin=str(path), missing=no_such_file(path))
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
@@ -183,15 +168,11 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
 
 
 def _found(path: Path, places: Sequence[Path]) -> Path | None:
-    """The path below the first of these folders that has it; an absolute path is itself, if it is there."""
-    return next((place / path for place in places if _is_there(place / path)), None)
+    """The path below the first of these folders that has it; an absolute path is itself, if it is there.
 
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that no file can have
-        return False
+    For a name that no file can have, `Path.exists` raises OSError; `os.path.exists` returns False.
+    """
+    return next((place / path for place in places if os.path.exists(place / path)), None)  # noqa: PTH110
 
 
 Contradiction = tuple[tuple[str, ...], str]
@@ -204,23 +185,23 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _fault_problems(config.environments)
     yield from _provider_problems(config.environments)
     yield from _size_problems(config)
-    yield from _backoff_problems(config.supervision)
+    yield from _supervision_problems(config.supervision)
     yield from _children_problems(config)
-    yield from _breaker_problems(config.supervision)
     yield from _curation_problems(config.curation)
     yield from _kind_problems(config)
     yield from _latency_problems(config)
-    yield from _ranks_problems(config.training)
 
 
 def _size_problems(config: Config) -> Iterator[Contradiction]:
-    """The board has a limited number of rows, one for each actor."""
     actors = config.environments.count + config.rollout.count
     if actors > ACTORS_MOST:
         yield (
             ("environments.count", "rollout.count"),
             f"and rollout.count must be at most {ACTORS_MOST} together, got {actors}",
         )
+    training = config.training
+    if training.ranks > 1 and training.learner == "simulated":
+        yield ("training.ranks",), f"must be 1 with training.learner = 'simulated', got {training.ranks}"
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:
@@ -245,11 +226,6 @@ def _latency_problems(config: Config) -> Iterator[Contradiction]:
             f"must be more than the {episode_s:g} s that an episode of {config.curation.step_cap} steps may "
             f"wait by environments.latency alone, got {config.curation.lease_s:g}",
         )
-
-
-def _ranks_problems(training: TrainingSettings) -> Iterator[Contradiction]:
-    if training.ranks > 1 and training.learner == "simulated":
-        yield ("training.ranks",), f"must be 1 with training.learner = 'simulated', got {training.ranks}"
 
 
 def _curation_problems(curation: CurationSettings) -> Iterator[Contradiction]:
@@ -279,9 +255,16 @@ def _kind_problems(config: Config) -> Iterator[Contradiction]:
             )
 
 
-def _breaker_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
+def _supervision_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
     for name, child in supervision:
-        if isinstance(child, ChildSettings) and child.breaker.enabled and name not in POOLS.values():
+        if not isinstance(child, ChildSettings):
+            continue
+        if child.backoff.max_s < child.backoff.initial_s:
+            yield (
+                (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
+                f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
+            )
+        if child.breaker.enabled and name not in POOLS.values():
             yield (
                 (f"supervision.{name}.breaker.enabled",),
                 "must be false: only children of a pool can be quarantined; the pools are "
@@ -301,7 +284,7 @@ def _children_problems(config: Config) -> Iterator[Contradiction]:
             continue
         pool = supervision.model_copy(update={"children": {}}).child(child_id)
         try:
-            ChildSettings.model_validate(child_over(pool, different))
+            pool.updated(different)
         except ValidationError as error:
             for problem in explain(error, ChildSettings, {}, pool.model_dump(mode="json")):
                 yield (f"{key}.{problem.key}",), problem.text
@@ -326,7 +309,11 @@ def _provider_problems(environments: EnvironmentsSettings) -> Iterator[Contradic
         return
     yield from _template_problems("revert_command", osworld.revert_command, REVERT_FIELDS)
     yield from _template_problems("local.server", osworld.local.server, SERVER_FIELDS)
-    yield from _address_problems(osworld)
+    for address in osworld.addresses if osworld.provider == "addresses" else ():
+        try:
+            parse_address(address)
+        except ValueError as error:
+            yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
     if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
         yield (
             ("environments.osworld.addresses", "environments.count"),
@@ -366,16 +353,6 @@ def _template_problems(key: str, command: Sequence[str], known: Collection[str])
             )
 
 
-def _address_problems(osworld: OSWorldSettings) -> Iterator[Contradiction]:
-    if osworld.provider != "addresses":
-        return
-    for address in osworld.addresses:
-        try:
-            parse_address(address)
-        except ValueError as error:
-            yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
-
-
 def _task_problems(config: Config) -> Iterator[Contradiction]:
     tasks = config.tasks.train
     for task, times in Counter(tasks).items():
@@ -397,15 +374,6 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
         yield ("tasks.train",), f"names {len(unknown) - UNKNOWN_TASKS_SHOWN} more ids that are not tasks"
 
 
-def _backoff_problems(supervision: SupervisionSettings) -> Iterator[Contradiction]:
-    for name, child in supervision:
-        if isinstance(child, ChildSettings) and child.backoff.max_s < child.backoff.initial_s:
-            yield (
-                (f"supervision.{name}.backoff.max_s", f"supervision.{name}.backoff.initial_s"),
-                f"must be at least initial_s ({child.backoff.initial_s:g}), got {child.backoff.max_s:g}",
-            )
-
-
 def known_tasks(config: Config) -> Collection[str]:
     """Return the task ids of the configured kind of environment; empty when they cannot be checked."""
     name = KINDS[config.environments.kind].task_ids
@@ -416,23 +384,12 @@ def known_tasks(config: Config) -> Collection[str]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a configuration file, with the meaning of every key, for editors."""
     schema = Config.model_json_schema()
-    schema["title"] = "dartrl configuration"
-    sections = {model.__name__: model for model in _models(Config)}
     for table in (schema, *schema["$defs"].values()):
-        model = sections.get(table.get("title", ""), Config)
-        for key, about in table.get("properties", {}).items():
-            if text := describe(model, key):
-                about["description"] = " ".join(text.split())
-    return schema
-
-
-def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield a section and all sections below it."""
-    yield model
-    for name in model.model_fields:
-        below = section_of(model, [name])
-        if below is not None:
-            yield from _models(below)
+        meaning = field_docstrings(getattr(sections, table["title"], Config))
+        for key, about in table["properties"].items():
+            if key in meaning:
+                about["description"] = " ".join(meaning[key].split())
+    return {**schema, "title": "dartrl configuration"}
 
 
 def differences(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:

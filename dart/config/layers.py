@@ -4,9 +4,11 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from dart.config.bundled import configuration_file, no_such_file
 from dart.config.problems import Problem, Table, dotted
 
 FILE_BYTES_MOST = 4 * 2**20
@@ -14,7 +16,6 @@ FILE_BYTES_MOST = 4 * 2**20
 
 DEPTH_MOST = 16
 """Deepest nesting of tables and lists; twice what any key needs."""
-
 
 OVERRIDES = "--set"
 """Origin of values from the command line."""
@@ -28,30 +29,28 @@ class Layer:
     data: Table
 
 
-def file_layer(path: Path, *, origin: str, missing: str) -> tuple[Layer, list[Problem]]:
-    """Read one TOML file. Returns an empty layer and the problems when it cannot be read.
+def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
+    """Read a TOML file or a bundled configuration. The origin of its values is what was given.
 
-    origin    name of the file in problems, and the origin of its values
-    missing   what to say when there is no such file
+    Returns an empty layer and the problem when it cannot be read.
     """
+    origin = str(given)
     try:
-        data = tomllib.loads(_text_of(path))
-        if not _is_deep(data):
-            return Layer(origin, data), []
-        problem = Problem(origin, "", TOO_DEEP)
+        data = tomllib.loads(_text_of(configuration_file(given)))
+        problem = TOO_DEEP if _is_deep(data) else ""
     except FileNotFoundError:
-        problem = Problem(origin, "", missing)
+        problem = no_such_file(given)
     except tomllib.TOMLDecodeError as error:
-        problem = Problem(origin, "", f"not valid TOML: {error}")
+        problem = f"not valid TOML: {error}"
     except UnicodeDecodeError as error:
-        problem = Problem(origin, "", f"not UTF-8 text: byte {error.start} cannot be read")
+        problem = f"not UTF-8 text: byte {error.start} cannot be read"
     except OSError as error:
-        problem = Problem(origin, "", f"cannot be read: {error.strerror}")
+        problem = f"cannot be read: {error.strerror}"
     except RecursionError:
-        problem = Problem(origin, "", TOO_DEEP)
+        problem = TOO_DEEP
     except ValueError as error:  # of Python itself: a number of thousands of digits
-        problem = Problem(origin, "", f"cannot be read: {error}")
-    return Layer(origin, {}), [problem]
+        problem = f"cannot be read: {error}"
+    return (Layer(origin, {}), [Problem(origin, "", problem)]) if problem else (Layer(origin, data), [])
 
 
 TOO_DEEP = (
@@ -68,17 +67,13 @@ def _text_of(path: Path) -> str:
     return content.decode("utf-8")
 
 
-def _is_deep(data: object) -> bool:
-    """Whether a value is nested deeper than `DEPTH_MOST`."""
-    level = [data]
-    for _ in range(DEPTH_MOST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return bool(level)
+def _is_deep(value: object, most: int = DEPTH_MOST) -> bool:
+    """Whether a value is nested deeper than `most`."""
+    if not isinstance(value, dict | list):
+        return False
+    return most == 0 or any(
+        _is_deep(one, most - 1) for one in (value.values() if isinstance(value, dict) else value)
+    )
 
 
 def overrides_layer(overrides: Sequence[str]) -> tuple[Layer, list[Problem]]:
@@ -124,19 +119,18 @@ def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
     Where one layer has a table and another one a value, the later one replaces it; validation refuses the
     wrong one.
     """
-    merged: Table = {}
-    for layer in layers:
-        merged = _merged(merged, layer.data)
+    tables = reduce(merged, [layer.data for layer in layers], {})
     origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
-    return merged, origins
+    return tables, origins
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+def merged(below: Table, above: Table) -> Table:
+    """Return the tables below, with every value of those above in its place."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
-        both_tables = isinstance(under, dict) and isinstance(value, dict)
-        result[key] = _merged(under, value) if both_tables else value  # type: ignore[arg-type]
+        are_tables = isinstance(under, dict) and isinstance(value, dict)
+        result[key] = merged(under, value) if are_tables else value
     return result
 
 

@@ -4,14 +4,13 @@ import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from dart.core.suggestions import did_you_mean, near
 
@@ -19,8 +18,7 @@ Table = dict[str, Any]
 
 
 SHOWN_CHARACTERS = 120
-"""How many characters of a key or a value a message quotes."""
-
+"""Number of characters of a key or a value that a message quotes."""
 
 HINTS_MOST = 20
 """Number of wrong keys for which similar keys are looked up, which takes time."""
@@ -54,22 +52,16 @@ def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + key, value
 
 
-def section_of(model: type[BaseModel], path: Sequence[str]) -> type[BaseModel] | None:
-    """Return the model of a section by its path; the model itself for an empty path, None for a wrong one."""
-    for name in path:
-        field = model.model_fields.get(name)
-        inner = _section(field) if field else None
-        if inner is None:
-            return None
-        model = inner
-    return model
-
-
 def describe(model: type[BaseModel], key: str) -> str:
     """Return the docstring below the field of a dotted key; empty without one."""
     *sections, name = key.split(".")
-    section = section_of(model, sections)
-    return field_docstrings(section).get(name, "") if section else ""
+    for section in sections:
+        field = model.model_fields.get(section)
+        kind = field.annotation if field else None
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            return ""
+        model = kind
+    return field_docstrings(model).get(name, "")
 
 
 @cache
@@ -87,17 +79,6 @@ def field_docstrings(model: type) -> dict[str, str]:
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if isinstance(below.value.value, str)
     }
-
-
-def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        section = _section(field)
-        yield from _keys(section, f"{prefix}{name}.") if section else (prefix + name,)
 
 
 def explain(
@@ -127,9 +108,9 @@ def _explained(
     path = _path(detail)
     key = ".".join(path)
     position = "".join(f"[{part}]" for part in detail["loc"] if isinstance(part, int))
-    origin = _given_by(key, origins)
+    origin = given_by([key], origins)
     if detail["type"] == "extra_forbidden":
-        return Problem(origin, key, f"is not a key{_hint(path, model) if has_hint else ''}")
+        return Problem(origin, key, f"is not a key{_hint(path, defaults) if has_hint else ''}")
     about = _about(describe(model, key), defaults.get(key))
     return Problem(origin, key + position, f"{_rule(detail)}, got {_quoted(detail['input'])}{about}")
 
@@ -141,9 +122,15 @@ def _quoted(value: object) -> str:
         return "a number of thousands of digits"
 
 
-def _given_by(key: str, origins: Mapping[str, str]) -> str:
-    """Return the origin of a key, or of a key in the section that it names."""
-    touched = [origin for name, origin in origins.items() if name == key or name.startswith(f"{key}.")]
+def given_by(keys: Iterable[str], origins: Mapping[str, str]) -> str:
+    """Return the origin of the first of these keys, or of a key in a section among them, that is not a
+    default."""
+    touched = (
+        origin
+        for key in keys
+        for name, origin in origins.items()
+        if name == key or name.startswith(f"{key}.")
+    )
     return next((origin for origin in touched if origin != "default"), "default")
 
 
@@ -152,27 +139,17 @@ def _path(detail: Mapping[str, Any]) -> list[str]:
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
-RENAMED: Mapping[str, str] = {
-    "modelled": "simulation",
-    "observe": "telemetry",
-    "curation.quarantine": "curation.task_quarantine",
-}
-"""Old names of sections and keys. They are refused, and the message names the new one."""
-
-
-def _hint(path: Sequence[str], model: type[BaseModel]) -> str:
-    """Suggest a key: the new name of a renamed one, the same name in another section, a similar name in this
-    section, or all names of this section."""
-    if renamed := RENAMED.get(".".join(path)):
-        return did_you_mean([renamed])
-    elsewhere = [key for key in _keys(model) if key.rpartition(".")[2] == path[-1]]
+def _hint(path: Sequence[str], known: Collection[str]) -> str:
+    """Suggest a key: the same name in another section, a similar name in this section, or all names of this
+    section."""
+    elsewhere = [key for key in known if key.rpartition(".")[2] == path[-1]]
     if elsewhere:
         return did_you_mean(elsewhere[:3])
-    siblings = list((section_of(model, path[:-1]) or model).model_fields)
+    section = "".join(f"{name}." for name in path[:-1])
+    inside = (key.removeprefix(section) for key in known if key.startswith(section))
+    siblings = list(dict.fromkeys(key.partition(".")[0] for key in inside))
     similar = near(path[-1], siblings)
-    if similar:
-        return did_you_mean([".".join([*path[:-1], name]) for name in similar])
-    return f"; there are {', '.join(siblings)}"
+    return did_you_mean([section + name for name in similar]) or f"; there are {', '.join(siblings)}"
 
 
 def _about(description: str, default: Any) -> str:

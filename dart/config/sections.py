@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from dart.config.environment_kinds import KindName
-from dart.config.layers import Layer, merge
+from dart.config.layers import merged
 from dart.core.types import SUCCESS_ABOVE
 
 MOST = 10**9
@@ -721,6 +721,10 @@ class ChildSettings(Section):
     shutdown_s: Annotated[float, Field(ge=0, le=MOST)] = 5.0
     """Time for the child to end by itself before it is killed; 0 kills it at once."""
 
+    def updated(self, different: Mapping[str, Any]) -> "ChildSettings":
+        """Return these settings with the different ones in their place. Raises ValidationError."""
+        return ChildSettings.model_validate(merged(self.model_dump(mode="json"), dict(different)))
+
 
 class RootSettings(Section):
     """The restart limit of the whole tree; when it is exceeded, the run ends."""
@@ -760,7 +764,7 @@ class SupervisionSettings(Section):
         """Return the settings of one child by its id: those of its pool with its own differences."""
         limits = self._pool_of(child_id)
         different = self.children.get(child_id)
-        return limits if different is None else ChildSettings.model_validate(child_over(limits, different))
+        return limits if different is None else limits.updated(different)
 
     def _pool_of(self, child_id: str) -> ChildSettings:
         name = next((pool for pattern, pool in POOLS.items() if fnmatch.fnmatch(child_id, pattern)), child_id)
@@ -769,11 +773,6 @@ class SupervisionSettings(Section):
             known = sorted(set(type(self).model_fields) - {"root", "children"})
             raise KeyError(f"expected a child id of {known}, got {child_id!r}")
         return found
-
-
-def child_over(limits: ChildSettings, different: Mapping[str, Any]) -> Mapping[str, Any]:
-    merged, _ = merge([Layer("pool", limits.model_dump(mode="json")), Layer("child", dict(different))])
-    return merged
 
 
 _MACHINE_POOL: Mapping[str, Any] = {
