@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+
+import psutil
 
 from actors.errors import ActorError
 from actors.orphans import still_running
 from dart.config.config import Config
 from dart.core.errors import DartError
-from dart.core.import_guard import HOME, complaint, imported_from
 from dart.core.run_directory import RunPaths, holder
 from dart.environments.miniwob.environment import CHROMIUM
 from dart.preflight.requirements import (
@@ -32,9 +34,6 @@ from dart.preflight.requirements import (
 
 GIB = 2**30
 MIB = 2**20
-
-PYTHONS = ((3, 11), (3, 14))
-"""The oldest supported version, and the first untested one."""
 
 DISK_LOW_BYTES = 2 * GIB
 """A day of the laptop job keeps about 1 GiB of screenshots."""
@@ -107,58 +106,46 @@ def _problem(topic: str, problem: str) -> CheckResult:
     return _wrong(topic, found, remedy or problem)
 
 
+def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]) -> Iterator[CheckResult]:
+    """A result for everything that is missing, or one that says what was found."""
+    problems = list(missing)
+    yield from (_problem(topic, problem) for problem in problems)
+    if not problems:
+        yield _fine(topic, found())
+
+
 # ---- what is installed ----
 
 
 def python(_: CheckTarget) -> Iterator[CheckResult]:
-    """The interpreter."""
-    oldest, untried = PYTHONS
-    found = f"{platform.python_version()} at {sys.executable}"
-    if oldest <= sys.version_info[:2] < untried:
-        yield _fine("python", found)
-    else:
-        yield _wrong("python", found, "use Python 3.11, 3.12 or 3.13: make setup PYTHON=/path/to/python")
+    """The interpreter; pip installs dartrl into versions that it supports only."""
+    yield _fine("python", f"{platform.python_version()} at {sys.executable}")
 
 
 def packages(target: CheckTarget) -> Iterator[CheckResult]:
     """The libraries of the extra `train`."""
-    problems = list(missing_packages(target.config))
-    yield from (_problem("packages", problem) for problem in problems)
-    if not problems:
-        yield _fine("packages", ", ".join(f"{name} {metadata.version(name)}" for name in TRAIN_PACKAGES))
-
-
-def import_names(_: CheckTarget) -> Iterator[CheckResult]:
-    """Whether `supervision` is this project's package."""
-    problem = complaint(imported_from("supervision"), HOME)
-    if problem is None:
-        yield _fine("imports", f"actors, supervision and dart come from {HOME}")
-    else:
-        found, __, remedy = problem.partition(". ")
-        yield _wrong("imports", found, remedy)
+    return _unless_missing(
+        "packages",
+        missing_packages(target.config),
+        lambda: ", ".join(f"{name} {metadata.version(name)}" for name in TRAIN_PACKAGES),
+    )
 
 
 def gpu(_: CheckTarget) -> Iterator[CheckResult]:
     """Graphics cards, and whether the installed torch could use one."""
-    cards = _cards()
-    build = metadata.version("torch") if _is_installed("torch") else "none"
+    cards = ", ".join(_cards())
+    build = metadata.version("torch") if find_spec("torch") else "none"
     if not cards:
         yield _note("gpu", f"none; torch {build} computes on the processor, which the laptop job is made for")
     elif "+cpu" in build:
-        yield _note(
-            "gpu",
-            f"{', '.join(cards)}, which torch {build} cannot use",
-            "install the build of torch for your CUDA version (pytorch.org)",
-        )
+        remedy = "install the build of torch for your CUDA version (pytorch.org)"
+        yield _note("gpu", f"{cards}, which torch {build} cannot use", remedy)
     else:
-        yield _fine("gpu", f"{', '.join(cards)}, torch {build}")
+        yield _fine("gpu", f"{cards}, torch {build}")
 
 
 def _cards() -> list[str]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, "--query-gpu=name", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=GPU_DEADLINE_S, check=False)
     except (subprocess.TimeoutExpired, OSError):
@@ -166,31 +153,24 @@ def _cards() -> list[str]:
     return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 def browser(target: CheckTarget) -> Iterator[CheckResult]:
     """The browser and its pages; asking the browser for its version shows that it starts."""
-    problems = list(missing_browser(target.config))
-    yield from (_problem("browser", problem) for problem in problems)
-    if target.config.environments.kind != "miniwob":
-        yield _fine("browser", f"none is needed: environments of kind {target.config.environments.kind!r}")
-    elif not problems:
-        executable = str(target.config.environments.executable or CHROMIUM)
-        yield _fine("browser", f"{browser_version(executable)} at {executable}")
+    environments = target.config.environments
+    executable = environments.executable or CHROMIUM
+
+    def found() -> str:
+        if environments.kind != "miniwob":
+            return f"none is needed: environments of kind {environments.kind!r}"
+        return f"{browser_version(executable)} at {executable}"
+
+    return _unless_missing("browser", missing_browser(target.config), found)
 
 
 def policy(target: CheckTarget) -> Iterator[CheckResult]:
     """The checkpoint to start from."""
-    problems = list(missing_policy(target.config))
-    yield from (_problem("policy", problem) for problem in problems)
-    if not problems:
-        yield _fine("policy", str(target.config.training.policy))
+    return _unless_missing(
+        "policy", missing_policy(target.config), lambda: str(target.config.training.policy)
+    )
 
 
 # ---- this machine ----
@@ -226,14 +206,12 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
 def ports(target: CheckTarget) -> Iterator[CheckResult]:
     """Whether the ports that were named are free."""
     for port in target.ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", port))
+                listener.bind(("127.0.0.1", port))
             except OSError as error:
-                remedy = (
-                    f"find the process that has it with 'ss -ltnp sport = :{port}', or choose another port"
-                )
+                remedy = f"find its process with 'ss -ltnp sport = :{port}', or choose another port"
                 yield _wrong("ports", f"port {port} on 127.0.0.1: {error.strerror}", remedy)
             else:
                 yield _fine("ports", f"port {port} on 127.0.0.1 is free")
@@ -250,7 +228,8 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
     root = target.paths.root
     pid = holder(root)
     is_led = pid is not None and (pid == 0 or Path(f"/proc/{pid}").exists())
-    yield _fine("run", f"{root} {_led_by(pid) if is_led else 'is not running'}")
+    led_by = f"is running as process {pid}" if pid else "is being started"
+    yield _fine("run", f"{root} {led_by if is_led else 'is not running'}")
     orphans = [] if is_led else _orphans(target.paths)
     for name, orphan in orphans:
         yield _wrong(
@@ -260,10 +239,6 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
         )
     if not orphans:
         yield _fine("processes", "none is left over from an earlier run")
-
-
-def _led_by(pid: int | None) -> str:
-    return f"is running as process {pid}" if pid else "is being started"
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
@@ -278,14 +253,10 @@ def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
 
 def _users_of(folder: Path) -> Iterator[int]:
     """Processes that were started with a path in this folder."""
-    wanted = str(folder.resolve()).encode() + b"/"
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if wanted in (entry / "cmdline").read_bytes():
-                    yield int(entry.name)
-            except OSError:
-                continue  # it ended meanwhile, or belongs to another user
+    wanted = f"{folder.resolve()}/"
+    for process in psutil.process_iter(["cmdline"]):
+        if process.pid != os.getpid() and any(wanted in word for word in process.info["cmdline"] or ()):
+            yield process.pid
 
 
 def record(target: CheckTarget) -> Iterator[CheckResult]:
@@ -327,7 +298,6 @@ def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
 CHECKS: tuple[Check, ...] = (
     python,
     packages,
-    import_names,
     gpu,
     browser,
     policy,

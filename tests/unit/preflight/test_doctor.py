@@ -31,18 +31,16 @@ def verdicts(found: list[CheckResult]) -> list[tuple[str, CheckVerdict]]:
 
 
 def test_every_finding_that_is_wrong_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PYTHONS", ((4, 0), (4, 1)))
     monkeypatch.setattr(doctor, "missing_packages", lambda _: iter(["not installed: x; run 'make setup'"]))
     monkeypatch.setattr(doctor, "missing_browser", lambda _: iter(["no browser at /x; name another"]))
     monkeypatch.setattr(doctor, "missing_policy", lambda _: iter(["no policy checkpoint in /x: make one"]))
-    monkeypatch.setattr(doctor, "complaint", lambda *_: "'import supervision' finds /x. Remove it")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
     monkeypatch.setattr(doctor, "FILES_LOW", 2**70)
 
     found = doctor.run_checks(target(tmp_path / "new"))
 
     wrong = [one for one in found if one.verdict is CheckVerdict.WRONG]
-    assert {"python", "packages", "browser", "policy", "imports", "disk"} <= {one.topic for one in wrong}
+    assert {"packages", "browser", "policy", "disk"} <= {one.topic for one in wrong}
     assert all(one.remedy for one in wrong)
     assert next(one for one in wrong if one.topic == "packages").remedy == "run 'make setup'"
 
