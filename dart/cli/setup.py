@@ -37,7 +37,7 @@ def setup(
 
     with errors_as_exit_codes():
         settings = load_config(config, overrides or [])
-        for installation in [] if check else missing_installations(settings):
-            install(installation, announce=lambda text: say(f"setup: {text}", err=True))
+        for command in [] if check else missing_installations(settings):
+            install(command, announce=lambda text: say(f"setup: {text}", err=True))
         require_installation(settings, checks=(missing_packages, missing_browser))
         say("nothing is missing")

@@ -9,7 +9,7 @@ graphics cards the weights and what belongs to them lie there, the rest in main 
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +33,10 @@ BROWSER_BYTES = 200 * MIB
 SINGLETONS = ("store", "curator", "weight_sync", "root", "rollout_pool", "environment_pool", "main process")
 """Processes that a run has once, beside the trainer."""
 
-FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
-
 ADAM_MOMENTS = 2
 """AdamW keeps two numbers for each trained weight."""
 
-BYTES_OF_DTYPE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 ADAPTED = re.compile(r"\.(?:[qkvo]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|down_proj)\.weight$")
 """Weights beside which LoRA puts an adapter (`dart.policy.lora.LAYERS`), outside the vision tower."""
@@ -60,7 +58,7 @@ class PolicySize:
     """The policy of the laptop job, which is always computed in float32 and takes no adapter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProcessMemory:
     """The memory of one kind of process."""
 
@@ -97,17 +95,15 @@ def size_of(layout: Layout, *, is_small: bool = False) -> PolicySize:
     )
 
 
-def estimate(config: Config, policy: PolicySize) -> tuple[ProcessMemory, ...]:
+def estimate(config: Config, policy: PolicySize) -> list[ProcessMemory]:
     """Estimate what every process of a run holds, the largest kinds first."""
-    counts = config.training.ranks, config.rollout.count, config.environments.count
-    parts = _trainer(config, policy), _engine(config, policy), _environment(config)
     kinds = [
-        ProcessMemory(name=name, count=count, parts=dict(part))
-        for name, count, part in zip(("trainer", "rollout", "environment"), counts, parts, strict=True)
+        ProcessMemory("trainer", config.training.ranks, dict(_trainer(config, policy))),
+        ProcessMemory("rollout", config.rollout.count, dict(_engine(config, policy))),
+        ProcessMemory("environment", config.environments.count, dict(_environment(config))),
+        ProcessMemory(", ".join(SINGLETONS), len(SINGLETONS), {"python": PYTHON_BYTES}),
     ]
-    singletons = {"python": PYTHON_BYTES}
-    kinds.append(ProcessMemory(name=", ".join(SINGLETONS), count=len(SINGLETONS), parts=singletons))
-    return tuple(sorted(kinds, key=lambda kind: -kind.total_bytes))
+    return sorted(kinds, key=lambda kind: -kind.total_bytes)
 
 
 def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
@@ -116,11 +112,11 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     if training.learner == "simulated":
         yield "python", PYTHON_BYTES
         return
-    is_bfloat16 = training.precision == "bfloat16" and not policy.is_small
-    frozen = policy.parameters * (BFLOAT16_BYTES if is_bfloat16 else FLOAT32_BYTES) // training.ranks
+    precision = "float32" if policy.is_small else training.precision
+    frozen = policy.parameters * BYTES_OF_DTYPE[precision] // training.ranks
     has_adapter = training.lora.rank > 0 and not policy.is_small
     parameters = policy.adapter_parameters_per_rank * training.lora.rank if has_adapter else policy.parameters
-    trained = FLOAT32_BYTES * parameters // training.ranks
+    trained = BYTES_OF_DTYPE["float32"] * parameters // training.ranks
     yield "libraries", TORCH_BYTES
     if has_adapter:
         yield "weights", frozen
@@ -145,8 +141,9 @@ def _engine(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
         yield "weights", policy.parameters * BYTES_OF_DTYPE[rollout.vllm.dtype]
         yield "keys and values where there is no GPU", int(rollout.vllm.cpu_cache_gib * 2**30)
         return
-    yield "weights", FLOAT32_BYTES * policy.parameters
-    yield "next version while it loads", FLOAT32_BYTES * policy.parameters
+    weights = BYTES_OF_DTYPE["float32"] * policy.parameters
+    yield "weights", weights
+    yield "next version while it loads", weights
 
 
 def _environment(config: Config) -> Iterator[tuple[str, int]]:
@@ -158,28 +155,28 @@ def _environment(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def memory_lines(config: Config, available_bytes: int) -> list[str]:
-    """Describe the estimate for people; a policy that cannot be read is said to be the reason for none.
+    """Describe the estimate for people, or say why there is none.
 
     available_bytes   main memory that is free now
     """
-    if config.training.learner == "simulated":
-        return describe(estimate(config, PolicySize()), PolicySize(), available_bytes)
     folder = config.training.policy
-    if not (folder / "config.json").exists():
+    if config.training.learner == "simulated":
+        policy = PolicySize()
+    elif not (folder / "config.json").exists():
         return [f"memory is estimated once {folder}/config.json and the weights are there"]
-    try:
-        policy = policy_size(folder)
-    except (OSError, ValueError, DartError) as error:
-        return [f"memory cannot be estimated: {error}"]
+    else:
+        try:
+            policy = policy_size(folder)
+        except (OSError, ValueError, DartError) as error:
+            return [f"memory cannot be estimated: {error}"]
     return describe(estimate(config, policy), policy, available_bytes)
 
 
-def describe(kinds: Iterable[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
+def describe(kinds: Sequence[ProcessMemory], policy: PolicySize, available_bytes: int) -> list[str]:
     """A line for each kind of process; the last one says whether all of them fit."""
-    rows = list(kinds)
-    total = sum(kind.total_bytes for kind in rows)
+    total = sum(kind.total_bytes for kind in kinds)
     lines = [f"memory, at least (a policy of {policy.parameters:,} parameters)"]
-    for kind in rows:
+    for kind in kinds:
         parts = sorted(kind.parts.items(), key=lambda part: -part[1])
         each = ", ".join(f"{name} {size(held_bytes)}" for name, held_bytes in parts)
         times = f"{kind.count} x " if kind.count > 1 else ""

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from dart.cli.main import app
 from dart.preflight import installer, requirements
-from dart.preflight.installer import Installation
+from dart.preflight.installer import Command
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -21,12 +21,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """One thing is missing; the commands that were run to install it."""
     commands: list[Sequence[str]] = []
 
-    def install(installation: Installation, **_: object) -> None:
-        commands.extend(installation.commands)
+    def install(command: Command, **_: object) -> None:
+        commands.append(command)
 
-    monkeypatch.setattr(
-        installer, "missing_installations", lambda _: [Installation("it", (("bring", "it"),))]
-    )
+    monkeypatch.setattr(installer, "missing_installations", lambda _: [("bring", "it")])
     monkeypatch.setattr(installer, "install", install)
     return commands
 

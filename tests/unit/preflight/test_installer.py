@@ -1,7 +1,6 @@
 """What `dartrl setup` installs, decided without installing anything."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,7 @@ from dart.core.errors import UnavailableError
 from dart.environments.faults import PagesMissing
 from dart.environments.miniwob.pages import PAGES_PACKAGE
 from dart.preflight import installer
-from dart.preflight.installer import (
-    Installation,
-    browser_installation,
-    install,
-    missing_installations,
-    pages_installation,
-)
+from dart.preflight.installer import INSTALL_BROWSER, INSTALL_PAGES, install, missing_installations
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -34,13 +27,12 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installer, "as_root", tuple)
 
 
-def wanted(*overrides: str) -> list[str]:
-    return [one.what for one in missing_installations(load_config(None, overrides))]
+BROWSER_AND_PAGES = [*INSTALL_BROWSER, INSTALL_PAGES]
 
 
 @pytest.mark.usefixtures("bare")
 def test_a_bare_machine_gets_the_browser_and_the_pages() -> None:
-    assert wanted() == ["the browser", "the MiniWoB++ pages"]
+    assert missing_installations(Config()) == BROWSER_AND_PAGES
 
 
 def test_a_machine_that_has_everything_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,34 +43,36 @@ def test_a_machine_that_has_everything_gets_nothing(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("bare")
 def test_a_browser_that_the_configuration_names_is_not_installed() -> None:
-    assert wanted("environments.executable=/opt/chromium") == ["the MiniWoB++ pages"]
+    config = load_config(None, ["environments.executable=/opt/chromium"])
+
+    assert missing_installations(config) == [INSTALL_PAGES]
 
 
 @pytest.mark.usefixtures("bare")
 def test_a_browser_is_not_installed_by_a_user_who_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installer, "as_root", lambda: None)
 
-    assert wanted() == ["the MiniWoB++ pages"]
+    assert missing_installations(Config()) == [INSTALL_PAGES]
 
 
 @pytest.mark.usefixtures("bare")
 def test_desktops_need_neither() -> None:
-    assert wanted("environments.kind=desktop", "tasks.train=['desktop/calculator-sum']") == []
+    overrides = ["environments.kind=desktop", "tasks.train=['desktop/calculator-sum']"]
+
+    assert missing_installations(load_config(None, overrides)) == []
 
 
-def test_root_needs_no_sudo_and_others_put_it_before_every_command() -> None:
-    plain = browser_installation(()).commands
-    by_sudo = browser_installation(("sudo", "-n")).commands
+@pytest.mark.usefixtures("bare")
+def test_sudo_stands_before_every_command_of_apt_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installer, "as_root", lambda: ("sudo", "-n"))
 
-    assert plain[0] == ("apt-get", "update", "-qq")
-    assert by_sudo == tuple(("sudo", "-n", *command) for command in plain)
+    by_sudo = [("sudo", "-n", *command) for command in INSTALL_BROWSER]
+    assert missing_installations(Config()) == [*by_sudo, INSTALL_PAGES]
 
 
 def test_the_pages_come_through_the_pip_of_this_python_without_dependencies() -> None:
-    (command,) = pages_installation(sys.executable).commands
-
-    assert command[:3] == (sys.executable, "-m", "pip")
-    assert command[-2:] == ("--no-deps", PAGES_PACKAGE)
+    assert INSTALL_PAGES[:3] == (sys.executable, "-m", "pip")
+    assert INSTALL_PAGES[-2:] == ("--no-deps", PAGES_PACKAGE)
 
 
 def test_every_place_names_the_same_version_of_the_pages() -> None:
@@ -86,25 +80,15 @@ def test_every_place_names_the_same_version_of_the_pages() -> None:
     assert f"pip install --no-deps {PAGES_PACKAGE}" in str(PagesMissing("anything"))
 
 
-def test_each_command_is_announced_before_it_runs() -> None:
-    told: list[str] = []
+def test_a_command_is_announced_before_it_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    announced: list[str] = []
 
-    def run(command: Sequence[str]) -> int:
-        told.append(f"ran {' '.join(command)}")
-        return 0
+    install(("sh", "-c", "echo ran >&2"), announced.append)
 
-    install(Installation("it", (("a", "b c"), ("d",))), announce=told.append, run=run)
-
-    assert told == ["installing it: a 'b c'", "ran a b c", "installing it: d", "ran d"]
+    assert announced == ["running sh -c 'echo ran >&2'"]
+    assert capfd.readouterr().err == "ran\n"
 
 
-def test_a_command_that_fails_is_named_and_ends_the_installation() -> None:
-    ran: list[Sequence[str]] = []
-
-    def fails(command: Sequence[str]) -> int:
-        ran.append(command)
-        return 100
-
-    with pytest.raises(UnavailableError, match="'apt-get update -qq' ended with exit code 100"):
-        install(browser_installation(()), announce=lambda text: None, run=fails)
-    assert len(ran) == 1
+def test_a_command_that_fails_is_named_with_its_exit_code() -> None:
+    with pytest.raises(UnavailableError, match="'sh -c 'exit 100'' ended with exit code 100"):
+        install(("sh", "-c", "exit 100"), lambda text: None)

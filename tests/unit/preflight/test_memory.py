@@ -25,7 +25,7 @@ GIB = 2**30
 SEVEN_BILLION = PolicySize(parameters=8_290_000_000, adapter_parameters_per_rank=2_500_000)
 
 
-def parts(kinds: tuple[ProcessMemory, ...], name: str) -> dict[str, int]:
+def parts(kinds: list[ProcessMemory], name: str) -> dict[str, int]:
     return next(dict(kind.parts) for kind in kinds if kind.name == name)
 
 
