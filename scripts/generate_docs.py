@@ -11,7 +11,7 @@ from typing import Any
 
 import typer.main
 
-from dart.cli.exit_codes import MEANING
+from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
 from dart.config.config import Config, field_rows
 from dart.config.layers import literal
@@ -118,7 +118,7 @@ def _about(section: str) -> str:
 
 def exit_codes_page() -> str:
     """The table of exit codes."""
-    return EXIT_CODES_HEAD + "".join(f"| {code} | {code.name} | {text} |\n" for code, text in MEANING.items())
+    return EXIT_CODES_HEAD + "".join(f"| {code} | {code.name} | {code.meaning} |\n" for code in ExitCode)
 
 
 def cli_page() -> str:

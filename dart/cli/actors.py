@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import end
-from dart.cli.exit_codes import ExitCode
-from dart.cli.follow import follow_up, line_by_line
-from dart.cli.options import RunDir
-from dart.cli.output import Format, Output, print_data, print_list, say
-from dart.cli.record import chosen, reads_run
+from dart.cli.exit_codes import ExitCode, end
+from dart.cli.options import RunDir, chosen, reads_run
+from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, print_list, say
 from dart.inspect.formatting import activity, age
 from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
 

@@ -11,7 +11,7 @@ from threading import Thread
 
 import typer
 
-from dart.cli.record import chosen
+from dart.cli.options import chosen
 
 COMPLETION_S = 0.3
 """A shell that does not answer to Tab for longer feels broken."""

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
 from dart.cli.options import CONFIGURATION, Overrides
 from dart.cli.output import Format, Output, print_list, say
@@ -16,7 +15,6 @@ config_app = typer.Typer(help="Check, show and compare configurations.", no_args
 
 
 @config_app.command()
-@errors_as_exit_codes()
 def check(
     files: Annotated[
         list[Path],
@@ -52,7 +50,6 @@ def check(
 
 
 @config_app.command()
-@errors_as_exit_codes()
 def show(
     file: Annotated[
         Path | None, typer.Argument(help=f"{CONFIGURATION} Default: the built-in values.")
@@ -94,7 +91,6 @@ def schema() -> None:
 
 
 @config_app.command()
-@errors_as_exit_codes()
 def diff(
     before: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],
     after: Annotated[Path, typer.Argument(help="A configuration, or the directory of a run.")],

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import end, errors_as_exit_codes
-from dart.cli.exit_codes import ExitCode
-from dart.cli.options import RunDir
+from dart.cli.exit_codes import ExitCode, end
+from dart.cli.options import RunDir, chosen
 from dart.cli.output import Format, Output, print_list, say
-from dart.cli.record import chosen
 from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
 
@@ -127,8 +125,7 @@ def scale(
     """
     from dart.run.control_protocol import Scale
 
-    with errors_as_exit_codes():
-        count = _count(what)
+    count = _count(what)
     _carry_out(lambda wait_ms: Scale(environments=count, wait_ms=wait_ms), run_dir, wait_s)
 
 
@@ -147,7 +144,6 @@ QUARANTINE_COLUMNS: "tuple[Column[Quarantined], ...]" = (
 
 
 @quarantine_app.command("list")
-@errors_as_exit_codes()
 def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show which environments are in quarantine, why, and when each is tried again.
 
@@ -181,13 +177,12 @@ def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait
     from dart.run.control_client import request
     from dart.run.control_protocol import QUICK_MS
 
-    with errors_as_exit_codes():
-        wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
-        answer = request(chosen(run_dir), call_with(wait_ms))
-        code = code_of(answer, was_waited_for=wait_s is not None)
-        if code:
-            end(answer.text, code)
-        say(answer.text)
+    wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
+    answer = request(chosen(run_dir), call_with(wait_ms))
+    code = code_of(answer, was_waited_for=wait_s is not None)
+    if code:
+        end(answer.text, code)
+    say(answer.text)
 
 
 def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:

@@ -1,15 +1,13 @@
-"""`dartrl doctor`: whether this machine has what a run needs, and whether a run's data are sound."""
+"""`dartrl setup` and `doctor`: install what a run needs; check this machine and the data of a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
 from dart.cli.exit_codes import ExitCode
-from dart.cli.options import CONFIGURATION, RUNS, AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import recorded
+from dart.cli.options import CONFIGURATION, RUNS, Overrides, RunDir, recorded
+from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import counted
 from dart.inspect.tables import Column
 
@@ -17,6 +15,38 @@ if TYPE_CHECKING:
     from dart.core.records import Conservation
     from dart.core.run_directory import RunPaths
     from dart.preflight.doctor import CheckResult, CheckTarget
+
+
+def setup(
+    config: Annotated[
+        Path | None, typer.Argument(help=f"{CONFIGURATION} Default: the built-in values.")
+    ] = None,
+    overrides: Overrides = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Install nothing; only say what is missing.")
+    ] = False,
+) -> None:
+    """Install what a configuration needs beside Python packages: the browser and the MiniWoB++ pages.
+
+    The browser comes through apt where this user may do that, the pages through the pip of this Python. Every
+    command is printed before it runs. Exit code 69 if something is missing in the end; each line says what to
+    do.
+
+    **Examples**
+
+    * `dartrl setup`
+    * `dartrl setup --check`
+    * `dartrl setup --set environments.executable=/opt/chromium/headless_shell`
+    """
+    from dart.config.config import load_config
+    from dart.preflight.installer import install, missing_installations
+    from dart.preflight.requirements import missing_browser, missing_packages, require_installation
+
+    settings = load_config(config, overrides or [])
+    for command in [] if check else missing_installations(settings):
+        install(command, announce=lambda text: say(f"setup: {text}", err=True))
+    require_installation(settings, checks=(missing_packages, missing_browser))
+    say("nothing is missing")
 
 
 def doctor(
@@ -37,7 +67,6 @@ def doctor(
     ] = None,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Check Python and its packages, GPU, browser, policy, disk, ports; and of a run, if there is one, its
     books, its record and leftover processes. It only reads; each finding says what to do.
@@ -50,12 +79,10 @@ def doctor(
     * `dartrl doctor --config laptop --port 9109`
     * `dartrl doctor --data --full --run-dir runs/laptop`
     """
-    shape = format_of(output, as_json=as_json)
-    with errors_as_exit_codes():
-        if data:
-            _check_data(run_dir, full=full, output=shape)
-        else:
-            _check_all(_target(run_dir, config, port or []), shape)
+    if data:
+        _check_data(run_dir, full=full, output=output)
+    else:
+        _check_all(_target(run_dir, config, port or []), output)
 
 
 def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "CheckTarget":

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.follow import follow_up, line_by_line
-from dart.cli.options import RunDir
-from dart.cli.output import Format, Output, print_data, say
-from dart.cli.record import chosen, reads_run, recorded
+from dart.cli.options import RunDir, chosen, reads_run, recorded
+from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, say
 
 if TYPE_CHECKING:
     from dart.core.records import Event

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dart.cli.boundary import end, errors_as_exit_codes
-from dart.cli.exit_codes import ExitCode
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.output import say
 
 CONFIG_FILE, README_FILE = "train.toml", "README.md"

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import end
-from dart.cli.exit_codes import ExitCode
-from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data, print_fitted
-from dart.cli.record import chosen, reads_run, shown
+from dart.cli.exit_codes import ExitCode, end
+from dart.cli.options import RunDir, chosen, reads_run, shown
+from dart.cli.output import Format, Output, print_data, print_fitted
 from dart.inspect.terminal_safe import Printable
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ TOP_EVERY_S = 1.0
 def status(
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Show how a run is doing. Exit code 0: healthy, 1: degraded, 3: not running, 4: cannot tell.
 
@@ -41,13 +38,12 @@ def status(
     from dart.inspect.processes import state_of_main
     from dart.inspect.snapshot_reader import read_snapshot
 
-    shape = format_of(output, as_json=as_json)
     place = chosen(run_dir)
     pid, snapshot = holder(place), read_snapshot(shown(place).root)
     main_is = state_of_main(pid or 0)
-    if shape.is_data:
+    if output.is_data:
         healthy = snapshot.is_healthy and not main_is
-        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, shape)
+        print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
     else:
         Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
     raise typer.Exit(ExitCode.FAILED if main_is else verdict(snapshot, pid))

@@ -1,35 +1,47 @@
-"""`dartrl`: the guard, the commands, nothing else.
+"""`dartrl`: the guard, the commands, and where their errors become messages and exit codes.
 
 Every command is thin: read the options, call one function of the training system, show what it returns. What
 is heavy is imported inside the functions, so that help and checks answer at once.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dart import __version__
 from dart.cli import control
 from dart.cli.actors import actors_app
 from dart.cli.config import config_app
-from dart.cli.doctor import doctor
-from dart.cli.evaluate import evaluate
+from dart.cli.doctor import doctor, setup
 from dart.cli.events import events, why
+from dart.cli.exit_codes import errors_as_exit_codes
 from dart.cli.init import init
 from dart.cli.inspect import status, top, tree
-from dart.cli.metrics import metrics
 from dart.cli.pool import pool_app
-from dart.cli.pretrain import pretrain
-from dart.cli.setup import setup
 from dart.cli.tasks import tasks_app
-from dart.cli.train import train
+from dart.cli.train import evaluate, pretrain, train
 from dart.cli.trajectories import trajectories_app
 from dart.cli.up import down, up
 from dart.cli.versions import checkpoints_app, policy_app
-from dart.cli.web import web
+from dart.cli.web import metrics, web
 from dart.core.import_guard import require_own_supervision
 
+
+class AllCommands(TyperGroup):
+    """All commands; an error that a person can fix ends each of them with one message and an exit code."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read `--json` as `--output=json`, in every command that has this option."""
+        return super().parse_args(ctx, ["--output=json" if word == "--json" else word for word in args])
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        with errors_as_exit_codes():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=AllCommands,
     name="dartrl",
     help="Train agents that look at a screen and act with mouse and keyboard, on supervised actors.",
     no_args_is_help=True,

@@ -1,9 +1,18 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the run that a command is about."""
 
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
+
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
+
+if TYPE_CHECKING:
+    from dart.core.run_directory import RunPaths
+
+P = ParamSpec("P")
 
 Overrides = Annotated[
     list[str] | None,
@@ -17,8 +26,6 @@ RunDir = Annotated[
     ),
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
-
 ID_MOST = 10**18 - 1
 """Largest number of a rollout or a demonstration; the record counts in 64 bits."""
 
@@ -27,3 +34,86 @@ RUNS = Path("runs")
 
 CONFIGURATION = "TOML file, or the name of a bundled configuration such as `laptop`."
 """Help of every argument that names a configuration."""
+
+
+def reads_run(command: Callable[P, None]) -> Callable[P, None]:
+    """Make a command with the option `run_dir` name damaged data when it fails because of them."""
+
+    @wraps(command)
+    def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_dir: Any = kwargs.get("run_dir")
+        with errors_as_exit_codes(damage=partial(_damage, run_dir)):
+            command(*args, **kwargs)
+
+    return bounded
+
+
+def chosen(run_dir: Path | None) -> Path:
+    """The directory that was named, or the run in runs/ that is running, or the newest there."""
+    from dart.core.run_directory import latest_run
+
+    return run_dir or latest_run(RUNS)
+
+
+def recorded(run_dir: Path | None) -> "RunPaths":
+    """The run a command is about, which has a record to look at; it may be running or have ended.
+
+    A run that has ended without a record is damaged; reading its record says so.
+    """
+    from dart.core.run_directory import RunPaths, holder
+
+    paths = RunPaths(chosen(run_dir))
+    pid = holder(paths.root)
+    _refuse_missing(paths, pid, paths.config)
+    if pid is not None:
+        _refuse_missing(paths, pid, paths.store)
+    return paths
+
+
+def shown(run_dir: Path | None) -> "RunPaths":
+    """The run a command is about, which has everything that a snapshot is made of.
+
+    While a run starts or ends, the board still shows the actors of an earlier start. The main process writes
+    its pid into processes.json while it has actors.
+    """
+    from actors.orphans import launcher_of
+    from dart.core.run_directory import holder
+
+    paths = recorded(run_dir)
+    pid = holder(paths.root)
+    _refuse_missing(paths, pid, paths.board, paths.root / "session.json")
+    if pid is not None and launcher_of(paths.root / "processes.json") != pid:
+        end(
+            f"the run in {paths.root} is starting or ending as process {pid}, and none of its actors is up; "
+            "ask again in a moment",
+            ExitCode.UNKNOWN,
+        )
+    return paths
+
+
+def _refuse_missing(paths: "RunPaths", pid: int | None, *needed: Path) -> None:
+    """End the command where one of the files is missing, and say why."""
+    missing = next((path for path in needed if not path.exists()), None)
+    if missing and pid is None:
+        end(f"the run in {paths.root} is not running and left nothing to show", ExitCode.NOT_RUNNING)
+    if missing:
+        end(
+            f"the run in {paths.root} is running as process {pid} and does not show its state yet "
+            f"({missing.name} is missing); ask again in a moment",
+            ExitCode.UNKNOWN,
+        )
+
+
+def _damage(run_dir: Path | None) -> str:
+    """What is wrong with the data of the run that a command is about; empty where nothing is found."""
+    from dart.config.config import load_config
+    from dart.core.errors import DartError
+    from dart.core.run_directory import RunPaths
+    from dart.store.integrity import check, told
+
+    paths = RunPaths(chosen(run_dir))
+    try:
+        found = check(paths, load_config(paths.config), full=True)
+    except DartError as error:
+        return f"the data of the run cannot be read: {error}"
+    return f"the data of the run in {paths.root} is damaged:\n{told(found)}" if found else ""

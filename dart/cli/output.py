@@ -5,9 +5,11 @@ change. Standard output holds the answer and nothing else.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import StrEnum
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 T = TypeVar("T")
+
+FOLLOW_EVERY_S = 0.5
 
 WIDEST = 10_000
 """Columns of a table that is not fitted to a screen."""
@@ -44,14 +48,9 @@ Output = Annotated[
         "--output",
         "-o",
         help="table: fitted to the screen; wide: every column, nothing cut; "
-        "json: everything as one value; jsonl: one object per line.",
+        "json (or --json): everything as one value; jsonl: one object per line.",
     ),
 ]
-
-
-def format_of(output: Format, *, as_json: bool) -> Format:
-    """The format that two options ask for; `--json` wins."""
-    return Format.JSON if as_json else output
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -104,3 +103,25 @@ def print_fitted(drawn: "RenderableType", output: Format = Format.TABLE) -> None
         options = console.options.update(max_width=WIDEST)
         console.width = max(1, Measurement.get(console, options, drawn).maximum)
     console.print(Printable(drawn))
+
+
+def follow_up(
+    read_new: Callable[[], Sequence[T]], show: Callable[[Sequence[T]], None], every_s: float = FOLLOW_EVERY_S
+) -> None:
+    """Show what is new, again and again, until Ctrl-C, which is no failure.
+
+    Ctrl-C is caught as a signal: a library might swallow an exception that is raised while it reads.
+    """
+    ended = Event()
+    before = signal.signal(signal.SIGINT, lambda *_: ended.set())
+    try:
+        while not ended.wait(every_s):
+            if new := read_new():
+                show(new)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def line_by_line(output: Format) -> Format:
+    """The format of an endless list: JSON becomes one value for each line."""
+    return Format.JSONL if output is Format.JSON else output

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import end, errors_as_exit_codes
-from dart.cli.exit_codes import ExitCode
-from dart.cli.options import ID_MOST, AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import reads_run, recorded
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
+from dart.cli.options import ID_MOST, RunDir, reads_run, recorded
+from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
@@ -61,7 +59,6 @@ def list_pool(
         str | None, typer.Option(help="Only those of one task.", autocompletion=complete.tasks)
     ] = None,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Show every demonstration: its task, who played it, its steps, how many groups it was added to, and
     whether it lacks the thoughts that the policy writes.
@@ -82,15 +79,12 @@ def list_pool(
         known = dict.fromkeys([*load_config(paths.config).tasks.train, *(one.task_id for one in held)])
         task_id = task_reports.find_task(task, list(known))
         held = tuple(one for one in held if one.task_id == task_id)
-    shape = format_of(output, as_json=as_json)
-    print_list(held, columns(), shape, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
+    print_list(held, columns(), output, empty="the pool is empty: `dartrl pool import FOLDER` adds to it")
 
 
 @pool_app.command()
 @reads_run
-def show(
-    pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False
-) -> None:
+def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show one demonstration step by step.
 
     **Examples**
@@ -102,12 +96,11 @@ def show(
     from dart.inspect.terminal_safe import one_line
     from dart.store.reader import StoreReader
 
-    shape = format_of(output, as_json=as_json)
     with StoreReader(recorded(run_dir).store) as store:
         check_demonstration(pool_id, store.demonstrations())
         found = store.demonstration(pool_id)
-    if shape.is_data:
-        print_data(found, shape)
+    if output.is_data:
+        print_data(found, output)
         return
     say(f"{found.pool_id}  {found.task_id}  seed {found.seed}  by {found.origin}  {found.instruction}")
     for number, step in enumerate(found.steps, start=1):

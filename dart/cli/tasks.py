@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.options import AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import reads_run, recorded
+from dart.cli.options import RunDir, reads_run, recorded
+from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import counts, percent
 from dart.inspect.tables import Column
 
@@ -22,7 +21,7 @@ tasks_app = typer.Typer(
 
 @tasks_app.command("list")
 @reads_run
-def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: AsJson = False) -> None:
+def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show every task: success, N and step cap of its next group, pool, quarantine, drops by reason.
 
     Works on a running run and on one that has ended.
@@ -36,12 +35,11 @@ def list_tasks(run_dir: RunDir = None, output: Output = Format.TABLE, as_json: A
     from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
-    shape = format_of(output, as_json=as_json)
     paths = recorded(run_dir)
     with StoreReader(paths.store) as store:
         reports = task_reports.task_reports(store, load_config(paths.config))
-    print_list(reports, columns(reports), shape)
-    if not shape.is_data:
+    print_list(reports, columns(reports), output)
+    if not output.is_data:
         for line in task_reports.quarantines(reports):
             say(line)
 
@@ -57,7 +55,6 @@ def show(
     ],
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Show one task and the history of what was decided about it, each with its reason.
 
@@ -72,15 +69,14 @@ def show(
     from dart.inspect import task_reports
     from dart.store.reader import StoreReader
 
-    shape = format_of(output, as_json=as_json)
     paths = recorded(run_dir)
     config = load_config(paths.config)
     task_id = task_reports.find_task(task, config.tasks.train)
     with StoreReader(paths.store) as store:
         (report,) = (one for one in task_reports.task_reports(store, config) if one.task_id == task_id)
         decisions = store.decisions(task_id, limit=task_reports.DECISIONS_MAX)
-    if shape.is_data:
-        print_data({**asdict(report), "decisions": decisions}, shape)
+    if output.is_data:
+        print_data({**asdict(report), "decisions": decisions}, output)
         return
     lines = task_reports.history(decisions) or ["nothing was decided: it runs as configured"]
     say("\n".join([*task_reports.about(report), "", *lines]))

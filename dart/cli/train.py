@@ -1,4 +1,4 @@
-"""`dartrl train`."""
+"""`dartrl train`, `eval` and `pretrain`: make a policy and measure it, with the terminal as the view."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
-from dart.cli.exit_codes import ExitCode
+from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, RUNS, Overrides
+from dart.cli.output import say
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -35,8 +35,7 @@ def train(
     * `dartrl train --set run.minutes=5 --run-dir runs/short`
     * `dartrl train --resume --run-dir runs/short`
     """
-    with errors_as_exit_codes():
-        settings = training_config(config, overrides or [], run_dir, resume=resume)
+    settings = training_config(config, overrides or [], run_dir, resume=resume)
     with errors_as_exit_codes(settings.run.dir):
         _train(settings, resume=resume)
 
@@ -75,3 +74,75 @@ def _train(config: "Config", *, resume: bool) -> None:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
         end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a checkpoint.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help=f"{CONFIGURATION} Default: that of the checkpoint's run."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Measure a checkpoint on held-out seeds, with sampled and with greedy answers.
+
+    **Examples**
+
+    * `dartrl eval configs/base-policy`
+    * `dartrl eval runs/laptop/checkpoints/v000042 --set evaluation.seeds_per_task=100`
+    """
+    from rich.console import Console
+
+    from dart.config.config import load_config
+    from dart.config.layers import literal
+    from dart.core.run_directory import RunPaths
+    from dart.inspect.live import open_view
+    from dart.inspect.report import SuccessReport, render
+    from dart.inspect.terminal_safe import Printable
+    from dart.preflight.requirements import require_installation
+
+    of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
+    path = config or (of_its_run if of_its_run.is_file() else None)
+    policy = f"training.policy={literal(str(checkpoint.resolve()))}"
+    settings = load_config(path, [*(overrides or []), policy])
+    require_installation(settings)
+    from dart.run import app
+    from dart.run.listener import RunListener
+
+    with open_view(Console(stderr=True)) as show:
+        found = app.evaluate(settings, checkpoint.resolve(), listener=RunListener(show))
+    for one in found.measured:
+        Console().print(Printable(render(SuccessReport(after=one.before, answers=one.answers))))
+
+
+def pretrain(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write the checkpoint to; must not hold one.")
+    ],
+    seed: Annotated[int, typer.Option(help="Seed of weights, demonstrations and batches.")] = 0,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="Optimizer updates; more make a better policy.")
+    ] = None,
+    demonstrations: Annotated[
+        Path | None, typer.Option(help="Folder of demonstrations made before. Default: the oracles play now.")
+    ] = None,
+) -> None:
+    """Make the base policy of the laptop job by imitating scripted demonstrations.
+
+    **Examples**
+
+    * `dartrl pretrain --out runs/base-policy`
+    * `dartrl pretrain --out runs/better-base --updates 400 --demonstrations runs/base-policy/demonstrations`
+    """
+    if (out / "config.json").exists():
+        end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
+    from dart.config.config import Config
+    from dart.preflight.requirements import missing_browser, missing_packages, require_installation
+
+    require_installation(Config(), checks=(missing_packages, missing_browser))
+    import dart.imitation.pretrain as job
+
+    chosen = (
+        job.PretrainConfig(seed=seed) if updates is None else job.PretrainConfig(seed=seed, updates=updates)
+    )
+    job.main_job(chosen, out, demonstrations, say)

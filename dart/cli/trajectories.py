@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli import complete
-from dart.cli.boundary import errors_as_exit_codes
-from dart.cli.options import ID_MOST, AsJson, RunDir
-from dart.cli.output import Format, Output, format_of, print_data, print_list, say
-from dart.cli.record import reads_run, recorded
+from dart.cli.exit_codes import errors_as_exit_codes
+from dart.cli.options import ID_MOST, RunDir, reads_run, recorded
+from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import clock, number
 from dart.inspect.tables import Column
 
@@ -58,7 +57,6 @@ def list_trajectories(
     ] = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 20,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Show finished episodes, newest first: outcome, reward, steps, policy version, and what became of them.
 
@@ -74,8 +72,7 @@ def list_trajectories(
     given = {name: str(value) for name, value in asked.items() if value is not None}
     with RunView(recorded(run_dir)) as run:
         rows = run.store.trajectory_page(wanted(given, run.config), limit)
-    shape = format_of(output, as_json=as_json)
-    print_list(rows, COLUMNS, shape, empty="no finished episode fits")
+    print_list(rows, COLUMNS, output, empty="no finished episode fits")
 
 
 @trajectories_app.command()
@@ -84,7 +81,6 @@ def show(
     rollout_id: RolloutId,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
-    as_json: AsJson = False,
 ) -> None:
     """Show one episode: each step's answer, its policy version and probability, and how the episode ended.
 
@@ -98,11 +94,10 @@ def show(
     from dart.web.run_view import RunView
     from dart.web.trajectory_pages import EpisodePage
 
-    shape = format_of(output, as_json=as_json)
     with RunView(recorded(run_dir)) as run:
         episode = EpisodePage(run, rollout_id)
-    if shape.is_data:
-        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, shape)
+    if output.is_data:
+        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
     else:
         say("\n".join(episode.lines()))
 

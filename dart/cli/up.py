@@ -1,19 +1,20 @@
 """`dartrl up` and `dartrl down`: a run as a daemon."""
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dart.cli.boundary import code_of_signal, end, errors_as_exit_codes
-from dart.cli.exit_codes import ExitCode
-from dart.cli.options import CONFIGURATION, Overrides, RunDir
+from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.options import CONFIGURATION, Overrides, RunDir, chosen
 from dart.cli.output import say
-from dart.cli.record import chosen
+from dart.cli.train import training_config
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -26,7 +27,7 @@ UP_DEADLINE_S = 180.0
 DOWN_DEADLINE_S = 120.0
 """For a run to drain, to be checked and to end."""
 
-TAKEN_S = 5.0
+RECEIVED_S = 5.0
 """For the run to receive the first signal of `down --now` before the second is sent."""
 
 POLL_S = 0.1
@@ -77,12 +78,11 @@ def up(
     * `dartrl up laptop --detach && dartrl status`
     * `dartrl up laptop --dry-run`
     """
-    with errors_as_exit_codes():
-        read = _reader(config, overrides or [], run_dir)
-        settings = read()
-        if dry_run:
-            _show_plan(settings)
-            return
+    read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
+    settings = read()
+    if dry_run:
+        _show_plan(settings)
+        return
     with errors_as_exit_codes(settings.run.dir):
         if detach:
             _detach(settings, log_file, _arguments(config, overrides or [], run_dir))
@@ -103,18 +103,26 @@ def down(
     * `dartrl down`
     * `dartrl down --now --run-dir runs/laptop`
     """
-    with errors_as_exit_codes():
-        _down(chosen(run_dir), now=now)
+    from dart.core.errors import NotRunningError, SilentError, TemporaryError
+    from dart.core.run_directory import holder
+
+    root = chosen(run_dir)
+    pid = holder(root)
+    if pid is None:
+        raise NotRunningError(f"the run in {root} is not running")
+    if pid == 0:
+        raise SilentError(
+            f"{root} is locked by a process that has not written its pid yet; try again in a moment"
+        )
+    if not _end_process(root, pid, now=now):
+        raise TemporaryError(
+            f"process {pid} still runs the run in {root} after {DOWN_DEADLINE_S:g} s; "
+            "`dartrl down --now` ends it at once"
+        )
+    say(f"the run in {root} has ended")
 
 
-def _reader(path: Path | None, overrides: Sequence[str], run_dir: Path | None) -> "Callable[[], Config]":
-    """A function that reads the configuration, called now and after each SIGHUP."""
-    from dart.cli.train import training_config
-
-    return lambda: training_config(path, overrides, run_dir, resume=path is None)
-
-
-def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None = None) -> None:
+def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None) -> None:
     from dart.core.run_directory import RunPaths, refuse_at_once
     from dart.preflight.requirements import require_installation
 
@@ -156,11 +164,9 @@ class _StandardError:
     """Standard error as the log of a daemon; a closed terminal or a full disk loses the line only."""
 
     def write(self, text: str) -> None:
-        try:
+        with contextlib.suppress(OSError):
             sys.stderr.write(text)
             sys.stderr.flush()
-        except OSError:
-            return
 
     def flush(self) -> None:
         """Do nothing: `write` flushes."""
@@ -189,14 +195,18 @@ def _log(file: Path | None, limit_bytes: int) -> Any:
 
 
 def _show_plan(settings: "Config") -> None:
+    import psutil
+
+    from dart.config.gpus import assign_gpus, describe_gpus, gpus_here
     from dart.core.run_directory import RunPaths
+    from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import require_installation
 
     say(_what_it_would_do(RunPaths(settings.run.dir)))
-    for line in _tree_lines(settings):
-        say(line)
-    for line in [*_gpu_lines(settings), *_memory_lines(settings)]:
-        say(line)
+    say("\n".join(_tree_lines(settings)))
+    if gpus := describe_gpus(assign_gpus(settings, gpus_here())):
+        say(f"GPUs  {gpus}")
+    say("\n".join(memory_lines(settings, psutil.virtual_memory().available)))
     require_installation(settings)
     say("everything it needs is there")
 
@@ -237,22 +247,6 @@ def _tree_lines(settings: "Config") -> list[str]:
     return [*lines, f"{actors} actors, {browsers} browsers"]
 
 
-def _gpu_lines(settings: "Config") -> list[str]:
-    """The GPUs of each actor; empty without GPUs."""
-    from dart.config.gpus import assign_gpus, gpus_here, in_words
-
-    assigned = in_words(assign_gpus(settings, gpus_here()))
-    return [f"GPUs  {assigned}"] if assigned else []
-
-
-def _memory_lines(settings: "Config") -> list[str]:
-    import psutil
-
-    from dart.preflight.memory import memory_lines
-
-    return memory_lines(settings, psutil.virtual_memory().available)
-
-
 def _budget(flags: Any) -> str:
     return f"{flags.max_restarts} restarts in {flags.max_seconds:g} s"
 
@@ -272,7 +266,7 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     require_installation(settings)
     make_private(paths.root, paths.logs)
     log = log_file or paths.daemon_log
-    outputs = [_NewText(log), _NewText(paths.daemon_output)]
+    began = {file: file.stat().st_size if file.exists() else 0 for file in (log, paths.daemon_output)}
     with paths.daemon_output.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "dart", "up", *arguments, "--log", str(log)],
@@ -284,8 +278,8 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
     code = _await_up(paths.root, process.poll)
     if code:
         end(
-            "\n".join(["the run did not come up:", *filter(None, (one.since() for one in outputs))]),
-            ExitCode(code) if code in set(ExitCode) else ExitCode.FAILED,
+            "\n".join(["the run did not come up:", *filter(None, map(_new_text, began, began.values()))]),
+            next((known for known in ExitCode if known == code), ExitCode.FAILED),
         )
     state = "is up" if code is None else "has ended already"
     say(f"the run in {paths.root} {state}, process {process.pid}; its log is {log}")
@@ -293,18 +287,10 @@ def _detach(settings: "Config", log_file: Path | None, arguments: Sequence[str])
         say(PAGE_IS_OPEN)
 
 
-class _NewText:
-    """The text written into a file from now on."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._began_bytes = path.stat().st_size if path.exists() else 0
-
-    def since(self) -> str:
-        """The text so far; a file that has become shorter was replaced, and all of it is new."""
-        content = self._path.read_bytes() if self._path.exists() else b""
-        began = self._began_bytes if len(content) >= self._began_bytes else 0
-        return content[began:].decode(errors="replace").strip()
+def _new_text(file: Path, began_bytes: int) -> str:
+    """The text written into a file since it had this size; a shorter file was replaced and is all new."""
+    content = file.read_bytes() if file.exists() else b""
+    return content[began_bytes if len(content) >= began_bytes else 0 :].decode(errors="replace").strip()
 
 
 def _arguments(config: Path | None, overrides: Sequence[str], run_dir: Path | None) -> list[str]:
@@ -343,28 +329,11 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 # ---- down ----
 
 
-def _down(root: Path, *, now: bool) -> None:
-    from dart.core.errors import NotRunningError, SilentError
-    from dart.core.run_directory import holder
+def _end_process(root: Path, pid: int, *, now: bool) -> bool:
+    """Send SIGTERM to the process of a run, and a second time for `now`; whether it has ended in time.
 
-    pid = holder(root)
-    if pid is None:
-        raise NotRunningError(f"the run in {root} is not running")
-    if pid == 0:
-        raise SilentError(
-            f"{root} is locked by a process that has not written its pid yet; try again in a moment"
-        )
-    if not _ended(root, pid, times=2 if now else 1):
-        end(
-            f"process {pid} still runs the run in {root} after {DOWN_DEADLINE_S:g} s; "
-            "`dartrl down --now` ends it at once",
-            ExitCode.TEMPORARY,
-        )
-    say(f"the run in {root} has ended")
-
-
-def _ended(root: Path, pid: int, *, times: int) -> bool:
-    """Send SIGTERM `times` times to the process; whether it has ended in time."""
+    A process ends for its pidfd even while its parent does not collect its exit code.
+    """
     import select
 
     try:
@@ -372,9 +341,9 @@ def _ended(root: Path, pid: int, *, times: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        for number in range(times):
-            if number:
-                _await_received(root, fd)
+        signal.pidfd_send_signal(fd, signal.SIGTERM)
+        if now:
+            _await_received(root, fd)
             signal.pidfd_send_signal(fd, signal.SIGTERM)
         return bool(select.select([fd], [], [], DOWN_DEADLINE_S)[0])
     except ProcessLookupError:
@@ -384,14 +353,14 @@ def _ended(root: Path, pid: int, *, times: int) -> bool:
 
 
 def _await_received(root: Path, pidfd: int) -> None:
-    """Wait until the process has received a signal or has ended, at most TAKEN_S."""
+    """Wait until the process has received a signal or has ended, at most RECEIVED_S."""
     import select
     import time
 
     from dart.core.run_directory import RunPaths
     from dart.inspect.signals import read
 
-    give_up_s = time.monotonic() + TAKEN_S
+    give_up_s = time.monotonic() + RECEIVED_S
     while read(RunPaths(root)) is None and time.monotonic() < give_up_s:
         if select.select([pidfd], [], [], POLL_S)[0]:
             return

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.options import RunDir
+from dart.cli.options import RunDir, reads_run, recorded
 from dart.cli.output import Format, Output, print_list
-from dart.cli.record import reads_run, recorded
 from dart.inspect.formatting import clock, number, size
 from dart.inspect.tables import Column
 

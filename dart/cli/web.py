@@ -1,14 +1,15 @@
-"""`dartrl web`: a run in the browser."""
+"""`dartrl web` and `metrics`: a run in the browser, and its figures for Prometheus."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
-from dart.cli.options import RunDir
+from dart.cli.options import RunDir, chosen, reads_run, shown
 from dart.cli.output import say
-from dart.cli.record import chosen
+
+if TYPE_CHECKING:
+    from dart.core.run_directory import RunPaths
 
 PORT = 8700
 
@@ -41,23 +42,77 @@ def web(
     * `dartrl web --run-dir runs/laptop --port 0`
     * `dartrl web --host 0.0.0.0 --token-file ~/.dartrl-token`
     """
-    with errors_as_exit_codes():
-        _web(chosen(run_dir), host, port, token_file, allow_host or [])
-
-
-def _web(run_dir: Path, host: str, port: int, token_file: Path | None, names: list[str]) -> None:
     from dart.core.run_directory import RunPaths, holder
     from dart.web.app import web_app
     from dart.web.auth import access_for
     from dart.web.server import address, listen, own_names, serve, token_of
 
-    holder(run_dir)  # raises NotRunningError when there is no run
+    paths = RunPaths(chosen(run_dir).resolve())
+    holder(paths.root)  # raises NotRunningError when there is no run
     token = None
     if token_file is not None:
         token, is_new = token_of(token_file.expanduser())
         say(f"the token is in {token_file}" + (", created now" if is_new else ""), err=True)
-    access = access_for(host, token, [*names, *own_names(host)])
+    access = access_for(host, token, [*(allow_host or []), *own_names(host)])
     listener = listen(host, port)
     place = address(host, listener.getsockname()[1])
-    say(f"{place} shows the run in {run_dir}; Ctrl-C ends the page, not the run")
-    serve(web_app(RunPaths(run_dir.resolve()), access), listener)
+    say(f"{place} shows the run in {paths.root}; Ctrl-C ends the page, not the run")
+    serve(web_app(paths, access), listener)
+
+
+@reads_run
+def metrics(
+    run_dir: RunDir = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /metrics, /livez and /readyz at this address until Ctrl-C; asks for no token.",
+        ),
+    ] = None,
+) -> None:
+    """Print every metric of a run in Prometheus's format, or serve them with its health.
+
+    Each scrape reads the board and the record, so it works while actors hang. docs/reference/metrics.md says
+    what each metric means; contrib/grafana/dartrl.json is a dashboard.
+
+    **Examples**
+
+    * `dartrl metrics | grep dartrl_staleness`
+    * `dartrl metrics --listen 127.0.0.1:9109`
+    """
+    paths = shown(run_dir)
+    if listen is None:
+        _print_metrics(paths)
+    else:
+        _serve_metrics(paths, *address_of(listen))
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """`127.0.0.1:9109` or `[::1]:9109` in its parts.
+
+    raises    typer.BadParameter
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise typer.BadParameter(f"expected HOST:PORT such as 127.0.0.1:9109, got {text!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _print_metrics(paths: "RunPaths") -> None:
+    from dart.config.config import load_config
+    from dart.inspect.metrics import exposition
+    from dart.inspect.snapshot_reader import SnapshotReader
+
+    with SnapshotReader(paths, load_config(paths.config)) as reader:
+        say(exposition(reader.read()).rstrip("\n"))
+
+
+def _serve_metrics(paths: "RunPaths", host: str, port: int) -> None:
+    from dart.web.scrape_pages import scrape_app
+    from dart.web.server import address, listen, serve
+
+    listener = listen(host, port)
+    url = address(host, listener.getsockname()[1])
+    say(f"serving /metrics, /livez and /readyz of {paths.root} on {url}", err=True)
+    serve(scrape_app(paths), listener)

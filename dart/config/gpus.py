@@ -66,7 +66,7 @@ def set_visible_devices(gpus: Sequence[str]) -> None:
         os.environ.setdefault(ORDER, BY_BUS)
 
 
-def in_words(assignment: GpuAssignment) -> str:
+def describe_gpus(assignment: GpuAssignment) -> str:
     """Describe the assignment in one line; empty without GPUs."""
     parts = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(assignment.engines) if gpus]
     parts += [f"trainer: {', '.join(assignment.trainer)}"] if assignment.trainer else []

@@ -119,7 +119,7 @@ def merge(layers: Sequence[Layer]) -> tuple[Table, dict[str, str]]:
     Where one layer has a table and another one a value, the later one replaces it; validation refuses the
     wrong one.
     """
-    tables = reduce(merged, [layer.data for layer in layers], {})
+    tables: Table = reduce(merged, [layer.data for layer in layers])
     origins = {key: layer.origin for layer in layers for key, _ in dotted(layer.data)}
     return tables, origins
 
@@ -129,8 +129,7 @@ def merged(below: Table, above: Table) -> Table:
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
-        are_tables = isinstance(under, dict) and isinstance(value, dict)
-        result[key] = merged(under, value) if are_tables else value
+        result[key] = merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return result
 
 

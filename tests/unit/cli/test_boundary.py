@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dart.cli.boundary import errors_as_exit_codes
-from dart.cli.exit_codes import MEANING, ExitCode, exit_code_of
+from dart.cli.exit_codes import ExitCode, errors_as_exit_codes, exit_code_of
 from dart.core import errors
 from dart.core.import_guard import EXIT_CONFIGURATION
 
@@ -78,10 +77,6 @@ def test_a_defect_is_not_caught(defect: Exception) -> None:
 def test_the_data_are_not_looked_at_where_a_command_ends_as_it_means_to(ending: Exception) -> None:
     with pytest.raises(type(ending)), errors_as_exit_codes(damage=lambda: "asked"):
         raise ending
-
-
-def test_every_exit_code_is_explained() -> None:
-    assert set(MEANING) == set(ExitCode)
 
 
 def test_the_guard_ends_with_the_code_of_a_wrong_configuration() -> None:

@@ -2,8 +2,7 @@
 
 import signal
 
-from dart.cli.follow import follow_up, line_by_line
-from dart.cli.output import Format
+from dart.cli.output import Format, follow_up, line_by_line
 
 
 def test_what_is_new_is_shown_until_ctrl_c_which_waits_for_the_look_it_comes_in() -> None:

@@ -3,11 +3,15 @@
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from dart.cli.output import Format, format_of, print_data, print_list
+from dart.cli.main import app
+from dart.cli.output import Format, print_data, print_list
 from dart.inspect.tables import Column
+from tests.recorded_run import record_run
 
 
 class Colour(StrEnum):
@@ -81,6 +85,9 @@ def test_one_value_is_one_line_in_both_kinds_of_json(capsys: pytest.CaptureFixtu
     assert json.loads(first)["thing"]["inner"] == {"size_bytes": 3}
 
 
-def test_the_old_option_is_a_synonym() -> None:
-    assert format_of(Format.WIDE, as_json=True) is Format.JSON
-    assert format_of(Format.WIDE, as_json=False) is Format.WIDE
+def test_a_short_option_asks_for_json(tmp_path: Path) -> None:
+    record_run(tmp_path / "run")
+
+    for words in (["-o", "json"], ["--json"]):
+        ended = CliRunner().invoke(app, ["actors", "list", "--run-dir", str(tmp_path / "run"), *words])
+        assert json.loads(ended.stdout)[0]["name"]

@@ -39,7 +39,7 @@ def test_a_hangup_ends_nothing_while_a_run_starts_or_its_data_are_checked(
     config = load_config(None, [f"run.dir={str(tmp_path)!r}"])
 
     with pytest.raises(TemporaryError, match="it came so far"):
-        up._up(config, lambda: config)
+        up._up(config, lambda: config, None)
 
 
 def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dart.config.config import Config
-from dart.config.gpus import GpuAssignment, assign_gpus, gpus_here, in_words, set_visible_devices
+from dart.config.gpus import GpuAssignment, assign_gpus, describe_gpus, gpus_here, set_visible_devices
 
 EIGHT = tuple("01234567")
 
@@ -51,11 +51,11 @@ def test_an_engine_that_computes_nothing_takes_none(engine: str) -> None:
 def test_without_any_nobody_sees_one_and_nothing_is_said() -> None:
     shares = assign_gpus(config(count=2), ())
     assert shares == GpuAssignment(engines=((), ()), trainer=())
-    assert in_words(shares) == ""
+    assert describe_gpus(shares) == ""
 
 
 def test_it_is_told_in_one_line() -> None:
-    told = in_words(assign_gpus(config(count=2, width=2), EIGHT))
+    told = describe_gpus(assign_gpus(config(count=2, width=2), EIGHT))
     assert told == "rollout-0: 0, 1; rollout-1: 2, 3; trainer: 4"
 
 

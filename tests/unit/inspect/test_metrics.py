@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.board import ActorState, Board
-from dart.cli.metrics import address_of
+from dart.cli.web import address_of
 from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.health import liveness_problems, readiness_problems

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dart.cli import output
-from dart.cli.boundary import end
-from dart.cli.exit_codes import ExitCode
+from dart.cli.exit_codes import ExitCode, end
 from dart.cli.output import Format
 from dart.config.layers import literal
 from dart.inspect.tables import Column
@@ -74,21 +73,21 @@ def unguarded(file: Path) -> list[str]:
 
 def test_no_command_prints_past_the_functions_that_guard_the_terminal() -> None:
     files = (REPOSITORY / "dart/cli").glob("*.py")
-    guards = {"output.py", "boundary.py"}
+    guards = {"output.py", "exit_codes.py"}
     assert [line for file in files if file.name not in guards for line in unguarded(file)] == []
 
 
 def test_the_metrics_of_a_run_steer_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dart.cli import metrics
+    from dart.cli.web import metrics
     from dart.inspect import metrics as figures
     from tests.recorded_run import record_run
 
     run_dir = record_run(tmp_path / "run").root
     exposition = figures.exposition
     monkeypatch.setattr(figures, "exposition", lambda snapshot: exposition(snapshot) + HOSTILE + "\n")
-    metrics._metrics(run_dir, None)
+    metrics(run_dir=run_dir)
     printed = capsys.readouterr().out
     assert printed.endswith(f"\n{HARMLESS}\n")
     assert "dartrl_run_healthy " in printed
