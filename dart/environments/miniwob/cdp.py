@@ -7,9 +7,9 @@ when it closes. Why this is not a library: docs/decisions/0004-cdp-client.md.
 
 Callers rely on three promises:
 
-* Every call ends: with its answer, with `CallRefused`, with `PageCrashed` or `BrowserDied`,
-  or at the caller's own deadline. The browser never answers calls that are in flight when a
-  renderer crashes; they fail here, when the crash event arrives.
+* Every call ends: with its result, with `CallRefused`, `PageCrashed` or `BrowserDied`, or at the caller's own
+  deadline. The browser never returns from calls that are in flight when a renderer crashes; they fail here,
+  when the crash event arrives.
 * A call may be posted without waiting; the browser keeps the order within a session.
 * The browser ends together with this process, even when this process is killed: see `_command`.
 """
@@ -77,7 +77,7 @@ FLAGS = (
 class _Pending:
     answer: Answer
     method: str
-    session_id: str | None
+    session: "CdpSession | None"
 
 
 class CdpSession:
@@ -93,16 +93,16 @@ class CdpSession:
         self._bindings: dict[str, asyncio.Future[str]] = {}
 
     def post(self, method: str, params: Params | None = None) -> Answer:
-        """Send a call without waiting for it; the future becomes its answer."""
+        """Send a call without waiting for it; the future becomes its result."""
         return self.browser.post(method, params, session=self)
 
     async def evaluate(self, expression: str) -> Any:
         """Return the JSON value of a JavaScript expression in the page; a promise is awaited."""
         params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        answer = await self.post("Runtime.evaluate", params)
-        if "exceptionDetails" in answer:
-            raise CallRefused("Runtime.evaluate", str(answer["exceptionDetails"]))
-        return answer["result"].get("value")
+        result = await self.post("Runtime.evaluate", params)
+        if "exceptionDetails" in result:
+            raise CallRefused("Runtime.evaluate", str(result["exceptionDetails"]))
+        return result["result"].get("value")
 
     def next_binding_call(self, name: str) -> asyncio.Future[str]:
         """Return the argument of the page's next call of its function ``name`` (Runtime.addBinding)."""
@@ -118,25 +118,30 @@ class CdpSession:
                 # A dialog blocks everything in its page, screenshots too, and no click can reach
                 # its buttons. It is dismissed; leaving a page is always allowed.
                 self.dialogs += 1
-                leaving = params.get("type") == "beforeunload"
-                self.browser.notify("Page.handleJavaScriptDialog", {"accept": leaving}, session=self)
+                self.post("Page.handleJavaScriptDialog", {"accept": params.get("type") == "beforeunload"})
             case "Inspector.targetCrashed" | "Inspector.detached":
                 self.browser.on_page_gone(self, method)
 
-    def fail_bindings(self, fault: InfrastructureFault) -> None:
+    def end(self, fault: InfrastructureFault) -> None:
+        """Fail everything that waits for an event of this page."""
+        self.fault = fault
         for called in self._bindings.values():
             _fail(called, fault)
         self._bindings.clear()
 
 
-class Browser:
-    """A running Chromium and all calls that wait for its answers."""
+class Browser(asyncio.SubprocessProtocol):
+    """A running Chromium and all calls that wait for their results."""
 
     def __init__(self, profile_dir: Path) -> None:
         self.fault: BrowserDied | None = None
+        self.pid = 0
         self._profile_dir = profile_dir
         self._transport: asyncio.SubprocessTransport
         self._stdin: asyncio.WriteTransport
+        self._received = bytearray()
+        self._stderr = b""
+        self._is_stderr_open = True
         self._exited = asyncio.Event()
         self._killed = False
         self._ids = itertools.count(1)
@@ -157,38 +162,27 @@ class Browser:
             )
         shutil.rmtree(profile_dir, ignore_errors=True)
         profile_dir.mkdir(parents=True)  # noqa: ASYNC240 - one local folder, microseconds
-        browser = cls(profile_dir)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.subprocess_exec(
-            lambda: _Pipes(browser), *_command(executable, profile_dir), start_new_session=True
+        _, browser = await asyncio.get_running_loop().subprocess_exec(
+            lambda: cls(profile_dir), *_command(executable, profile_dir), start_new_session=True
         )
-        stdin = transport.get_pipe_transport(0)
-        assert isinstance(stdin, asyncio.WriteTransport)
-        browser._transport, browser._stdin = transport, stdin
         return browser
 
-    @property
-    def pid(self) -> int:
-        pid = self._transport.get_pid()
-        assert pid is not None
-        return pid
+    # ---- calls ----
 
     def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Answer:
-        """Send a call without waiting for it; the future becomes its answer."""
+        """Send a call without waiting for it; the future becomes its result."""
         answer: Answer = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
             _fail(answer, fault)
             return answer
-        session_id = session.session_id if session else None
-        call_id = self._send(method, params, session_id)
-        self._pending[call_id] = _Pending(answer, method, session_id)
+        call_id = next(self._ids)
+        message: dict[str, Any] = {"id": call_id, "method": method, "params": params or {}}
+        if session is not None:
+            message["sessionId"] = session.session_id
+        self._stdin.write(json.dumps(message).encode() + b"\0")
+        self._pending[call_id] = _Pending(answer, method, session)
         return answer
-
-    def notify(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> None:
-        """Send a call and ignore its answer."""
-        if self.fault is None:
-            self._send(method, params, session.session_id if session else None)
 
     async def open_page(self) -> CdpSession:
         """Open an empty page in a browser context of its own, with separate cookies and storage."""
@@ -204,27 +198,19 @@ class Browser:
 
     def drop_page(self, session: CdpSession) -> None:
         """Close the page's context without waiting. Works on a page that hangs."""
-        self.notify("Target.disposeBrowserContext", {"browserContextId": session.context_id})
+        self.post("Target.disposeBrowserContext", {"browserContextId": session.context_id})
         self.on_page_gone(session, "closed by its environment")
 
     def on_page_gone(self, session: CdpSession, event: str) -> None:
         """Fail all calls that wait for this page, because the browser never answers them."""
         if self._sessions.pop(session.session_id, None) is None:
             return
-        session.fault = PageCrashed("the last call", event)
+        session.end(PageCrashed("the last call", event))
         for call_id, pending in list(self._pending.items()):
-            if pending.session_id == session.session_id:
+            if pending.session is session:
                 _fail(self._pending.pop(call_id).answer, PageCrashed(pending.method, event))
-        session.fail_bindings(session.fault)
 
-    async def close(self) -> None:
-        """Kill the whole process group, wait for its end and remove the profile. May be repeated."""
-        self.kill()
-        with contextlib.suppress(TimeoutError):  # a process in uninterruptible sleep cannot be ended
-            async with asyncio.timeout(KILL_DEADLINE_S):
-                await self._exited.wait()
-        self._transport.close()
-        shutil.rmtree(self._profile_dir, ignore_errors=True)
+    # ---- life ----
 
     @property
     def alive(self) -> bool:
@@ -238,65 +224,23 @@ class Browser:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def _send(self, method: str, params: Params | None, session_id: str | None) -> int:
-        call_id = next(self._ids)
-        message: dict[str, Any] = {"id": call_id, "method": method, "params": params or {}}
-        if session_id is not None:
-            message["sessionId"] = session_id
-        self._stdin.write(json.dumps(message).encode() + b"\0")
-        return call_id
+    async def close(self) -> None:
+        """Kill the whole process group, wait for its end and remove the profile. May be repeated."""
+        self.kill()
+        with contextlib.suppress(TimeoutError):  # a process in uninterruptible sleep cannot be ended
+            async with asyncio.timeout(KILL_DEADLINE_S):
+                await self._exited.wait()
+        self._transport.close()
+        shutil.rmtree(self._profile_dir, ignore_errors=True)
 
-    def on_message(self, message: dict[str, Any]) -> None:
-        if "id" in message:
-            self._on_answer(message)
-            return
-        session = self._sessions.get(message.get("sessionId", ""))
-        if session is not None:
-            session.on_event(message["method"], message["params"])
-        elif message["method"] == "Target.detachedFromTarget":
-            detached = self._sessions.get(message["params"]["sessionId"])
-            if detached is not None:
-                self.on_page_gone(detached, "Target.detachedFromTarget")
-
-    def _on_answer(self, message: dict[str, Any]) -> None:
-        pending = self._pending.pop(message["id"], None)
-        if pending is None or pending.answer.done():  # a notification, or its waiter's deadline has passed
-            return
-        if "error" in message:
-            _fail(pending.answer, CallRefused(pending.method, message["error"]["message"]))
-        else:
-            pending.answer.set_result(message["result"])
-
-    def on_exit(self) -> None:
-        """Note that the process is gone; the end of its stderr may still arrive."""
-        self._exited.set()
-
-    def on_closed(self, returncode: int | None, stderr_tail: str) -> None:
-        """Fail all calls that still wait, with the exit code and the end of stderr."""
-        self.fault = BrowserDied("the last call", returncode, stderr_tail)
-        pending, self._pending = self._pending, {}
-        for call in pending.values():
-            _fail(call.answer, BrowserDied(call.method, returncode, stderr_tail))
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            session.fault = self.fault
-            session.fail_bindings(self.fault)
-
-
-class _Pipes(asyncio.SubprocessProtocol):
-    """Splits the browser's output into messages and keeps the end of its stderr."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self._transport: asyncio.SubprocessTransport
-        self._received = bytearray()
-        self._stderr = b""
-        self._is_stderr_open = True
-        self._has_exited = False
+    # ---- called by asyncio ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.SubprocessTransport)
-        self._transport = transport
+        stdin, pid = transport.get_pipe_transport(0), transport.get_pid()
+        assert isinstance(stdin, asyncio.WriteTransport)
+        assert pid is not None
+        self._transport, self._stdin, self.pid = transport, stdin, pid
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -304,32 +248,55 @@ class _Pipes(asyncio.SubprocessProtocol):
             return
         self._received += data
         if b"\0" in data:
-            *messages, rest = self._received.split(b"\0")
-            self._received = rest
+            *messages, self._received = self._received.split(b"\0")
             for message in messages:
-                self._browser.on_message(json.loads(message))
+                self._on_message(json.loads(message))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:  # a browser without its pipe is useless; it may or may not exit by itself
-            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._browser.kill)
+            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self.kill)
         if fd == 2:
             self._is_stderr_open = False
-            if self._has_exited:
-                self._report_end()
+            if self._exited.is_set():
+                self._fail_all()
 
     def process_exited(self) -> None:
-        """Report the end once stderr is closed, or after a while: a helper process may keep it open."""
-        self._has_exited = True
-        self._browser.on_exit()
+        """Fail all calls once stderr is closed, or after a while: a helper process may keep it open."""
+        self._exited.set()
         if self._is_stderr_open:
-            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._report_end)
+            asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._fail_all)
         else:
-            self._report_end()
+            self._fail_all()
 
-    def _report_end(self) -> None:
-        """Tell the browser object of its end; a second call finds no waiting calls and changes nothing."""
-        words = self._stderr.decode(errors="replace").strip()
-        self._browser.on_closed(self._transport.get_returncode(), words)
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if "id" in message:
+            self._on_result(message)
+        elif session := self._sessions.get(message.get("sessionId", "")):
+            session.on_event(message["method"], message["params"])
+        elif message["method"] == "Target.detachedFromTarget" and (
+            detached := self._sessions.get(message["params"]["sessionId"])
+        ):
+            self.on_page_gone(detached, "Target.detachedFromTarget")
+
+    def _on_result(self, message: dict[str, Any]) -> None:
+        pending = self._pending.pop(message["id"], None)
+        if pending is None or pending.answer.done():  # its page is gone, or its waiter's deadline has passed
+            return
+        if "error" in message:
+            _fail(pending.answer, CallRefused(pending.method, message["error"]["message"]))
+        else:
+            pending.answer.set_result(message["result"])
+
+    def _fail_all(self) -> None:
+        """Fail all calls that still wait, with the exit code and the end of stderr. May be repeated."""
+        ended = self._transport.get_returncode(), self._stderr.decode(errors="replace").strip()
+        self.fault = BrowserDied("the last call", *ended)
+        pending, self._pending = self._pending, {}
+        for call in pending.values():
+            _fail(call.answer, BrowserDied(call.method, *ended))
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.end(self.fault)
 
 
 def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
