@@ -3,8 +3,7 @@
 import asyncio
 
 from dart.core.actions import Action, Click, Wait
-from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult
-from dart.environments.wrapper import WrappedEnvironment
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
 from examples.own_environment import SquareEnvironment
 
 PER_STEP = 0.9

@@ -11,10 +11,7 @@ from enum import StrEnum
 
 
 class InjectedFault(StrEnum):
-    """A kind of fault; `dart.config.sections.FaultsSettings` says below its rate what it does.
-
-    New kinds are added at the end, because plans draw in this order.
-    """
+    """A kind of fault. New kinds are added at the end, because plans draw in this order."""
 
     CRASH = "crash"
     HANG = "hang"
@@ -32,6 +29,17 @@ class InjectedFault(StrEnum):
     DEAD_APPLICATION = "dead_application"
     DEAD_WINDOW_MANAGER = "dead_window_manager"
 
+
+DESKTOP_FAULTS = frozenset(
+    {
+        InjectedFault.READY_TOO_EARLY,
+        InjectedFault.DIRTY_RESET,
+        InjectedFault.POPUP,
+        InjectedFault.DEAD_APPLICATION,
+        InjectedFault.DEAD_WINDOW_MANAGER,
+    }
+)
+"""Faults that need windows and applications."""
 
 RESET_FAULTS = frozenset(
     {

@@ -6,9 +6,10 @@ from pkgutil import resolve_name
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.run_directory import RunPaths
-from dart.environments.fault_injection import Breakable, FaultPlan, FaultyEnvironment, InjectionLog
+from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog
 from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.protocol import Environment
+from dart.environments.screen_io import Breakable
 
 FAULTS_FOLDER = "faults"
 """Folder in the run directory with one file of injected faults per environment."""

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -23,9 +23,8 @@ from dart.config.sections import FaultsSettings
 from dart.core.actions import Action
 from dart.environments.browser_inputs import Call
 from dart.environments.faults import ResetFailed
-from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
-from dart.environments.screen_io import ScreenIO
-from dart.environments.wrapper import WrappedEnvironment
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
+from dart.environments.screen_io import Breakable, ScreenIO
 
 FIRST_STEPS = (0, 0, 1)
 """The earliest step of the episode for a fault is drawn from these. An episode that ends before it has
@@ -117,23 +116,6 @@ def read_injections(folder: Path) -> list[Injection]:
     """Return all injections of a run, by environment and time."""
     lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines())
     return [msgspec.json.decode(line, type=Injection) for line in lines]
-
-
-class Breakable(Environment, Protocol):
-    """An environment that faults can be injected into."""
-
-    screen_io: ScreenIO
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process behind the screen."""
-        ...
-
-    async def disturb(self, kind: InjectedFault) -> None:
-        """Cause one of the faults of `START_DISTURBANCES` and `STEP_DISTURBANCES` on the screen.
-
-        Raises ValueError for a kind that this environment cannot have.
-        """
-        ...
 
 
 class FaultyScreenIO(ScreenIO):

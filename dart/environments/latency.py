@@ -12,8 +12,14 @@ from collections.abc import Awaitable, Callable
 from dart.config.sections import LatencySettings
 from dart.core.actions import Action
 from dart.environments.faults import EnvironmentTimeout
-from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
-from dart.environments.wrapper import WrappedEnvironment
+from dart.environments.protocol import (
+    NO_ROLLOUT,
+    Environment,
+    EpisodeKey,
+    Observation,
+    StepResult,
+    WrappedEnvironment,
+)
 
 
 def clipped_lognormal(rng: random.Random, median: float, sigma: float, maximum: float) -> float:

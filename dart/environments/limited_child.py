@@ -2,8 +2,7 @@
 
 Code that reads untrusted files runs here: a small file of a guest may unpack to a huge one, or take for ever
 to read. The child is killed at the deadline, and by the kernel when this process ends. It receives only the
-environment variables that it needs, cannot write files, and answers with plain values that are never
-executed.
+environment variables that it needs, cannot write files, and returns plain values that are never executed.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from actors.process import die_with_parent, exit_reason_of
 MOST_MEMORY_BYTES = 4 * 2**30
 """Limit of the address space. Comparing two 4K screenshots in floating point takes three quarters of it."""
 
-MOST_ANSWER_BYTES = 160 * 2**20
+MOST_RESULT_BYTES = 160 * 2**20
 READ_BYTES = 2**16
 GONE_WITHIN_S = 5.0
 """How long to wait for a killed process to end."""
@@ -48,7 +47,6 @@ async def in_child(
     options: Mapping[str, Any],
     *,
     deadline_s: float,
-    memory_bytes: int = MOST_MEMORY_BYTES,
     passes_on: Sequence[type[Exception]] = (),
 ) -> Any:
     """Return what ``package.module:function`` returns; tuples come back as lists.
@@ -62,21 +60,21 @@ async def in_child(
         request = _packed({"function": function, "arguments": list(arguments), "options": dict(options)})
     except (TypeError, ValueError, OverflowError) as error:
         raise ChildFailed(f"cannot be called in another process: {error}") from error
-    process = await _started(memory_bytes)
+    process = await _started()
     try:
         async with asyncio.timeout(deadline_s):
-            answer = await _exchanged(process, request)
+            packed = await _exchanged(process, request)
     except TimeoutError:
         raise ChildFailed(f"did not end within {deadline_s:.1f} s and was killed") from None
     finally:
         await _end(process)
-    return _value_of(answer, passes_on)
+    return _value_of(packed, passes_on)
 
 
-async def _started(memory_bytes: int) -> asyncio.subprocess.Process:
+async def _started() -> asyncio.subprocess.Process:
     path = os.pathsep.join(filter(None, sys.path))
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-B", "-P", "-m", __name__, str(os.getpid()), str(memory_bytes)),
+        *(sys.executable, "-B", "-P", "-m", __name__, str(os.getpid())),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -91,15 +89,15 @@ async def _exchanged(process: asyncio.subprocess.Process, request: bytes) -> byt
         process.stdin.write(request)
         await process.stdin.drain()
         process.stdin.close()
-    answer = bytearray()
+    packed = bytearray()
     while part := await process.stdout.read(READ_BYTES):
-        answer += part
-        if len(answer) > MOST_ANSWER_BYTES:
-            raise ChildFailed(f"returned more than {MOST_ANSWER_BYTES} bytes")
+        packed += part
+        if len(packed) > MOST_RESULT_BYTES:
+            raise ChildFailed(f"returned more than {MOST_RESULT_BYTES} bytes")
     await process.wait()
     if process.returncode:
         raise ChildFailed(f"crashed its process ({exit_reason_of(process.returncode)})")
-    return bytes(answer)
+    return bytes(packed)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -115,14 +113,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-def _value_of(answer: bytes, passes_on: Sequence[type[Exception]]) -> Any:
+def _value_of(packed: bytes, passes_on: Sequence[type[Exception]]) -> Any:
     try:
-        found = _unpacked(answer)
+        found = _unpacked(packed)
         if "value" in found:
             return found["value"]
         raised, arguments, text = found["raised"], found["arguments"], str(found["text"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ChildFailed(f"returned an answer that cannot be read: {error}") from error
+        raise ChildFailed(f"returned a result that cannot be read: {error}") from error
     for kind in passes_on:
         if raised == _name_of(kind):
             raise kind(*arguments)
@@ -159,20 +157,20 @@ def _name_of(kind: type[BaseException]) -> str:
 # ---- inside the child ----
 
 
-def main(parent_pid: int, memory_bytes: int) -> None:
-    """Read one call from stdin and answer it on stdout."""
+def main(parent_pid: int) -> None:
+    """Read one call from stdin and write its result to stdout."""
     die_with_parent(parent_pid)
-    limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
+    limits = {resource.RLIMIT_AS: MOST_MEMORY_BYTES, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     for limit, most in limits.items():
         resource.setrlimit(limit, (most, most))
-    answers = os.dup(1)
-    os.dup2(2, 1)  # keep what a library prints out of the answer
-    answer = _answered(sys.stdin.buffer.read(), memory_bytes)
-    with os.fdopen(answers, "wb") as stream:
-        stream.write(answer)
+    results = os.dup(1)
+    os.dup2(2, 1)  # keep what a library prints out of the result
+    packed = _called(sys.stdin.buffer.read())
+    with os.fdopen(results, "wb") as stream:
+        stream.write(packed)
 
 
-def _answered(request: bytes, memory_bytes: int) -> bytes:
+def _called(request: bytes) -> bytes:
     """Call the function and pack its value, or whatever it raises: this is the boundary of untrusted code."""
     try:
         call = _unpacked(request)
@@ -180,19 +178,19 @@ def _answered(request: bytes, memory_bytes: int) -> bytes:
         function = getattr(importlib.import_module(module), name)
         return _packed({"value": function(*call["arguments"], **call["options"])})
     except MemoryError:
-        return _packed_error(MemoryError(f"it needs more than its limit of {memory_bytes // 2**20} MiB"))
+        return _packed_error(MemoryError(f"it needs more than its limit of {MOST_MEMORY_BYTES // 2**20} MiB"))
     except Exception as error:
         return _packed_error(error)
 
 
 def _packed_error(error: Exception) -> bytes:
     text = f"{type(error).__name__}: {error}"
-    answer = {"raised": _name_of(type(error)), "arguments": list(error.args), "text": text}
+    raised = {"raised": _name_of(type(error)), "arguments": list(error.args), "text": text}
     try:
-        return _packed(answer)
+        return _packed(raised)
     except (TypeError, ValueError, OverflowError):
-        return _packed(answer | {"arguments": []})
+        return _packed(raised | {"arguments": []})
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

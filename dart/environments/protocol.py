@@ -4,7 +4,7 @@ Browsers, desktops and virtual machines all implement `Environment`. To write on
 
 1. implement the methods of `Environment` (`dart.environments.simulated` is the shortest example);
 2. if faults shall be injected into it, give it ``screen_io``, ``send_signal`` and ``disturb``
-   (`dart.environments.fault_injection.Breakable`);
+   (`dart.environments.screen_io.Breakable`);
 3. add a row to `dart.config.environment_kinds.KINDS`.
 
 Every call has a deadline in seconds. A failure is an exception, an
@@ -115,6 +115,42 @@ class Environment(Protocol):
         It never fails, ends within seconds and may be repeated.
         """
         return
+
+
+class WrappedEnvironment:
+    """Passes every call to the inner environment; a subclass overrides the calls that it changes."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+
+    async def reset(
+        self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
+    ) -> Observation:
+        return await self._inner.reset(task_id, seed, deadline_s=deadline_s, episode=episode)
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        return await self._inner.observe(deadline_s=deadline_s)
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        return await self._inner.step(action, deadline_s=deadline_s)
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        return await self._inner.evaluate(deadline_s=deadline_s)
+
+    def is_infeasible(self, task_id: str) -> bool:
+        return self._inner.is_infeasible(task_id)
+
+    async def park(self, *, deadline_s: float) -> None:
+        await self._inner.park(deadline_s=deadline_s)
+
+    async def unpark(self, *, deadline_s: float) -> None:
+        await self._inner.unpark(deadline_s=deadline_s)
+
+    async def healthy(self, *, deadline_s: float) -> bool:
+        return await self._inner.healthy(deadline_s=deadline_s)
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 def require_episode(episode: T | None, operation: str) -> T:

@@ -1,13 +1,16 @@
-"""The boundary between an environment and its screen: start, input events, screenshots and raw scores.
+"""The boundary between an environment and its screen, where faults can be injected.
 
-Every environment sends and reads through a `ScreenIO`. This class changes nothing;
-`dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes, below the checks
-that have to notice it.
+An environment sends input events and reads screenshots and scores through a `ScreenIO`. This class changes
+nothing; `dart.environments.fault_injection.FaultyScreenIO` loses, doubles and freezes what passes, below the
+checks that have to notice it.
 """
 
-from typing import Any
+import signal
+from typing import Any, Protocol
 
+from dart.config.injected_faults import InjectedFault
 from dart.environments.browser_inputs import Call
+from dart.environments.protocol import Environment
 
 
 class ScreenIO:
@@ -27,3 +30,22 @@ class ScreenIO:
     def filter_score(self, raw: Any) -> Any:
         """Return the score that reaches the environment when the evaluator says ``raw``."""
         return raw
+
+
+class Breakable(Environment, Protocol):
+    """An environment that faults can be injected into."""
+
+    screen_io: ScreenIO
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process behind the screen, if it runs."""
+        ...
+
+    async def disturb(self, kind: InjectedFault) -> None:
+        """Cause a fault of windows or applications on the screen.
+
+        Raises ValueError for a fault that this environment cannot have, by default for all.
+        """
+        raise ValueError(
+            f"this environment cannot have the fault {kind!r}: set environments.faults.{kind} = 0"
+        )

@@ -34,16 +34,9 @@ from dart.environments.faults import (
 from dart.environments.input_audit import differences, expected_counts
 from dart.environments.latency import clipped_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
-from dart.environments.protocol import (
-    NO_ROLLOUT,
-    Environment,
-    EpisodeKey,
-    Observation,
-    StepResult,
-    require_episode,
-)
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import ScreenIO
+from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of
 
 MOST_STEPS = 1000
@@ -68,7 +61,7 @@ class _Episode:
         return self.steps_done >= self.num_steps
 
 
-class SimulatedEnvironment(Environment):
+class SimulatedEnvironment(Breakable):
     """An environment that computes its episodes. Parking does nothing: its clock moves with steps only."""
 
     def __init__(self, simulated: SimulationSettings, seed: int) -> None:

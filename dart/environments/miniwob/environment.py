@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.injected_faults import InjectedFault
 from dart.core.actions import Action, Scroll, Wait, format_action
-from dart.core.png import png_size
 from dart.core.run_directory import RunPaths
 from dart.environments.browser_inputs import Call, input_calls
 from dart.environments.faults import (
@@ -49,23 +47,12 @@ from dart.environments.miniwob.pages import (
     START_SCRIPT,
     STOP_CLOCK,
     WIDTH,
-    miniwob_html_dir,
     page_url,
-    task_ids,
 )
-from dart.environments.protocol import (
-    NO_ROLLOUT,
-    Environment,
-    EpisodeKey,
-    Observation,
-    StepResult,
-    require_episode,
-)
+from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import ScreenIO
+from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
-
-__all__ = ["CHROMIUM", "MiniWobEnvironment", "miniwob_html_dir", "task_ids"]
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
 """Debian's headless shell. The full browser's new headless mode works too and is three times slower."""
@@ -104,7 +91,7 @@ class _Episode:
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
-class MiniWobEnvironment(Environment):
+class MiniWobEnvironment(Breakable):
     """An environment of one browser with one page.
 
     The first ``reset`` starts the browser. Every reset loads the page again; only the clipboard outlives an
@@ -209,16 +196,8 @@ class MiniWobEnvironment(Environment):
         return True
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the browser's process, if it runs (`dart.environments.fault_injection`)."""
         if self._browser is not None and self._browser.alive:
             os.kill(self._browser.pid, number)
-
-    async def disturb(self, kind: InjectedFault) -> None:
-        """Raise ValueError: a page in a browser has neither windows nor applications to disturb."""
-        raise ValueError(
-            f"a page in a browser cannot have the fault {kind.value!r}; "
-            f"set environments.faults.{kind.value} = 0"
-        )
 
     async def inspect(self, expression: str) -> Any:
         """Return the JSON value of a JavaScript expression in the page; for oracles and tests, not
@@ -392,11 +371,9 @@ def _inside(calls: list[Call]) -> bool:
 async def _screenshot(answer: Answer) -> bytes:
     """Return the PNG of a capture. Raises CorruptFrame."""
     try:
-        png = base64.b64decode((await answer)["data"], validate=True)
-        png_size(png)
-    except (binascii.Error, ValueError) as error:
+        return base64.b64decode((await answer)["data"], validate=True)
+    except binascii.Error as error:
         raise CorruptFrame(str(error)) from error
-    return png
 
 
 async def _mark(page: CdpSession, shown: bool) -> None:

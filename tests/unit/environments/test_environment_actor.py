@@ -16,8 +16,8 @@ from dart.core import messages as m
 from dart.core.types import Demonstration, FaultKind, Generation, Outcome, RolloutLease, RolloutState, Step
 from dart.environments import actor as environment_module
 from dart.environments.actor import EnvironmentActor
+from dart.environments.protocol import WrappedEnvironment
 from dart.environments.simulated import SimulatedEnvironment, screenshot_of
-from dart.environments.wrapper import WrappedEnvironment
 from dart.store import step_files
 from dart.store.actor import StoreActor
 from dart.store.reader import StoreReader

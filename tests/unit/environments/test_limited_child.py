@@ -89,8 +89,8 @@ async def test_it_writes_no_files_and_knows_no_variables_of_the_run(
     assert set(found["variables"]) <= {*limited_child.ENVIRONMENT, "PATH", "PYTHONPATH", "LC_CTYPE"}
 
 
-async def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_child, "MOST_ANSWER_BYTES", 2**20)
+async def test_a_result_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_child, "MOST_RESULT_BYTES", 2**20)
     assert len(await called("large", 2**19)) == 2**19
     with pytest.raises(ChildFailed, match="returned more than 1048576 bytes"):
         await called("large", 2**24)

@@ -10,14 +10,14 @@ import pytest
 from dart.core.png import png_size
 from dart.environments import scoring
 from dart.environments.faults import BrowserMissing, EvaluatorFailed, PagesMissing, UnknownTask
-from dart.environments.miniwob import environment, pages
+from dart.environments.miniwob import pages
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 HEADER = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 
 def test_all_installed_pages_are_tasks() -> None:
-    tasks = environment.task_ids()
+    tasks = pages.task_ids()
     assert len(tasks) == 130
     assert {"miniwob/click-test", "miniwob/login-user"} <= set(tasks)
 
@@ -36,7 +36,7 @@ def test_an_unknown_task_names_the_nearest_one() -> None:
 def test_without_the_pages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PagesMissing, match="pip install --no-deps miniwob"):
-        environment.miniwob_html_dir()
+        pages.miniwob_html_dir()
 
 
 def test_a_package_of_that_name_without_pages_is_missing_them_too(
@@ -46,7 +46,7 @@ def test_a_package_of_that_name_without_pages_is_missing_them_too(
     other.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: other)
     with pytest.raises(PagesMissing):
-        environment.miniwob_html_dir()
+        pages.miniwob_html_dir()
 
 
 async def test_a_missing_browser_is_named_with_its_remedy(tmp_path: Path) -> None:
