@@ -12,7 +12,7 @@ On restart it rebuilds everything from the record; leases of rollouts it had giv
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,15 +32,14 @@ from dart.core.records import (
     TaskDecision,
 )
 from dart.core.types import RolloutLease
-from dart.curation.evaluation import EvaluationLease, EvaluationLeases
-from dart.curation.evaluation_schedule import EvaluationSchedule
+from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes
 from dart.curation.liveness_view import LivenessView
 from dart.curation.run_phases import phase_now
 from dart.curation.service import open_service
 from dart.curation.settings import plan_of, settings_of
-from dart.curation.stall_diagnosis import Playing
-from dart.curation.stall_monitor import CHECK_S, CuratorView, StallMonitor, event_of
+from dart.curation.stall_diagnosis import Playing, RunFacts
+from dart.curation.stall_monitor import CHECK_S, StallMonitor, event_of
 from dart.store.client import WRITE_DEADLINE_S, RecordClient
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit, log_event
@@ -96,13 +95,13 @@ class CuratorActor(Actor):
         self._waiting: dict[str, Waiting] = {}
         """Environments that got no work the last time they asked."""
         self._trainer_waiting: Waiting | None = None
-        leases = EvaluationLeases(
+        self._evaluations = EvaluationSchedule(
+            self._plan,
+            self._reader,
+            lambda task_id, data: emit(self, EVALUATION_FAILED, task_id, data),
             lease_s=curation.lease_s,
             max_attempts=curation.max_attempts,
             incarnation=self.identity.incarnation,
-        )
-        self._evaluations = EvaluationSchedule(
-            self._plan, self._reader, leases, self._report_evaluation_failure
         )
         self._guided = GuidedEpisodes(lease_s=curation.lease_s, max_attempts=curation.max_attempts)
         self._actions_known, self._actions_known_until_s = 0, 0.0
@@ -164,12 +163,12 @@ class CuratorActor(Actor):
     @receives(m.EvaluationEnded)
     async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
         """Record a result of the environment that holds the episode; that of any other does not count."""
-        lease = self._evaluations.leases.holder(call.fence)
+        lease = self._evaluations.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
             return m.CallResult(value=StoredResult.FENCED)
         record = m.RecordEvaluation(evaluation=_result(lease, call))
-        with self._evaluations.leases.recording(lease):
+        with self._evaluations.recording(lease):
             answer = await self._ask_store(record, deadline_s=RECORD_EVALUATION_S)
         if isinstance(answer, m.CallResult):
             self._evaluations.recorded(lease)
@@ -178,7 +177,7 @@ class CuratorActor(Actor):
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
         """The next environment that asks tries again; an episode that always fails is left out."""
-        lease = self._evaluations.leases.holder(call.fence)
+        lease = self._evaluations.holder(call.fence)
         if lease is None:
             return
         if call.is_interrupted:
@@ -378,17 +377,17 @@ class CuratorActor(Actor):
             emit(self, BATCH_OVERDUE, "trainer", data)
 
     def _check_for_stalls(self) -> None:
-        notice = self._stall_monitor.check(self.board.rows(), self._curator_view(), self.clock.monotonic_s())
+        notice = self._stall_monitor.check(self.board.rows(), self._known_facts(), self.clock.monotonic_s())
         if notice is not None:
             emit(self, STARVED, notice.diagnosis.starving, event_of(notice))
 
-    def _curator_view(self) -> CuratorView:
-        """What the stall monitor needs to know of this curator."""
+    def _known_facts(self) -> RunFacts:
+        """The curator's part of the facts about who waits."""
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.DONE or self._is_paused:
-            return CuratorView()
+            return RunFacts()
         trainer = self._trainer_waiting if phase is RunPhase.TRAINING else None
-        return CuratorView(
+        return RunFacts(
             trainer_waits_because=trainer.reason if trainer else "",
             environments_wait_because={name: waiting.reason for name, waiting in self._waiting.items()},
             playing=self._playing(),
@@ -412,9 +411,6 @@ class CuratorActor(Actor):
             kind = TASK_QUARANTINED if decision.after else TASK_RELEASED
             until = {"until_unix_s": float(decision.after)} if decision.after else {}
             emit(self, kind, decision.task_id, {"reason": decision.reason, **until})
-
-    def _report_evaluation_failure(self, task_id: str, data: Mapping[str, Any]) -> None:
-        emit(self, EVALUATION_FAILED, task_id, data)
 
 
 def _result(lease: EvaluationLease, call: m.EvaluationEnded) -> Evaluation:

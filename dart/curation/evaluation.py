@@ -1,19 +1,27 @@
-"""Which environment plays which evaluation episode. Pure: no actor, no I/O, times come in.
+"""Which evaluation episodes are missing, and which environment plays which.
 
-An episode is given out again only when its environment is known to be gone or had it for longer than a lease
-lasts, and only the environment that holds it now may report. Which copy counts therefore never depends on how
-it ended. If the first of two copies to finish counted, successes would be kept too often: they end first.
+An episode is given out again only when its environment is known to have ended, or had it for longer than a
+lease lasts. Only the environment that holds it now may report. So which play of an episode counts never
+depends on how it ended. If the first of two plays to finish counted, successes would be kept too often: they
+end first.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from dart.core.records import EvaluationPhase
-from dart.curation.run_phases import EvaluationEpisode
+from dart.core.types import FaultKind
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count
+from dart.curation.stall_diagnosis import Playing
+from dart.store.reader import StoreReader
 
 FENCES_PER_INCARNATION = 2**32
+
+INTERRUPTED = "interrupted"
+"""Kind of the failure when the environment of an evaluation episode was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,80 +39,72 @@ class EvaluationLease:
     deadline_unix_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A lease without a result, and why."""
+class EvaluationSchedule:
+    """The evaluation episodes of a run, as the record and the leases of this curator show them.
 
-    lease: EvaluationLease
-    why: str
+    report        called with the task and the fields of its event when an episode ends without a result
+    incarnation   of the curator: leases of an earlier one are void
+    """
 
-
-class EvaluationLeases:
-    """Leases and spent attempts of the evaluation episodes of a run."""
-
-    def __init__(self, *, lease_s: float, max_attempts: int, incarnation: int) -> None:
-        """incarnation   of the curator: leases of an earlier one are void"""
+    def __init__(
+        self,
+        plan: RunPlan,
+        reader: StoreReader,
+        report: Callable[[str, Mapping[str, Any]], None],
+        *,
+        lease_s: float,
+        max_attempts: int,
+        incarnation: int,
+    ) -> None:
+        self._plan = plan
+        self._reader = reader
+        self._report = report
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._next_fence = incarnation * FENCES_PER_INCARNATION
-        self._leases: dict[tuple[EvaluationPhase, EvaluationEpisode], EvaluationLease] = {}
-        self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
+        self._leases: dict[int, EvaluationLease] = {}
+        """By fence, oldest first."""
         self._being_recorded: set[int] = set()
-        """Fences of leases whose result is on its way into the record."""
-
-    @property
-    def current(self) -> tuple[EvaluationLease, ...]:
-        """Every lease that holds, oldest first."""
-        return tuple(self._leases.values())
+        """Fences of leases whose result is being written to the record."""
+        self._attempts: Counter[tuple[EvaluationPhase, EvaluationEpisode]] = Counter()
+        """Attempts that each episode has spent."""
+        self.missing = {phase: self._read_missing(phase) for phase in EvaluationPhase}
+        """Evaluation episodes still to be played, in order."""
+        self._measured_version = self.newest_version()
+        """The version whose episodes are missing after training."""
 
     def lease(
         self,
         phase: EvaluationPhase,
-        missing: Iterable[EvaluationEpisode],
         environment: str,
-        incarnation: int | None,
+        incarnation_of: Callable[[str], int | None],
         now_unix_s: float,
     ) -> EvaluationLease | None:
-        """Lease the first missing episode that is not being played; None if all are."""
-        episode = next((one for one in missing if (phase, one) not in self._leases), None)
+        """Lease the next episode to an environment that asks; None when every one is being played."""
+        for held in self._open():
+            if held.incarnation is not None and incarnation_of(held.environment) != held.incarnation:
+                self.failed(held, FaultKind.INFRASTRUCTURE, f"{held.environment} ended while it played")
+            elif held.environment == environment:
+                self._end(held)  # it asks, so it plays nothing: the reply with this lease got lost
+        leased = {(held.phase, held.episode) for held in self._leases.values()}
+        episode = next((one for one in self.missing[phase] if (phase, one) not in leased), None)
         if episode is None:
             return None
         self._next_fence += 1
-        lease = EvaluationLease(
+        lease = self._leases[self._next_fence] = EvaluationLease(
             phase=phase,
             episode=episode,
             environment=environment,
-            incarnation=incarnation,
+            incarnation=incarnation_of(environment),
             fence=self._next_fence,
             began_unix_s=now_unix_s,
             deadline_unix_s=now_unix_s + self._lease_s,
         )
-        self._leases[phase, episode] = lease
         return lease
 
     def holder(self, fence: int) -> EvaluationLease | None:
         """The lease with this fence; None if it does not hold any more."""
-        return next((one for one in self._leases.values() if one.fence == fence), None)
-
-    def held_by(self, environment: str) -> tuple[EvaluationLease, ...]:
-        """The leases of an environment; when it asks for work, it plays none of them."""
-        return tuple(one for one in self._open() if one.environment == environment)
-
-    def gone(self, incarnation_of: Callable[[str], int | None]) -> tuple[Lost, ...]:
-        """Leases whose environment is known to have ended."""
-        return tuple(
-            Lost(one, f"{one.environment} ended while it played")
-            for one in self._open()
-            if one.incarnation is not None and incarnation_of(one.environment) != one.incarnation
-        )
-
-    def overdue(self, now_unix_s: float) -> tuple[Lost, ...]:
-        """Leases whose deadline has passed."""
-        return tuple(
-            Lost(one, f"{one.environment} did not report within {self._lease_s:g} s (curation.lease_s)")
-            for one in self._open()
-            if one.deadline_unix_s < now_unix_s
-        )
+        return self._leases.get(fence)
 
     @contextmanager
     def recording(self, lease: EvaluationLease) -> Iterator[None]:
@@ -115,26 +115,77 @@ class EvaluationLeases:
         finally:
             self._being_recorded.discard(lease.fence)
 
-    def end(self, lease: EvaluationLease) -> None:
-        """End a lease; its episode is free again, or in the record."""
-        if self.holder(lease.fence) is not None:
-            del self._leases[lease.phase, lease.episode]
+    def recorded(self, lease: EvaluationLease) -> None:
+        """The result of a lease is in the record."""
+        self._end(lease)
+        self.missing[lease.phase] = self._read_missing(lease.phase)
 
-    def fail(self, lease: EvaluationLease) -> int:
-        """End a lease that spent an attempt; returns how many attempts its episode has spent."""
-        self.end(lease)
+    def interrupted(self, lease: EvaluationLease, detail: str) -> None:
+        """The environment was asked to stop: no attempt is spent."""
+        self._end(lease)
+        self._report_failure(lease, INTERRUPTED, detail, attempts=0)
+
+    def failed(self, lease: EvaluationLease, kind: str, detail: str) -> None:
+        """Spend an attempt: another environment tries, or the episode is left out after too many."""
+        self._end(lease)
         self._attempts[lease.phase, lease.episode] += 1
-        return self._attempts[lease.phase, lease.episode]
+        self._report_failure(lease, kind, detail, self._attempts[lease.phase, lease.episode])
+        if self._is_left_out(lease.phase, lease.episode):
+            self.missing[lease.phase].pop(lease.episode, None)
 
-    def is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:
-        """Whether an episode failed too often to be tried again."""
-        return self._attempts[phase, episode] >= self._max_attempts
+    def give_up_overdue(self, now_unix_s: float) -> None:
+        """End the leases whose deadlines have passed."""
+        for lease in self._open():
+            if lease.deadline_unix_s < now_unix_s:
+                detail = f"{lease.environment} did not report within {self._lease_s:g} s (curation.lease_s)"
+                self.failed(lease, FaultKind.INFRASTRUCTURE, detail)
 
-    def forget_attempts(self, phase: EvaluationPhase) -> None:
-        """Every episode of a phase may be tried again: another version is measured."""
-        for key in [key for key in self._attempts if key[0] is phase]:
-            del self._attempts[key]
+    def measure_newest(self) -> None:
+        """After training, measure the newest version: if it is another than before, all of it is missing."""
+        newest, after = self.newest_version(), EvaluationPhase.AFTER
+        if newest != self._measured_version:
+            self._measured_version = newest
+            self._attempts = Counter({key: spent for key, spent in self._attempts.items() if key[0] != after})
+            self.missing[after] = self._read_missing(after)
+
+    def newest_version(self) -> int | None:
+        """The newest policy version in the record."""
+        newest = self._reader.latest_version()
+        return None if newest is None else newest.version
+
+    def playing(self, now_unix_s: float) -> Iterator[Playing]:
+        """The episodes that are leased."""
+        for lease in self._leases.values():
+            what = f"seed {lease.episode.seed} of {lease.episode.task_id}"
+            yield Playing(environment=lease.environment, what=what, for_s=now_unix_s - lease.began_unix_s)
 
     def _open(self) -> list[EvaluationLease]:
         """Leases without a result so far."""
         return [one for one in self._leases.values() if one.fence not in self._being_recorded]
+
+    def _end(self, lease: EvaluationLease) -> None:
+        """End a lease; its episode is free again, or in the record."""
+        self._leases.pop(lease.fence, None)
+
+    def _is_left_out(self, phase: EvaluationPhase, episode: EvaluationEpisode) -> bool:
+        """Whether an episode failed too often to be tried again."""
+        return self._attempts[phase, episode] >= self._max_attempts
+
+    def _read_missing(self, phase: EvaluationPhase) -> dict[EvaluationEpisode, None]:
+        """Episodes that are not in the record and have not failed too often."""
+        done = that_count(self._reader.evaluations(phase), phase, self.newest_version())
+        left = (one for one in missing(self._plan, done) if not self._is_left_out(phase, one))
+        return dict.fromkeys(left)
+
+    def _report_failure(self, lease: EvaluationLease, kind: str, detail: str, attempts: int) -> None:
+        fields = {
+            "phase": lease.phase.value,
+            "version": self.newest_version(),
+            "seed": lease.episode.seed,
+            "is_greedy": lease.episode.is_greedy,
+            "kind": str(kind),
+            "detail": detail,
+            "attempts": attempts,
+            "is_left_out": self._is_left_out(lease.phase, lease.episode),
+        }
+        self._report(lease.episode.task_id, fields)

@@ -1,14 +1,15 @@
-"""Who waits, for how long, and which link of the chain is to blame. Pure: facts in, words out.
+"""Who waits, for how long, and which part of the run is to blame. Pure: facts in, words out.
 
 environments ─> engines ─> curator ─> store ─> trainer ─> weight_sync
 
-An actor that waits says nothing, and one that hangs looks like one that is busy. So when an actor waits too
-long, the actors that it depends on are judged from outside: what they do, and since when. The first that
-fails, in the order in which one stops the others, is the cause. A cause is always named: where every actor
-works, it is that there are too few of them.
+An actor that waits for another one reports nothing, and one that hangs looks like one that is busy. So when
+an actor waits too long, the parts that it depends on are judged from outside: what they do, and since when.
+The first that fails, in the order in which one stops the others, is the cause. A cause is always named: where
+every part works, it is that there are too few environments.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,7 +19,7 @@ INTERVAL_MAX_S = 3600.0
 """The longest time between two notices of one starvation."""
 
 
-class Link(StrEnum):
+class Part(StrEnum):
     """The parts of the chain from a screen to a new policy."""
 
     ENVIRONMENTS = "environments"
@@ -53,11 +54,11 @@ class Component:
     """The work or the message it is at; empty when it is at none."""
     doing_s: float = 0.0
     silent_s: float = 0.0
-    """Since its last sign of life."""
+    """Since its last beat."""
     silent_after_s: float = ACTOR_SILENT_S
-    """For how long it may give none; engines give more."""
+    """Age of its last beat after which it counts as silent; engines beat more often."""
     unwell_s: float = 0.0
-    """For how long it has not been up, ready and alive."""
+    """For how long it has not been up, ready and beating."""
     behind_s: float = 0.0
     """For an engine: for how long it has served an older version than the trainer made."""
     version: int = 0
@@ -83,82 +84,72 @@ class Playing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known at one moment."""
+    """What is known at one moment, from the curator and, below `paused`, from the board and the record."""
 
-    starved_after_s: float
-    trainer_waits_s: float = 0.0
-    """For how long the trainer has waited for a batch; 0 when it is not waiting."""
     trainer_waits_because: str = ""
-    """The curator's reason."""
-    waiting: Mapping[str, float] = field(default_factory=dict)
-    """For how long each idle environment has waited for work."""
-    environments_wait_because: str = ""
-    """The curator's reason, for one of them."""
+    """Why the trainer was given no batch; empty when it was given one or needs none."""
+    environments_wait_because: Mapping[str, str] = field(default_factory=dict)
+    """Why each idle environment was given no work."""
     playing: tuple[Playing, ...] = ()
     quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
     """Tasks in quarantine, with the reason."""
-    tasks: int = 0
     paused: str = ""
     """Why the store takes no writes; empty while it does."""
+    starved_after_s: float = math.inf
+    trainer_waits_s: float = 0.0
+    """For how long the trainer has waited for a batch; 0 when it is not waiting."""
+    waiting: Mapping[str, float] = field(default_factory=dict)
+    """For how long each idle environment has waited for work."""
+    tasks: int = 0
     groups_per_update: int = 1
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Groups dropped since the trainer's last batch, by reason."""
-    store: Component
-    trainer: Component
-    weight_sync: Component
-    engines: tuple[Component, ...]
-    environments: tuple[Component, ...]
+    store: Component = Component(name="store")
+    trainer: Component = Component(name="trainer")
+    weight_sync: Component = Component(name="weight_sync")
+    engines: tuple[Component, ...] = ()
+    environments: tuple[Component, ...] = ()
 
     @property
     def long_s(self) -> float:
-        """Beyond this a single piece of work is what the others wait for."""
+        """Time at one piece of work after which it counts as the cause of a stall."""
         return self.starved_after_s / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What the others wait for."""
-
-    link: Link
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Who starves, since when and why."""
+    """Who starves and why."""
 
     starving: Starving
-    waited_s: float
-    link: Link
+    cause: Part
     text: str
     """The whole message."""
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
     """The most important one who has waited for longer than `starved_after_s`; None when none has."""
-    found = next(((who, waited_s) for who, waited_s in _waits(facts) if _is_long(facts, waited_s)), None)
-    if found is None:
-        return None
-    who, waited_s = found
-    cause = next(_causes(facts, who))
-    parts = [_head(facts, who, waited_s), *_curators_reason(facts, who), _environments_do(facts), cause.text]
-    text = "; ".join(dict.fromkeys(part for part in parts if part))
-    return Diagnosis(
-        starving=who, waited_s=waited_s, link=cause.link, text=f"{text} (link: {cause.link.value})"
-    )
+    for who, waited_s, what, reason in _waits(facts):
+        if waited_s >= facts.starved_after_s:
+            cause, why = _cause(facts)
+            said = dict.fromkeys((what, reason, _environments_do(facts), why))
+            text = "; ".join(one for one in said if one)
+            return Diagnosis(starving=who, cause=cause, text=f"{text} (cause: {cause.value})")
+    return None
 
 
 # ---- who waits ----
 
 
-def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float]]:
-    yield Starving.TRAINER, facts.trainer_waits_s
-    yield Starving.EPISODES, _unanswered_s(facts)
-    yield Starving.ENVIRONMENTS, max(facts.waiting.values(), default=0.0)
-
-
-def _is_long(facts: RunFacts, waited_s: float) -> bool:
-    return waited_s >= facts.starved_after_s
+def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:
+    """Who may wait, for how long, that in words, and the curator's reason."""
+    batch_s, answer_s = facts.trainer_waits_s, _unanswered_s(facts)
+    what = f"the trainer has waited {batch_s:.0f} s for a batch"
+    yield Starving.TRAINER, batch_s, what, facts.trainer_waits_because
+    yield Starving.EPISODES, answer_s, f"no engine has answered for {answer_s:.0f} s", ""
+    if facts.waiting:
+        name, work_s = max(facts.waiting.items(), key=lambda one: one[1])
+        reason = next(iter(facts.environments_wait_because.values()), "")
+        yield Starving.ENVIRONMENTS, work_s, f"{name} has waited {work_s:.0f} s for work", reason
 
 
 def _unanswered_s(facts: RunFacts) -> float:
@@ -168,37 +159,13 @@ def _unanswered_s(facts: RunFacts) -> float:
     return min(max(engine.unwell_s, engine.doing_s) for engine in facts.engines)
 
 
-def _head(facts: RunFacts, who: Starving, waited_s: float) -> str:
-    match who:
-        case Starving.TRAINER:
-            return f"the trainer has waited {waited_s:.0f} s for a batch"
-        case Starving.EPISODES:
-            return f"no engine has answered for {waited_s:.0f} s"
-        case Starving.ENVIRONMENTS:
-            name = max(facts.waiting, key=lambda name: facts.waiting[name])
-            return f"{name} has waited {waited_s:.0f} s for work"
-
-
-def _curators_reason(facts: RunFacts, who: Starving) -> tuple[str, ...]:
-    match who:
-        case Starving.TRAINER:
-            return (facts.trainer_waits_because,)
-        case Starving.ENVIRONMENTS:
-            return (facts.environments_wait_because,)
-        case Starving.EPISODES:
-            return ()
-
-
 def _environments_do(facts: RunFacts) -> str:
     """`6 of 8 environments play, 1 waits for work, 1 is down`."""
-    answered = any(_answers(facts, engine) for engine in facts.engines)
-    every, playing = len(facts.environments), len(facts.playing)
-    down = len([part for part in facts.environments if not part.is_up])
-    said = [
-        f"{playing} of {every} environments {_verb(playing, 'play' if answered else 'wait for an answer')}"
-    ]
-    if facts.waiting:
-        said.append(f"{len(facts.waiting)} {_verb(len(facts.waiting), 'wait for work')}")
+    verb = "play" if any(_answers(facts, engine) for engine in facts.engines) else "wait for an answer"
+    playing, waiting, down = len(facts.playing), len(facts.waiting), len(_down(facts.environments))
+    said = [f"{playing} of {len(facts.environments)} environments {_verb(playing, verb)}"]
+    if waiting:
+        said.append(f"{waiting} {_verb(waiting, 'wait for work')}")
     if down:
         said.append(f"{down} {'is' if down == 1 else 'are'} down")
     return ", ".join(said)
@@ -209,102 +176,108 @@ def _verb(count: int, words: str) -> str:
     return " ".join([verb + "s" if count == 1 else verb, *rest])
 
 
-# ---- why ----
-
-
-def _causes(facts: RunFacts, who: Starving) -> Iterator[Cause]:
-    """Every cause that holds, the one that stops the others first; never none."""
-    yield from _store(facts)
-    yield from _engines(facts)
-    yield from _all_rest(facts)
-    if who is Starving.ENVIRONMENTS:
-        yield from _trainer(facts)
-    yield from _weight_sync(facts)
-    yield from _environments(facts)
-    yield from _dropped(facts)
-    yield from _slow_episode(facts)
-    yield _too_few(facts)
-
-
-def _store(facts: RunFacts) -> Iterator[Cause]:
-    if facts.paused:
-        yield Cause(Link.STORE, f"the store takes no writes: {facts.paused}")
-    elif not facts.store.is_up or facts.store.doing_s >= facts.long_s:
-        yield Cause(Link.STORE, state_of(facts.store))
-
-
-def _engines(facts: RunFacts) -> Iterator[Cause]:
-    """None answers, or one has been at a single piece of work for so long that its requests are lost."""
-    stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
-    if not any(_answers(facts, engine) for engine in facts.engines) or stuck:
-        away = stuck or [engine for engine in facts.engines if not _answers(facts, engine)]
-        yield Cause(Link.ENGINES, _listed([state_of(engine, facts.trainer.version) for engine in away]))
+def _down(parts: Iterable[Component]) -> list[Component]:
+    return [part for part in parts if not part.is_up]
 
 
 def _answers(facts: RunFacts, engine: Component) -> bool:
     return engine.is_up and engine.ready and engine.doing_s < facts.long_s
 
 
-def _all_rest(facts: RunFacts) -> Iterator[Cause]:
-    if facts.tasks and len(facts.quarantined_tasks) >= facts.tasks:
-        reasons = [f"{task}: {reason}" for task, reason in sorted(facts.quarantined_tasks.items())]
-        yield Cause(Link.CURATOR, f"all {facts.tasks} tasks are in quarantine: {_listed(reasons)}")
+# ---- why ----
 
 
-def _trainer(facts: RunFacts) -> Iterator[Cause]:
-    """Environments wait for the next update when everything that may be in flight is."""
-    if not facts.trainer.is_up or facts.trainer.doing_s >= facts.long_s:
-        yield Cause(Link.TRAINER, state_of(facts.trainer))
+def _cause(facts: RunFacts) -> tuple[Part, str]:
+    """The part to blame and why. There is always one."""
+    for part, why in CAUSES:
+        if text := why(facts):
+            return part, text
+    if facts.playing:
+        few = f"nothing is stuck: {len(facts.playing)} episodes at a time are too few"
+        return Part.ENVIRONMENTS, few
+    return Part.CURATOR, "no part is stuck and the curator gives out no work"
 
 
-def _weight_sync(facts: RunFacts) -> Iterator[Cause]:
-    """New groups may only be opened at the version the slowest engine serves."""
+def _store(facts: RunFacts) -> str:
+    if facts.paused:
+        return f"the store takes no writes: {facts.paused}"
+    return _stuck(facts, facts.store)
+
+
+def _stuck(facts: RunFacts, part: Component) -> str:
+    """What a part does if it is down, or has been at one thing for long."""
+    return state_of(part) if not part.is_up or part.doing_s >= facts.long_s else ""
+
+
+def _engines(facts: RunFacts) -> str:
+    """None answers, or one has been at a single piece of work for so long that its requests are lost."""
+    stuck = [engine for engine in facts.engines if engine.doing_s >= facts.long_s]
+    away = [engine for engine in facts.engines if not _answers(facts, engine)]
+    if not stuck and len(away) < len(facts.engines):
+        return ""
+    return _listed([state_of(engine, facts.trainer.version) for engine in stuck or away])
+
+
+def _all_in_quarantine(facts: RunFacts) -> str:
+    if not facts.tasks or len(facts.quarantined_tasks) < facts.tasks:
+        return ""
+    reasons = [f"{task}: {reason}" for task, reason in sorted(facts.quarantined_tasks.items())]
+    return f"all {facts.tasks} tasks are in quarantine: {_listed(reasons)}"
+
+
+def _trainer(facts: RunFacts) -> str:
+    """Environments wait for the next update when as many groups are live as staleness allows."""
+    return _stuck(facts, facts.trainer)
+
+
+def _weight_sync(facts: RunFacts) -> str:
+    """New groups may only be opened at the version that the slowest engine serves."""
     behind = [engine for engine in facts.engines if engine.is_up and engine.behind_s >= facts.long_s]
     if not behind:
-        return
+        return ""
     slowest = max(behind, key=lambda engine: engine.behind_s)
-    what = (
+    sync = "" if facts.weight_sync.is_up else f", {state_of(facts.weight_sync)}"
+    return (
         f"{slowest.name} has served version {slowest.version} for {slowest.behind_s:.0f} s "
-        f"since the trainer made version {facts.trainer.version}"
+        f"since the trainer made version {facts.trainer.version}{sync}"
     )
-    who = "" if facts.weight_sync.is_up else f", {state_of(facts.weight_sync)}"
-    yield Cause(Link.WEIGHT_SYNC, what + who)
 
 
-def _environments(facts: RunFacts) -> Iterator[Cause]:
+def _environments(facts: RunFacts) -> str:
     """Half of them or more are down."""
-    down = [part for part in facts.environments if not part.is_up]
-    if down and 2 * len(down) >= len(facts.environments):
-        states = _listed([state_of(part) for part in down])
-        yield Cause(
-            Link.ENVIRONMENTS, f"{len(down)} of {len(facts.environments)} environments are down: {states}"
-        )
+    down, every = _down(facts.environments), len(facts.environments)
+    if not down or 2 * len(down) < every:
+        return ""
+    return f"{len(down)} of {every} environments are down: {_listed([state_of(part) for part in down])}"
 
 
-def _dropped(facts: RunFacts) -> Iterator[Cause]:
+def _dropped(facts: RunFacts) -> str:
     """Groups are finished, enough for a batch, and teach nothing."""
     count = sum(facts.dropped.values())
-    if count >= facts.groups_per_update:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(facts.dropped.items()))
-        yield Cause(Link.CURATOR, f"since the last batch {count} finished groups were dropped: {reasons}")
+    if count < facts.groups_per_update:
+        return ""
+    reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(facts.dropped.items()))
+    return f"since the last batch {count} finished groups were dropped: {reasons}"
 
 
-def _slow_episode(facts: RunFacts) -> Iterator[Cause]:
+def _slow_episode(facts: RunFacts) -> str:
     slowest = max(facts.playing, key=lambda playing: playing.for_s, default=None)
-    if slowest is not None and slowest.for_s >= facts.long_s:
-        yield Cause(
-            Link.ENVIRONMENTS,
-            f"{slowest.environment} has been at {slowest.what} for {slowest.for_s:.0f} s",
-        )
+    if slowest is None or slowest.for_s < facts.long_s:
+        return ""
+    return f"{slowest.environment} has been at {slowest.what} for {slowest.for_s:.0f} s"
 
 
-def _too_few(facts: RunFacts) -> Cause:
-    """Every part works. Something is played and the trainer is faster, or nothing may be."""
-    if facts.playing:
-        return Cause(
-            Link.ENVIRONMENTS, f"nothing is stuck: {len(facts.playing)} episodes at a time are too few"
-        )
-    return Cause(Link.CURATOR, "no part is stuck and the curator gives out no work")
+CAUSES: tuple[tuple[Part, Callable[[RunFacts], str]], ...] = (
+    (Part.STORE, _store),
+    (Part.ENGINES, _engines),
+    (Part.CURATOR, _all_in_quarantine),
+    (Part.TRAINER, _trainer),
+    (Part.WEIGHT_SYNC, _weight_sync),
+    (Part.ENVIRONMENTS, _environments),
+    (Part.CURATOR, _dropped),
+    (Part.ENVIRONMENTS, _slow_episode),
+)
+"""Each part with what may be wrong with it, in words or empty; the one that stops the others first."""
 
 
 WORK_IN_WORDS: Mapping[str, str] = {
@@ -330,7 +303,7 @@ STATE_IN_WORDS: Mapping[str, str] = {
 def state_of(part: Component, version: int = 0) -> str:
     """What one actor does, in words: `rollout-0 has been loading version 12 for 58 s`.
 
-    version   what an engine is to serve
+    version   the version that an engine is to serve
     """
     if part.is_silent and part.state == "running":
         return f"{part.name} has given no sign of life for {part.silent_s:.0f} s"
@@ -369,7 +342,7 @@ class Since:
 
 
 class Stage(StrEnum):
-    """How far a starvation has come."""
+    """Which notice of a starvation it is."""
 
     BEGAN = "began"
     LASTS = "lasts"
@@ -378,7 +351,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is reported of a starvation at one moment."""
+    """A report of a starvation at one moment."""
 
     stage: Stage
     diagnosis: Diagnosis
@@ -405,20 +378,14 @@ class Notices:
         last = self._last
         if diagnosis is None:
             self._last = None
-            return None if last is None else self._notice(Stage.ENDED, last, now_s)
+            ended_s = now_s - self._began_s
+            return Notice(stage=Stage.ENDED, diagnosis=last, lasted_s=ended_s) if last else None
         if last is None:
-            self._began_s, self._interval_s = now_s, self._first_s
-            return self._report(Stage.BEGAN, diagnosis, now_s)
-        is_news = (last.starving, last.link) != (diagnosis.starving, diagnosis.link)
-        wait_s = self._first_s if is_news else self._interval_s
-        if now_s - self._noticed_s < wait_s:
-            return None
-        self._interval_s = min(2 * self._interval_s, INTERVAL_MAX_S)
-        return self._report(Stage.LASTS, diagnosis, now_s)
-
-    def _report(self, stage: Stage, diagnosis: Diagnosis, now_s: float) -> Notice:
+            stage, self._began_s, self._interval_s = Stage.BEGAN, now_s, self._first_s
+        else:
+            is_news = (last.starving, last.cause) != (diagnosis.starving, diagnosis.cause)
+            if now_s - self._noticed_s < (self._first_s if is_news else self._interval_s):
+                return None
+            stage, self._interval_s = Stage.LASTS, min(2 * self._interval_s, INTERVAL_MAX_S)
         self._last, self._noticed_s = diagnosis, now_s
-        return self._notice(stage, diagnosis, now_s)
-
-    def _notice(self, stage: Stage, diagnosis: Diagnosis, now_s: float) -> Notice:
         return Notice(stage=stage, diagnosis=diagnosis, lasted_s=now_s - self._began_s)

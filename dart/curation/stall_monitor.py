@@ -1,4 +1,4 @@
-"""The stall monitor of the curator: it turns the board and the curator's view into facts about who starves.
+"""The stall monitor of the curator: it completes the facts about who starves, and says when to report them.
 
 The board shows what every actor does even while it hangs; the curator knows who waits for what. The
 conclusions are drawn in `dart.curation.stall_diagnosis`.
@@ -6,7 +6,7 @@ conclusions are drawn in `dart.curation.stall_diagnosis`.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from actors.board import ActorState, Vitals
 from dart.config.config import Config
@@ -14,10 +14,9 @@ from dart.core.records import Event
 from dart.curation.stall_diagnosis import (
     Component,
     Diagnosis,
-    Link,
     Notice,
     Notices,
-    Playing,
+    Part,
     RunFacts,
     Since,
     Stage,
@@ -31,21 +30,6 @@ from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 CHECK_S = 2.0
 """How often the run is checked, and so how exact the times are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CuratorView:
-    """What the curator knows at one moment."""
-
-    trainer_waits_because: str = ""
-    """Why the trainer was given no batch; empty when it was given one or need not have any."""
-    environments_wait_because: Mapping[str, str] = field(default_factory=dict)
-    """Why each idle environment was given no work."""
-    playing: tuple[Playing, ...] = ()
-    quarantined_tasks: Mapping[str, str] = field(default_factory=dict)
-    """Tasks in quarantine, with the reason."""
-    paused: str = ""
-    """Why the store takes no writes."""
 
 
 class StallMonitor:
@@ -62,56 +46,50 @@ class StallMonitor:
         open_notice = open_notice_of(reader.newest_event(STARVED))
         self._notices = Notices(config.curation.starved_after_s, open_notice, now_s)
 
-    def check(self, rows: Iterable[Vitals], view: CuratorView, now_s: float) -> Notice | None:
-        """The notice that is due now, or None. `now_s` is monotonic."""
-        return self._notices.next(diagnose(self._facts(rows, view, now_s)), now_s)
+    def check(self, rows: Iterable[Vitals], known: RunFacts, now_s: float) -> Notice | None:
+        """The notice that is due now, or None.
 
-    def _facts(self, rows: Iterable[Vitals], view: CuratorView, now_s: float) -> RunFacts:
+        known   the curator's part of the facts
+        now_s   monotonic
+        """
         board = {row.name: row for row in rows}
-        waits = self._waits(board, view, now_s)
+        return self._notices.next(diagnose(self._completed(known, board, now_s)), now_s)
+
+    def _completed(self, known: RunFacts, board: Mapping[str, Vitals], now_s: float) -> RunFacts:
+        waits = self._waits(board, known, now_s)
         trainer_waits_s = waits.pop("trainer", None)
-        return RunFacts(
+        trainer = _part_of("trainer", board, version=Gauge.TRAINED_VERSION)
+        return replace(
+            known,
             starved_after_s=self._config.curation.starved_after_s,
             trainer_waits_s=trainer_waits_s or 0.0,
-            trainer_waits_because=view.trainer_waits_because,
             waiting=waits,
-            environments_wait_because=next(iter(view.environments_wait_because.values()), ""),
-            playing=view.playing,
-            quarantined_tasks=view.quarantined_tasks,
             tasks=len(self._config.tasks.train),
-            paused=view.paused,
             groups_per_update=self._config.training.groups_per_update,
             dropped=self._dropped(trainer_waits_s),
-            store=part_of("store", board),
-            trainer=_trainer_in(board),
-            weight_sync=part_of("weight_sync", board),
-            engines=self._engine_parts(board, now_s),
-            environments=tuple(part_of(name, board) for name in self._environments_of(board)),
+            store=_part_of("store", board),
+            trainer=trainer,
+            weight_sync=_part_of("weight_sync", board),
+            engines=self._engine_parts(board, trainer.version, now_s),
+            environments=tuple(_part_of(name, board) for name in self._environments_of(board)),
         )
 
-    def _waits(self, board: Mapping[str, Vitals], view: CuratorView, now_s: float) -> dict[str, float]:
+    def _waits(self, board: Mapping[str, Vitals], known: RunFacts, now_s: float) -> dict[str, float]:
         """For how long each actor that got no work has waited, while it runs."""
-        waiting = [*(["trainer"] if view.trainer_waits_because else []), *view.environments_wait_because]
-        return self._waiting.seconds([name for name in waiting if is_running(name, board)], now_s)
+        waiting = [*(["trainer"] if known.trainer_waits_because else []), *known.environments_wait_because]
+        return self._waiting.seconds([name for name in waiting if _is_running(name, board)], now_s)
 
-    def _engine_parts(self, board: Mapping[str, Vitals], now_s: float) -> tuple[Component, ...]:
-        parts = [part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
-        newest = _trainer_in(board).version
+    def _engine_parts(self, board: Mapping[str, Vitals], newest: int, now_s: float) -> tuple[Component, ...]:
+        parts = [_part_of(name, board, silent_after_s=ENGINE_SILENT_S) for name in self._engines]
         unwell = self._unwell.seconds((part.name for part in parts if not (part.is_up and part.ready)), now_s)
         behind = self._behind.seconds((part.name for part in parts if part.version < newest), now_s)
         return tuple(
-            part_of(
-                part.name,
-                board,
-                unwell_s=unwell.get(part.name, 0.0),
-                behind_s=behind.get(part.name, 0.0),
-                silent_after_s=ENGINE_SILENT_S,
-            )
+            replace(part, unwell_s=unwell.get(part.name, 0.0), behind_s=behind.get(part.name, 0.0))
             for part in parts
         )
 
     def _environments_of(self, board: Mapping[str, Vitals]) -> tuple[str, ...]:
-        """The environments of the pool, whose size may have changed; before there are any, as configured."""
+        """The environments that exist now; before there are any, as configured."""
         rows = [row for row in board.values() if row.name.startswith("env-") and not row.name.endswith("~")]
         return tuple(row.name for row in rows if row.state is not ActorState.FREE) or self._environments
 
@@ -132,23 +110,21 @@ class StallMonitor:
         return total
 
 
-def is_running(name: str, board: Mapping[str, Vitals]) -> bool:
+def _is_running(name: str, board: Mapping[str, Vitals]) -> bool:
     return name in board and board[name].state is ActorState.RUNNING
 
 
-def part_of(
+def _part_of(
     name: str,
     board: Mapping[str, Vitals],
     *,
-    unwell_s: float = 0.0,
-    behind_s: float = 0.0,
     silent_after_s: float = ACTOR_SILENT_S,
     version: Gauge = Gauge.SERVED_VERSION,
 ) -> Component:
-    """One actor in the words of a diagnosis; `version` is the gauge that shows its own."""
+    """The facts about one actor; `version` is the gauge that shows its version."""
     row = board.get(name)
     if row is None:
-        return Component(name=name, state=ActorState.FREE.value, ready=False, unwell_s=unwell_s)
+        return Component(name=name, state=ActorState.FREE.value, ready=False)
     return Component(
         name=name,
         state=row.state.value,
@@ -158,21 +134,15 @@ def part_of(
         doing_s=row.work_s or row.busy_s or 0.0,
         silent_s=row.beat_age_s or 0.0,
         silent_after_s=silent_after_s,
-        unwell_s=unwell_s,
-        behind_s=behind_s,
         version=row.gauges[version],
     )
-
-
-def _trainer_in(board: Mapping[str, Vitals]) -> Component:
-    return part_of("trainer", board, version=Gauge.TRAINED_VERSION)
 
 
 def event_of(notice: Notice) -> Mapping[str, str | float]:
     """The fields of its event."""
     return {
         "stage": notice.stage.value,
-        "link": notice.diagnosis.link.value,
+        "cause": notice.diagnosis.cause.value,
         "text": notice.diagnosis.text,
         "lasted_s": notice.lasted_s,
     }
@@ -184,7 +154,6 @@ def open_notice_of(newest: Event | None) -> Diagnosis | None:
         return None
     return Diagnosis(
         starving=Starving(newest.subject),
-        waited_s=0.0,
-        link=Link(str(newest.data["link"])),
+        cause=Part(str(newest.data["cause"])),
         text=str(newest.data["text"]),
     )

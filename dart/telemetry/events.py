@@ -68,10 +68,10 @@ KINDS: Mapping[str, EventKind] = {
         subject="who waits: `trainer`, `episodes` or `environments`",
         fields={
             "stage": "`began`, `lasts` or `ended`",
-            "link": "the link of the chain that is to blame: `environments`, `engines`, `curator`, `store`, "
-            "`trainer` or `weight_sync`",
+            "cause": "the part to blame: `environments`, `engines`, `curator`, `store`, `trainer` or "
+            "`weight_sync`",
             "text": "the whole message",
-            "lasted_s": "time since it began to be told",
+            "lasted_s": "time since the first notice",
         },
     ),
     PAUSED: EventKind(

@@ -14,7 +14,7 @@ import pytest
 from actors.board import Board
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths
-from dart.curation.stall_diagnosis import Link, Stage
+from dart.curation.stall_diagnosis import Part, Stage
 from dart.store.reader import StoreReader
 from dart.telemetry.events import STARVED
 
@@ -107,7 +107,7 @@ def test_a_stopped_engine_is_named_and_later_that_it_goes_on(run: RunPaths) -> N
 
     os.kill(engine, signal.SIGSTOP)
     try:
-        await_that("the stopped engine is to blame", lambda: is_told(run, link=Link.ENGINES.value))
+        await_that("the stopped engine is to blame", lambda: is_told(run, cause=Part.ENGINES.value))
         shown = subprocess.run(
             [sys.executable, "-m", "dart", "status", "--run-dir", str(run.root), "--json"],
             cwd=REPOSITORY,
@@ -124,4 +124,4 @@ def test_a_stopped_engine_is_named_and_later_that_it_goes_on(run: RunPaths) -> N
     assert shown.returncode == 1
     assert not status["healthy"]
     assert "rollout-0 has" in status["notices"][0]
-    assert "(link: engines)" in status["notices"][0]
+    assert "(cause: engines)" in status["notices"][0]

@@ -5,15 +5,16 @@ may depend on the outcome, and that die at any moment.
 """
 
 import heapq
+import math
 from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.evaluation_bias import measure
-from dart.core.records import EvaluationPhase
-from dart.curation.evaluation import EvaluationLease, EvaluationLeases
-from dart.curation.run_phases import EvaluationEpisode
+from dart.core.records import Evaluation, EvaluationPhase
+from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
+from dart.curation.run_phases import EvaluationEpisode, RunPlan
 
 LEASE_S = 1000.0
 ASKS_AGAIN_S = 7.0
@@ -30,15 +31,45 @@ class Simulation:
     deaths: dict[int, float] = field(default_factory=dict)
     """For each play (by number) in which the environment dies: after what share of the episode."""
 
-    leases: EvaluationLeases = field(
-        default_factory=lambda: EvaluationLeases(lease_s=LEASE_S, max_attempts=10**9, incarnation=3)
-    )
     incarnations: dict[str, int] = field(default_factory=dict)
     plays: list[tuple[EvaluationLease, bool]] = field(default_factory=list)
     """Every play with its outcome."""
     recorded: dict[EvaluationEpisode, bool] = field(default_factory=dict)
     living: dict[EvaluationEpisode, set[str]] = field(default_factory=dict)
     """By which environments that live an episode is played now."""
+
+    def __post_init__(self) -> None:
+        plan = RunPlan(
+            tasks=("t",),
+            held_out_seeds=tuple(range(self.episodes)),
+            before=True,
+            after=False,
+            max_updates=0,
+            training_ends_unix_s=math.inf,
+        )
+        self.schedule = EvaluationSchedule(
+            plan,
+            self,  # type: ignore[arg-type]  # the part of a reader that is needed
+            lambda task_id, data: None,
+            lease_s=LEASE_S,
+            max_attempts=10**9,
+            incarnation=3,
+        )
+
+    def latest_version(self) -> None:
+        """The record has no version."""
+
+    def evaluations(self, phase: EvaluationPhase) -> list[Evaluation]:
+        return [
+            Evaluation(
+                phase=EvaluationPhase.BEFORE,
+                policy_version=0,
+                task_id=episode.task_id,
+                seed=episode.seed,
+                reward=float(is_success),
+            )
+            for episode, is_success in self.recorded.items()
+        ]
 
     def run(self) -> None:
         events = [(0.0, number, f"env-{number}", "") for number in range(self.environments)]
@@ -59,19 +90,15 @@ class Simulation:
         if what.startswith("end"):
             lease, is_success = self._of(what)
             self.living[lease.episode].discard(name)
-            if self.leases.holder(lease.fence) is not None:
+            if self.schedule.holder(lease.fence) is not None:
                 assert lease.episode not in self.recorded
                 self.recorded[lease.episode] = is_success
-                self.leases.end(lease)
+                self.schedule.recorded(lease)
         return self.asks(now_s, name)
 
     def asks(self, now_s: float, name: str) -> tuple[float, str]:
-        for lost in (*self.leases.gone(self.incarnations.get), *self.leases.overdue(now_s)):
-            self.leases.fail(lost.lease)
-        for held in self.leases.held_by(name):
-            self.leases.end(held)
-        missing = [one for one in planned(self.episodes) if one not in self.recorded]
-        lease = self.leases.lease(EvaluationPhase.BEFORE, missing, name, self.incarnations[name], now_s)
+        self.schedule.give_up_overdue(now_s)
+        lease = self.schedule.lease(EvaluationPhase.BEFORE, name, self.incarnations.get, now_s)
         if lease is None:
             return now_s + ASKS_AGAIN_S, ""
         players = self.living.setdefault(lease.episode, set())
@@ -86,10 +113,6 @@ class Simulation:
 
     def _of(self, what: str) -> tuple[EvaluationLease, bool]:
         return self.plays[int(what.split()[1])]
-
-
-def planned(episodes: int) -> list[EvaluationEpisode]:
-    return [EvaluationEpisode("t", seed) for seed in range(episodes)]
 
 
 sizes = st.integers(1, 12)

@@ -1,4 +1,4 @@
-"""Whoever waits too long gets a message that names the cause and its link in the chain."""
+"""Whoever waits too long gets a message that names the cause and the part to blame."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -8,8 +8,8 @@ import pytest
 from dart.curation.stall_diagnosis import (
     Component,
     Diagnosis,
-    Link,
     Notices,
+    Part,
     Playing,
     RunFacts,
     Since,
@@ -48,7 +48,9 @@ def trainer_waits(
 
 def environments_wait(facts: RunFacts, reason: str, waits_s: float = 70.0) -> RunFacts:
     return replace(
-        facts, waiting={part.name: waits_s for part in facts.environments}, environments_wait_because=reason
+        facts,
+        waiting={part.name: waits_s for part in facts.environments},
+        environments_wait_because={"env-000": reason},
     )
 
 
@@ -61,23 +63,23 @@ KILLED = Component(name="rollout-0", state="backoff", ready=False, unwell_s=80.0
 QUARANTINED = Component(name="env-001", state="quarantined", ready=False, reason="exit code 70: no screen")
 BOUND = "9 groups are live; one more could be older than 2 versions when it is trained"
 
-CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
+CASES: dict[str, tuple[RunFacts, Starving, Part, str]] = {
     "the only engine hangs in a load": (
         replace(trainer_waits(WELL), engines=(LOADING,), playing=playing(4)),
         Starving.TRAINER,
-        Link.ENGINES,
+        Part.ENGINES,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; "
         "4 of 4 environments wait for an answer; rollout-0 has been loading version 12 for 58 s "
-        "(link: engines)",
+        "(cause: engines)",
     ),
     "every engine is down and the trainer does not wait yet": (
         replace(WELL, engines=(KILLED, replace(KILLED, name="rollout-1", unwell_s=61.0)), playing=playing(3)),
         Starving.EPISODES,
-        Link.ENGINES,
+        Part.ENGINES,
         "no engine has answered for 61 s; 3 of 4 environments wait for an answer; "
         "rollout-0 waits to be started again (killed by SIGKILL), "
         "rollout-1 waits to be started again (killed by SIGKILL) "
-        "(link: engines)",
+        "(cause: engines)",
     ),
     "one engine of two hangs": (
         replace(
@@ -89,9 +91,9 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             playing=playing(4),
         ),
         Starving.TRAINER,
-        Link.ENGINES,
+        Part.ENGINES,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 4 of 4 environments play; "
-        "rollout-0 has been generating an answer for 45 s (link: engines)",
+        "rollout-0 has been generating an answer for 45 s (cause: engines)",
     ),
     "the only engine is stopped": (
         replace(
@@ -100,17 +102,17 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             playing=playing(1),
         ),
         Starving.EPISODES,
-        Link.ENGINES,
+        Part.ENGINES,
         "no engine has answered for 62 s; 1 of 4 environments waits for an answer; "
-        "rollout-0 has given no sign of life for 64 s (link: engines)",
+        "rollout-0 has given no sign of life for 64 s (cause: engines)",
     ),
     "no engine serves and nothing may be opened": (
         replace(environments_wait(WELL, "no engine serves a policy version yet"), engines=(KILLED,)),
         Starving.ENVIRONMENTS,
-        Link.ENGINES,
+        Part.ENGINES,
         "env-000 has waited 70 s for work; no engine serves a policy version yet; "
         "0 of 4 environments wait for an answer, 4 wait for work; "
-        "rollout-0 waits to be started again (killed by SIGKILL) (link: engines)",
+        "rollout-0 waits to be started again (killed by SIGKILL) (cause: engines)",
     ),
     "the disk is full": (
         replace(
@@ -119,16 +121,16 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             playing=playing(4),
         ),
         Starving.TRAINER,
-        Link.STORE,
+        Part.STORE,
         "the trainer has waited 63 s for a batch; the store is paused; 4 of 4 environments play; "
-        "the store takes no writes: no space left on device for store.db (link: store)",
+        "the store takes no writes: no space left on device for store.db (cause: store)",
     ),
     "the store hangs": (
         replace(trainer_waits(WELL), store=Component(name="store", doing="FinishRollout", doing_s=31.0)),
         Starving.TRAINER,
-        Link.STORE,
+        Part.STORE,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 0 of 4 environments play; "
-        "store has been at 'FinishRollout' for 31 s (link: store)",
+        "store has been at 'FinishRollout' for 31 s (cause: store)",
     ),
     "all tasks rest": (
         replace(
@@ -136,10 +138,10 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             quarantined_tasks={"t/a": "20 attempts failed in a row", "t/b": "5 environments died"},
         ),
         Starving.ENVIRONMENTS,
-        Link.CURATOR,
+        Part.CURATOR,
         "env-000 has waited 70 s for work; every task is in quarantine; "
         "0 of 4 environments play, 4 wait for work; all 2 tasks are in quarantine: "
-        "t/a: 20 attempts failed in a row, t/b: 5 environments died (link: curator)",
+        "t/a: 20 attempts failed in a row, t/b: 5 environments died (cause: curator)",
     ),
     "the trainer is slow": (
         replace(
@@ -147,9 +149,9 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             trainer=Component(name="trainer", version=12, doing="update", doing_s=90.0),
         ),
         Starving.ENVIRONMENTS,
-        Link.TRAINER,
+        Part.TRAINER,
         f"env-000 has waited 70 s for work; {BOUND}; 0 of 4 environments play, 4 wait for work; "
-        "trainer has been at an update for 90 s (link: trainer)",
+        "trainer has been at an update for 90 s (cause: trainer)",
     ),
     "the trainer does not come back": (
         replace(
@@ -159,9 +161,9 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             ),
         ),
         Starving.ENVIRONMENTS,
-        Link.TRAINER,
+        Part.TRAINER,
         f"env-000 has waited 70 s for work; {BOUND}; 0 of 4 environments play, 4 wait for work; "
-        "trainer waits to be started again (exit code 70: MemoryError) (link: trainer)",
+        "trainer waits to be started again (exit code 70: MemoryError) (cause: trainer)",
     ),
     "the bound is reached because one slow group must be awaited": (
         replace(
@@ -170,11 +172,11 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             waiting={"env-001": 65.0, "env-002": 65.0, "env-003": 65.0},
         ),
         Starving.TRAINER,
-        Link.ENVIRONMENTS,
+        Part.ENVIRONMENTS,
         "the trainer has waited 63 s for a batch; "
         "group 7 (t/a) must be in the next batch and is still being played; "
         "1 of 4 environments plays, 3 wait for work; "
-        "env-000 has been at rollout 0 of group 7 (t/a) for 93 s (link: environments)",
+        "env-000 has been at rollout 0 of group 7 (t/a) for 93 s (cause: environments)",
     ),
     "an engine is left with an old version": (
         replace(
@@ -186,10 +188,10 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             weight_sync=Component(name="weight_sync", state="backoff", ready=False, reason="exit code 70"),
         ),
         Starving.ENVIRONMENTS,
-        Link.WEIGHT_SYNC,
+        Part.WEIGHT_SYNC,
         f"env-000 has waited 70 s for work; {BOUND}; 0 of 4 environments play, 4 wait for work; "
         "rollout-0 has served version 9 for 75 s since the trainer made version 12, "
-        "weight_sync waits to be started again (exit code 70) (link: weight_sync)",
+        "weight_sync waits to be started again (exit code 70) (cause: weight_sync)",
     ),
     "half of the environments are in quarantine": (
         replace(
@@ -203,50 +205,50 @@ CASES: dict[str, tuple[RunFacts, Starving, Link, str]] = {
             playing=playing(2),
         ),
         Starving.TRAINER,
-        Link.ENVIRONMENTS,
+        Part.ENVIRONMENTS,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; "
         "2 of 4 environments play, 2 are down; 2 of 4 environments are down: "
         "env-001 is in quarantine (exit code 70: no screen), "
-        "env-002 is in quarantine (exit code 70: no screen) (link: environments)",
+        "env-002 is in quarantine (exit code 70: no screen) (cause: environments)",
     ),
     "groups are finished and teach nothing": (
         replace(trainer_waits(WELL), playing=playing(4), dropped={"no_spread": 21, "too_few": 1}),
         Starving.TRAINER,
-        Link.CURATOR,
+        Part.CURATOR,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 4 of 4 environments play; "
-        "since the last batch 22 finished groups were dropped: 21 no_spread, 1 too_few (link: curator)",
+        "since the last batch 22 finished groups were dropped: 21 no_spread, 1 too_few (cause: curator)",
     ),
     "nothing is stuck, the environments are too few": (
         replace(trainer_waits(WELL), playing=playing(4)),
         Starving.TRAINER,
-        Link.ENVIRONMENTS,
+        Part.ENVIRONMENTS,
         "the trainer has waited 63 s for a batch; 3 of 16 groups are ready; 4 of 4 environments play; "
-        "nothing is stuck: 4 episodes at a time are too few (link: environments)",
+        "nothing is stuck: 4 episodes at a time are too few (cause: environments)",
     ),
     "nothing is stuck and nothing is played": (
         environments_wait(WELL, BOUND),
         Starving.ENVIRONMENTS,
-        Link.CURATOR,
+        Part.CURATOR,
         f"env-000 has waited 70 s for work; {BOUND}; 0 of 4 environments play, 4 wait for work; "
-        "no part is stuck and the curator gives out no work (link: curator)",
+        "no part is stuck and the curator gives out no work (cause: curator)",
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_starvation_is_told_with_its_cause_and_link(
-    case: tuple[RunFacts, Starving, Link, str],
+def test_every_starvation_is_told_with_its_cause(
+    case: tuple[RunFacts, Starving, Part, str],
 ) -> None:
-    facts, starving, link, text = case
+    facts, starving, part, text = case
 
     found = diagnose(facts)
 
     assert found is not None
-    assert (found.starving, found.link, found.text) == (starving, link, text)
+    assert (found.starving, found.cause, found.text) == (starving, part, text)
 
 
-def test_every_link_of_the_chain_has_a_case() -> None:
-    assert {link for _, _, link, _ in CASES.values()} == set(Link)
+def test_every_part_of_the_chain_has_a_case() -> None:
+    assert {part for _, _, part, _ in CASES.values()} == set(Part)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_many_parts_that_are_down_are_counted_and_not_all_listed() -> None:
     assert found is not None
     assert found.text.endswith(
         "env-000 is in quarantine, env-001 is in quarantine, env-002 is in quarantine and 177 more "
-        "(link: environments)"
+        "(cause: environments)"
     )
 
 
@@ -285,8 +287,8 @@ def test_a_break_starts_the_time_anew() -> None:
     assert since.seconds({"env-000", "env-001"}, 20.0) == {"env-000": 10.0, "env-001": 0.0}
 
 
-def a_diagnosis(link: Link = Link.ENGINES) -> Diagnosis:
-    return Diagnosis(starving=Starving.TRAINER, waited_s=60.0, link=link, text="it waits")
+def a_diagnosis(cause: Part = Part.ENGINES) -> Diagnosis:
+    return Diagnosis(starving=Starving.TRAINER, cause=cause, text="it waits")
 
 
 def test_it_is_told_when_it_begins_after_intervals_that_double_and_when_it_ends() -> None:
@@ -319,11 +321,11 @@ def test_another_cause_is_told_before_the_interval_is_over_but_not_every_moment(
     for now in (0, 60):
         notices.next(a_diagnosis(), now)
 
-    changing = [notices.next(a_diagnosis(link), now) for now, link in ((90, Link.STORE), (120, Link.STORE))]
+    changing = [notices.next(a_diagnosis(part), now) for now, part in ((90, Part.STORE), (120, Part.STORE))]
 
     assert changing[0] is None
     assert changing[1] is not None
-    assert changing[1].diagnosis.link is Link.STORE
+    assert changing[1].diagnosis.cause is Part.STORE
 
 
 def test_after_its_end_it_begins_anew() -> None:

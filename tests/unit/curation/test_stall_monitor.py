@@ -8,8 +8,8 @@ import pytest
 
 from actors.board import ActorState, Vitals
 from dart.config.config import Config, load_config
-from dart.curation.stall_diagnosis import Link, Notice, Playing, Stage, Starving
-from dart.curation.stall_monitor import CuratorView, StallMonitor, event_of
+from dart.curation.stall_diagnosis import Notice, Part, Playing, Stage, Starving
+from dart.curation.stall_monitor import RunFacts, StallMonitor, event_of
 from dart.store.store import Store
 from dart.telemetry.events import KINDS, STARVED
 from dart.testing.trajectories import trajectory_for
@@ -54,8 +54,8 @@ BOARD = {name: row(name) for name in NAMES}
 LOADS = {**BOARD, "rollout-0": row("rollout-0", ready=False, work="load", work_s=58.0)}
 PLAYING = tuple(Playing(environment=name, what="rollout 1", for_s=3.0) for name in ("env-000", "env-001"))
 BOUND = "9 groups are live"
-NO_WORK = CuratorView(environments_wait_because={"env-001": BOUND})
-WAITS = CuratorView(trainer_waits_because="1 of 4 groups are ready", playing=PLAYING)
+NO_WORK = RunFacts(environments_wait_because={"env-001": BOUND})
+WAITS = RunFacts(trainer_waits_because="1 of 4 groups are ready", playing=PLAYING)
 
 
 @pytest.fixture
@@ -70,9 +70,7 @@ def monitor(store: Store) -> StallMonitor:
     return StallMonitor(CONFIG, ENGINES, store, now_s=0.0)
 
 
-def notices(
-    monitor: StallMonitor, board: dict[str, Vitals], view: CuratorView, *times_s: float
-) -> list[Notice]:
+def notices(monitor: StallMonitor, board: dict[str, Vitals], view: RunFacts, *times_s: float) -> list[Notice]:
     due = [monitor.check(board.values(), view, time_s) for time_s in times_s]
     return [notice for notice in due if notice is not None]
 
@@ -80,32 +78,32 @@ def notices(
 def test_a_waiting_trainer_is_told_with_what_the_board_shows(monitor: StallMonitor) -> None:
     (notice,) = notices(monitor, LOADS, WAITS, 0.0, 30.0, 62.0)
 
-    assert (notice.stage, notice.diagnosis.starving, notice.diagnosis.link) == (
+    assert (notice.stage, notice.diagnosis.starving, notice.diagnosis.cause) == (
         Stage.BEGAN,
         Starving.TRAINER,
-        Link.ENGINES,
+        Part.ENGINES,
     )
     assert notice.diagnosis.text == (
         "the trainer has waited 62 s for a batch; 1 of 4 groups are ready; "
         "2 of 2 environments wait for an answer; rollout-0 has been loading version 3 for 58 s "
-        "(link: engines)"
+        "(cause: engines)"
     )
 
 
 def test_a_batch_in_between_starts_the_time_anew_and_later_ends_the_notice(monitor: StallMonitor) -> None:
     assert notices(monitor, BOARD, WAITS, 0.0, 50.0) == []
-    assert notices(monitor, BOARD, CuratorView(playing=PLAYING), 52.0) == []
+    assert notices(monitor, BOARD, RunFacts(playing=PLAYING), 52.0) == []
     assert notices(monitor, BOARD, WAITS, 54.0, 100.0) == []
 
     (began,) = notices(monitor, BOARD, WAITS, 115.0)
-    (ended,) = notices(monitor, BOARD, CuratorView(playing=PLAYING), 130.0)
+    (ended,) = notices(monitor, BOARD, RunFacts(playing=PLAYING), 130.0)
 
     assert (began.stage, ended.stage, ended.lasted_s) == (Stage.BEGAN, Stage.ENDED, 15.0)
 
 
 def test_who_was_told_to_wait_and_is_gone_does_not_wait(monitor: StallMonitor) -> None:
     gone = {**BOARD, "env-001": row("env-001", state=ActorState.BACKOFF), "trainer": row("other")}
-    view = CuratorView(
+    view = RunFacts(
         trainer_waits_because="nothing is ready", environments_wait_because={"env-001": "9 groups are live"}
     )
 
@@ -119,7 +117,7 @@ def test_who_beats_as_seldom_as_it_may_is_up(monitor: StallMonitor) -> None:
 
     (notice,) = notices(monitor, training, NO_WORK, 0.0, 61.0)
 
-    assert notice.diagnosis.text.endswith("trainer has been at an update for 61 s (link: trainer)")
+    assert notice.diagnosis.text.endswith("trainer has been at an update for 61 s (cause: trainer)")
     assert "are down" not in notice.diagnosis.text
 
 
@@ -128,7 +126,7 @@ def test_an_engine_that_stands_still_is_told_long_before_others_would_be(monitor
 
     (notice,) = notices(monitor, still, WAITS, 0.0, 30.0, 62.0)
 
-    assert "rollout-0 has given no sign of life for 4 s (link: engines)" in notice.diagnosis.text
+    assert "rollout-0 has given no sign of life for 4 s (cause: engines)" in notice.diagnosis.text
 
 
 def test_a_pool_that_was_made_smaller_or_larger_is_counted_as_it_is(monitor: StallMonitor) -> None:
@@ -148,7 +146,7 @@ def test_idle_environments_are_told_with_the_word_of_the_curator(monitor: StallM
 
     (notice,) = notices(monitor, training, view, 0.0, 61.0)
 
-    assert notice.diagnosis.link is Link.TRAINER
+    assert notice.diagnosis.cause is Part.TRAINER
     assert notice.diagnosis.text.startswith("env-001 has waited 61 s for work; 9 groups are live;")
 
 
@@ -159,7 +157,7 @@ def test_an_engine_that_serves_an_old_version_is_the_fault_of_the_sync(monitor: 
         monitor, behind, replace(NO_WORK, environments_wait_because={"env-000": BOUND}), 0.0, 61.0
     )
 
-    assert notice.diagnosis.link is Link.WEIGHT_SYNC
+    assert notice.diagnosis.cause is Part.WEIGHT_SYNC
     assert "rollout-0 has served version 1 for 61 s since the trainer made version 3" in notice.diagnosis.text
 
 
@@ -180,7 +178,7 @@ def test_groups_dropped_while_the_trainer_waits_are_counted_and_earlier_ones_are
 
     (notice,) = notices(monitor, BOARD, WAITS, 61.0)
 
-    assert notice.diagnosis.link is Link.CURATOR
+    assert notice.diagnosis.cause is Part.CURATOR
     assert "since the last batch 4 finished groups were dropped: 4 no_spread" in notice.diagnosis.text
 
 
@@ -191,11 +189,11 @@ def test_a_restarted_curator_says_the_end_of_what_the_last_one_told(
     store.record_event(STARVED, began.diagnosis.starving, event_of(began))
 
     again = StallMonitor(CONFIG, ENGINES, store, now_s=70.0)
-    (ended,) = notices(again, BOARD, CuratorView(), 72.0)
+    (ended,) = notices(again, BOARD, RunFacts(), 72.0)
     store.record_event(STARVED, ended.diagnosis.starving, event_of(ended))
 
-    assert (ended.stage, ended.diagnosis.link) == (Stage.ENDED, began.diagnosis.link)
-    assert notices(StallMonitor(CONFIG, ENGINES, store, now_s=80.0), BOARD, CuratorView(), 82.0) == []
+    assert (ended.stage, ended.diagnosis.cause) == (Stage.ENDED, began.diagnosis.cause)
+    assert notices(StallMonitor(CONFIG, ENGINES, store, now_s=80.0), BOARD, RunFacts(), 82.0) == []
 
 
 def test_its_event_has_the_fields_that_are_declared(monitor: StallMonitor) -> None:

@@ -169,7 +169,7 @@ def test_an_engine_that_does_not_answer_says_why_and_the_others_nothing() -> Non
     assert "rollout-0" not in text
 
 
-STARVED = "since 12:00:00: the trainer has waited 63 s for a batch (link: engines)"
+STARVED = "since 12:00:00: the trainer has waited 63 s for a batch (cause: engines)"
 
 
 def test_who_starves_is_seen_and_makes_the_run_degraded() -> None:

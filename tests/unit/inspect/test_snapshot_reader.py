@@ -116,7 +116,7 @@ def test_who_starves_is_told_until_an_event_says_that_it_is_over(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
     for stage in ("began", "lasts"):
-        data = {"stage": stage, "link": "engines", "text": "the trainer has waited", "lasted_s": 0.0}
+        data = {"stage": stage, "cause": "engines", "text": "the trainer has waited", "lasted_s": 0.0}
         store.record_event(STARVED, "trainer", data)
     (told,) = notices(paths, board)
     store.record_event(STARVED, "trainer", data | {"stage": "ended"})
