@@ -18,7 +18,7 @@ from dart.config.layers import literal
 from dart.config.problems import field_docstrings
 from dart.inspect.metrics import METRICS, Metric
 from dart.telemetry.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
-from dart.training.learner import UpdateReport
+from dart.training.update_report import UpdateReport, UpdateSummary
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
@@ -182,7 +182,8 @@ def _table_of(name: str, rows: Mapping[str, str]) -> Iterator[str]:
 
 def metrics_page() -> str:
     """Every metric, in the order of its table."""
-    figures = {name: " ".join(text.split()) for name, text in field_docstrings(UpdateReport).items()}
+    fields = field_docstrings(UpdateSummary) | field_docstrings(UpdateReport)
+    figures = {name: " ".join(text.split()) for name, text in fields.items()}
     return (
         METRICS_HEAD
         + "".join(map(_metric_row, METRICS))

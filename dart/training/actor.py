@@ -14,7 +14,6 @@ On stop    commits the current update first, if it ends in time
 import itertools
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from actors.actor import Actor
 from actors.errors import AskError, MailboxFull
@@ -41,6 +40,7 @@ from dart.training.batch_errors import (
 )
 from dart.training.malloc_trim import trim_heap
 from dart.training.staleness import staleness_figures, staleness_of
+from dart.training.update_report import UpdateSummary
 
 PAUSE_S = 0.2
 
@@ -129,7 +129,7 @@ class TrainerActor(Actor):
         self.tell("curator", m.UpdateCommitted(version=self._learner.version))
         self._prune()
 
-    async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> Any | None:
+    async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> UpdateSummary | None:
         """Make the update and return its report; None when the batch cannot be trained and was refused."""
         for tries in itertools.count(1):
             try:
@@ -219,7 +219,7 @@ class TrainerActor(Actor):
         emit(self, LOAD, self.identity.name, self._load.totals())
 
 
-def _metrics(report: Any, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
+def _metrics(report: UpdateSummary, staleness: list[int], groups: tuple[Group, ...]) -> dict[str, float]:
     """Return the metrics to record with the new version; unknown ones are left out."""
     figures = {name: float(value) for name, value in asdict(report).items() if value is not None}
     trajectories = float(sum(len(group.trajectories) for group in groups))

@@ -1,4 +1,4 @@
-"""Step samples and padded micro-batches from finished groups.
+"""Step samples of finished groups, and their split into micro-batches.
 
 A sample is one environment step exactly as it was recorded (train-what-was-sampled): prompt
 and answer token ids, behaviour log-probs, and the screenshot by its sha256. Text is never
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from dart.core.types import Demonstration, Group, Step
@@ -30,19 +29,6 @@ class StepSample:
     advantage: float
     is_injected: bool = False
     """Whether the step belongs to a demonstration of the experience pool."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddedAnswers:
-    """The answers of a micro-batch as tensors (samples, longest answer), zeros where the mask is False."""
-
-    token_ids: Tensor
-    behaviour: Tensor
-    has_behaviour: Tensor
-    """(samples,), bool."""
-    mask: Tensor
-    advantage: Tensor
-    """(samples,)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,27 +80,14 @@ def _checked(step: Step, group_id: int) -> Step:
     return step
 
 
-def pad_answers(samples: Sequence[StepSample]) -> PaddedAnswers:
-    """Right-pad the answers of a micro-batch."""
-    longest = max(len(sample.step.token_ids) for sample in samples)
-    shape = (len(samples), longest)
-    token_ids, behaviour = torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    for row, sample in enumerate(samples):
-        length = len(sample.step.token_ids)
-        token_ids[row, :length] = torch.tensor(sample.step.token_ids)
-        if sample.step.has_behaviour:
-            behaviour[row, :length] = torch.tensor(sample.step.logprobs)
-        mask[row, :length] = True
-    advantage = torch.tensor([sample.advantage for sample in samples])
-    has_behaviour = torch.tensor([sample.step.has_behaviour for sample in samples])
-    return PaddedAnswers(
-        token_ids=token_ids,
-        behaviour=behaviour,
-        has_behaviour=has_behaviour,
-        mask=mask,
-        advantage=advantage,
-    )
+def padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    """Pad rows of numbers to the shape of `like`; padding, and a row that is None, are those of `like`,
+    without gradient."""
+    filled = like.detach().clone()
+    for index, row in enumerate(rows):
+        if row is not None:
+            filled[index, : len(row)] = row
+    return filled
 
 
 def micro_batches(

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,93 +23,58 @@ OPTIMIZER_FILE = "optimizer.pt"
 SHARDS_FOLDER = "optimizer"
 
 
-class RankGroup(Protocol):
-    """The `count` processes that train one policy together; this process is number `index`."""
+class RankGroup:
+    """The `count` processes that train one policy together; this process is number `index`.
 
-    index: int
-    count: int
+    This class is a group of one process, which does all the work.
+    """
+
+    index = 0
+    count = 1
 
     def shard(self, module: nn.Module) -> None:
-        """Split the weights among all ranks."""
-        ...
+        """Split the weights among all ranks; a single process keeps all of them."""
 
     def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
         """Yield this rank's passes, as many as on every other rank. False marks a repeated pass, which must
         not count."""
-        ...
+        return ((one, True) for one in passes)
 
     def gather(self, mine: Sequence[T], count: int) -> list[T]:
         """Collect the results of all ranks for `count` passes, in the order of the passes.
 
         mine   this rank's results, including those of repeated passes
         """
-        ...
-
-    def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return the sums of the figures over all ranks."""
-        ...
-
-    def full_norm(self, value: Tensor) -> float:
-        """Return the norm over all ranks' gradients, from the value that clipping returned."""
-        ...
-
-    def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
-        """Return all weights, unsplit, for a checkpoint; None when the module itself has them."""
-        ...
-
-    def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Write the optimizer's state into a checkpoint's folder."""
-        ...
-
-    def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read what `write_optimizer` wrote, with any number of processes."""
-        ...
-
-
-class SingleProcess:
-    """A single process that does all the work."""
-
-    index = 0
-    count = 1
-
-    def shard(self, module: nn.Module) -> None:
-        """Do nothing: there is only one process."""
-
-    def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Yield all passes."""
-        return ((one, True) for one in passes)
-
-    def gather(self, mine: Sequence[T], count: int) -> list[T]:
-        """Return the results unchanged."""
         return list(mine)
 
     def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return the figures unchanged."""
+        """Return the sums of the figures over all ranks; a name that a rank lacks counts as 0 there."""
         return dict(figures)
 
     def full_norm(self, value: Tensor) -> float:
-        """Return the value as a number."""
+        """Return the norm over all ranks' gradients, from the value that clipping returned."""
         return float(value)
 
-    def full_weights(self, module: nn.Module) -> None:
-        """Return None: the module has all weights."""
+    def full_weights(self, module: nn.Module) -> dict[str, Tensor] | None:
+        """Return all weights, unsplit, for a checkpoint; None when the module itself has them."""
+        return None
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Write one file."""
+        """Write the optimizer's state into a checkpoint's folder: one file, or a part of each rank."""
         state = io.BytesIO()
         torch.save(optimizer.state_dict(), state)
         (folder / OPTIMIZER_FILE).write_bytes(state.getbuffer())
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read one file, or the parts of several ranks."""
+        """Read what `write_optimizer` of a group with any number of processes wrote."""
         if (folder / OPTIMIZER_FILE).is_file():
             optimizer.load_state_dict(torch.load(folder / OPTIMIZER_FILE, weights_only=True))
         else:
             read_parts(module, optimizer, folder)
 
 
-class ProcessGroup:
-    """One rank of an initialised process group."""
+class ProcessGroup(RankGroup):
+    """The ranks of an initialised process group."""
 
     def __init__(self, device: torch.device) -> None:
         self.index = dist.get_rank()
@@ -127,27 +92,24 @@ class ProcessGroup:
         fully_shard(module, mesh=self._mesh)
 
     def own_passes(self, passes: Sequence[T]) -> Iterator[tuple[T, bool]]:
-        """Yield every `count`-th pass."""
         for first in range(0, len(passes), self.count):
             place = first + self.index
             yield passes[min(place, len(passes) - 1)], place < len(passes)
 
     def gather(self, mine: Sequence[T], count: int) -> list[T]:
-        """Exchange the results as Python objects; they are only a few numbers per token."""
+        # exchanged as Python objects: the results are only a few numbers per token
         made: list[Sequence[T]] = [[] for _ in range(self.count)]
         dist.all_gather_object(made, list(mine))
         return [made[place % self.count][place // self.count] for place in range(count)]
 
     def sum(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Sum the figures; a name that a rank does not have counts as 0 there."""
         gathered: list[Any] = [None] * self.count
         dist.all_gather_object(gathered, dict(figures))
         names = dict.fromkeys(name for one in gathered for name in one)
         return {name: sum(one.get(name, 0.0) for one in gathered) for name in names}
 
     def full_norm(self, value: Tensor) -> float:
-        """Return the norm over all parts; clipping returned one of a split tensor."""
-        return float(value.full_tensor())  # type: ignore[attr-defined]
+        return float(value.full_tensor())  # type: ignore[attr-defined]  # clipping returns a split tensor
 
     def full_weights(self, module: nn.Module) -> dict[str, Tensor]:
         """Return all weights in main memory on rank 0; empty on the others."""
@@ -158,11 +120,9 @@ class ProcessGroup:
         return whole
 
     def write_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Write this rank's part. A run may resume from the parts with another number of ranks."""
         write_parts(module, optimizer, folder)
 
     def read_optimizer(self, module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Read this rank's part, from parts or from the file of a single process."""
         if (folder / OPTIMIZER_FILE).is_file():
             _read_single_file(module, optimizer, folder)
         else:

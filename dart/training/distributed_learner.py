@@ -6,7 +6,6 @@ supervisor restarts it, and new ranks resume from the newest committed checkpoin
 the kernel ends torchrun with the actor, and each rank with torchrun.
 """
 
-import importlib
 import os
 import secrets
 import subprocess
@@ -55,21 +54,18 @@ class CommandResult:
 class CommandFailure:
     """An exception that can be sent between processes: its class, arguments and attributes."""
 
-    module: str
-    name: str
+    kind: type[BaseException]
     args: tuple[Any, ...]
     attributes: Mapping[str, Any]
 
     @classmethod
     def of(cls, error: BaseException) -> "CommandFailure":
         """Take an exception apart."""
-        kind = type(error)
-        return cls(kind.__module__, kind.__qualname__, error.args, dict(vars(error)))
+        return cls(type(error), error.args, dict(vars(error)))
 
     def error(self) -> BaseException:
         """Return the exception again."""
-        kind: type[BaseException] = getattr(importlib.import_module(self.module), self.name)
-        made = kind.__new__(kind, *self.args)
+        made = self.kind.__new__(self.kind, *self.args)
         vars(made).update(self.attributes)
         return made
 
@@ -106,9 +102,9 @@ class DistributedLearner:
         """See `dart.training.learner.Learner.update`. Also raises RankDied."""
         return self._ask(("update", (groups, blobs_dir)))
 
-    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+    def save(self, parent: Path) -> Path:
         """See `dart.training.learner.Learner.save`. Also raises RankDied."""
-        folder: Path = self._ask(("save", (parent, progress)))
+        folder: Path = self._ask(("save", (parent,)))
         return folder
 
     def close(self) -> None:

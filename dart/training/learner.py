@@ -24,10 +24,10 @@ from dart.policy.protocols import Screen, screenshots_of
 from dart.policy.scoring import prefix_of
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
-from dart.training.batch import StepSample, micro_batches, pad_answers, split_evenly, step_samples
+from dart.training.batch import StepSample, micro_batches, padded, split_evenly, step_samples
 from dart.training.batch_errors import NonFiniteUpdate, NothingToLearn
-from dart.training.distributed import RankGroup, SingleProcess
-from dart.training.logprob_mismatch import MismatchTally
+from dart.training.distributed import RankGroup
+from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
 from dart.training.loss import (
     LossConfig,
     TokenBatch,
@@ -35,13 +35,14 @@ from dart.training.loss import (
     non_finite_samples,
     sequence_mean_token_mean,
 )
+from dart.training.update_report import UpdateReport
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnerConfig:
-    """Everything an update depends on besides the data."""
+class LearnerConfig(LossConfig):
+    """Everything an update depends on besides the data: the constants of the loss, and these."""
 
     lr: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.999)
@@ -49,15 +50,8 @@ class LearnerConfig:
     weight_decay: float = 0.0
     warmup_updates: int = 0
     """Updates over which the learning rate rises linearly to `lr`."""
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    tis_cap: float | None = 1.0
-    """None: every importance weight is 1."""
-    dual_clip: float = 10.0
-    """Largest probability ratio that counts when the advantage is negative."""
     entropy_quantile: float | None = None
     """Steps below this quantile of their group's entropies are left out of the loss; None: none are."""
-    kl_beta: float = 0.1
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     """Temperature of the sampling distribution; the same as in the rollouts."""
@@ -71,79 +65,6 @@ class LearnerConfig:
     """Device and precision of a vision-language policy."""
     threads: int = 1
     seed: int = 0
-
-    @property
-    def loss(self) -> LossConfig:
-        """The constants of the objective."""
-        return LossConfig(
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            tis_cap=self.tis_cap,
-            dual_clip=self.dual_clip,
-            kl_beta=self.kl_beta,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateReport:
-    """The figures of one update. Means are over the step samples in the loss unless said otherwise."""
-
-    version: int
-    """Version of the policy that the update made."""
-    loss: float
-    """Mean loss. The minimised value is this times samples / steps: omitted steps count as 0 (DART section
-    2.6)."""
-    policy_loss: float
-    """The loss without its KL term."""
-    kl: float
-    """k3 estimate of the KL divergence to the base policy, per token, linear beyond its bound; 0 when kl_beta
-    is 0, because it is not computed then."""
-    kl_bounded_fraction: float
-    """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
-    clip_fraction: float
-    """Share of tokens without a gradient because of the clip."""
-    dual_clip_fraction: float
-    """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
-    ratio: float
-    """Probability of a token under the current policy, divided by its probability before the update."""
-    ratio_bounded_fraction: float
-    """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
-    tis_weight: float
-    """Truncated importance weight of the policy term."""
-    entropy: float
-    """Entropy of the policy being trained, in nats per token."""
-    grad_norm: float
-    """Norm of the gradient before clipping, mean over optimizer steps."""
-    samples: int
-    """Number of steps in the loss."""
-    steps: int
-    """Number of steps of all groups with spread."""
-    steps_masked: int
-    """Number of steps left out because of low entropy."""
-    without_behaviour: int
-    """Number of steps in the loss whose weight is 1 because their log-probs are unknown (demonstrations)."""
-    mismatch_engine: float | None
-    """Mean |old - behaviour| per token in nats over steps of the trainer's own version; None without any."""
-    mismatch_stale: float | None
-    """The same over steps of older versions."""
-    tis_truncated: float | None
-    """Share of the tokens with known log-probs whose weight was truncated; None without any."""
-    injected: int
-    """Number of demonstrations of the experience pool in the groups."""
-    tokens: int
-    """Number of answer tokens of the samples."""
-    prefixes: int
-    """Number of distinct (prompt, screenshot) pairs of the samples; each is computed once per pass."""
-    groups: int
-    """Number of groups of the batch."""
-    groups_without_spread: int
-    """Number of groups with equal rewards, which have no gradient."""
-    mean_reward: float
-    """Mean over all trajectories, including groups without spread, but without demonstrations."""
-    optimizer_steps: int
-    """Number of optimizer steps of this update."""
-    seconds: float
-    """Duration of the update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +93,7 @@ class Learner:
         """
         torch.set_num_threads(config.threads)
         self.config = config
-        self._ranks: RankGroup = ranks or SingleProcess()
+        self._ranks = ranks or RankGroup()
         self.version = 0 if resume is None else resume.state.version
         folder = None if resume is None else resume.folder
         self._policy = load(base, placement=config.placement, resume=folder)
@@ -212,20 +133,17 @@ class Learner:
                 "the batch is dropped"
             )
         screens = self._screens(kept, blobs_dir)
-        mismatch = MismatchTally(self.config.tis_cap)
         scored = self._scored(kept, screens)
         try:
-            terms, grad_norms = self._optimize(scored, screens, len(kept) / samples.steps, mismatch)
+            figures = self._optimize(scored, screens, len(kept) / samples.steps)
         except NonFiniteUpdate as error:
             steps = self._non_finite_steps(scored, screens)
             raise NonFiniteUpdate(error.what, error.value, self.version, steps) from error
-        figures: dict[str, Any] = {**terms, **self._tallied(mismatch).figures()}
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
         return UpdateReport(
             version=self.version,
             **figures,
-            grad_norm=math.fsum(grad_norms) / len(grad_norms),
             samples=len(kept),
             steps=samples.steps,
             steps_masked=samples.low_entropy,
@@ -236,23 +154,15 @@ class Learner:
             groups=len(groups),
             groups_without_spread=samples.groups_without_spread,
             mean_reward=math.fsum(rewards) / len(rewards),
-            optimizer_steps=len(grad_norms),
             seconds=time.perf_counter() - started,
         )
 
-    def save(
-        self,
-        parent: Path,
-        progress: Mapping[str, Any] | None = None,
-        write: Callable[[Path], None] | None = None,
-    ) -> Path:
+    def save(self, parent: Path, write: Callable[[Path], None] | None = None) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder.
 
-        progress   kept in the checkpoint's state
-        write      writes the files into a folder; None: `write_files` of this learner
+        write   writes the files into a folder; None: `write_files` of this learner
         """
-        learner = {"config": asdict(self.config), "progress": dict(progress or {})}
-        state = CheckpointState(version=self.version, learner=learner)
+        state = CheckpointState(version=self.version, learner={"config": asdict(self.config)})
         return write_checkpoint(parent, state, write or self.write_files)
 
     def write_files(self, folder: Path) -> None:
@@ -310,20 +220,18 @@ class Learner:
         size, budget = self.config.micro_batch, self.config.micro_batch_tokens
         return list(micro_batches(items, size, budget, lambda item: self._policy.token_count(step_of(item))))
 
-    def _tallied(self, mismatch: MismatchTally) -> MismatchTally:
-        return mismatch.with_sums(self._ranks.sum(mismatch.sums()))
-
     def _optimize(
-        self, scored: list[_Scored], screens: Mapping[str, Screen], share: float, mismatch: MismatchTally
-    ) -> tuple[dict[str, float], list[float]]:
-        """All optimizer steps of an update, or none of them.
+        self, scored: Sequence[_Scored], screens: Mapping[str, Screen], share: float
+    ) -> dict[str, Any]:
+        """Make all optimizer steps of an update, or none of them. Returns the figures of its report.
 
         `share` of the steps are in the loss; it scales the mean over them to one over all steps.
         """
         before = self._snapshot() if self.config.minibatches > 1 else None
         order = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.version)
         shuffled = [scored[i] for i in torch.randperm(len(scored), generator=order).tolist()]
-        sums: dict[str, float] = {}
+        means: dict[str, float] = {}
+        mismatch: dict[str, float] = {}
         grad_norms: list[float] = []
         try:
             for minibatch in split_evenly(shuffled, self.config.minibatches):
@@ -331,8 +239,9 @@ class Learner:
                 passes = self._micro_batches(chosen, lambda item: item.sample.step)
                 for chunk, counts in self._ranks.own_passes(passes):
                     weight = counts * self._ranks.count * share * len(chunk) / len(minibatch)
-                    terms = self._backward(chunk, screens, weight, mismatch if counts else None)
-                    _add_means(sums, terms, counts * len(chunk) / len(scored))
+                    terms, sums = self._backward(chunk, screens, weight)
+                    _add(means, terms, counts * len(chunk) / len(scored))
+                    _add(mismatch, sums, float(counts))
                 grad_norms.append(self._step())
         except NonFiniteUpdate:
             if before is not None:
@@ -340,35 +249,33 @@ class Learner:
             raise
         finally:
             self._optimizer.zero_grad(set_to_none=True)
-        return self._ranks.sum(sums), grad_norms
+        return {
+            **self._ranks.sum(means),
+            **mismatch_figures(self._ranks.sum(mismatch)),
+            "grad_norm": math.fsum(grad_norms) / len(grad_norms),
+            "optimizer_steps": len(grad_norms),
+        }
 
     def _backward(
-        self,
-        chunk: Sequence[_Scored],
-        screens: Mapping[str, Screen],
-        weight: float,
-        mismatch: MismatchTally | None,
-    ) -> dict[str, float]:
-        """Add `weight` times the gradient of a micro-batch's loss to the gradients; returns the diagnostics.
+        self, chunk: Sequence[_Scored], screens: Mapping[str, Screen], weight: float
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Add `weight` times the gradient of a micro-batch's loss to the gradients. Returns the means of its
+        terms, and the sums of its mismatch.
 
         Only a single process checks the loss here. Several ranks have different losses and check the common
         gradient norm instead, so that all of them fail together.
         """
         batch, entropies = self._token_batch(chunk, screens)
-        terms = dart_loss(batch, self.config.loss)
+        terms = dart_loss(batch, self.config)
         if self._ranks.count == 1:
             self._refuse_non_finite("loss", float(terms.loss.detach()))
         (terms.loss * weight).backward()  # type: ignore[no-untyped-call]
-        if mismatch is not None:
-            samples = [item.sample for item in chunk]
-            mismatch.add(
-                batch,
-                is_stale=torch.tensor([sample.step.policy_version < self.version for sample in samples]),
-                is_injected=torch.tensor([sample.is_injected for sample in samples]),
-            )
+        is_stale = torch.tensor([item.sample.step.policy_version < self.version for item in chunk])
+        is_injected = torch.tensor([item.sample.is_injected for item in chunk])
         values = {field.name: getattr(terms, field.name) for field in fields(terms)}
         values["entropy"] = sequence_mean_token_mean(entropies, batch.mask)
-        return {name: float(value.detach()) for name, value in values.items()}
+        means = {name: float(value.detach()) for name, value in values.items()}
+        return means, mismatch_sums(batch, is_stale, is_injected, self.config.tis_cap)
 
     def _step(self) -> float:
         """Make one optimizer step with the accumulated gradient. Returns its norm before clipping."""
@@ -388,17 +295,16 @@ class Learner:
         samples = [item.sample for item in chunk]
         steps = [sample.step for sample in samples]
         scores = self._policy.score(steps, screens, self.config.temperature)
-        answers = pad_answers(samples)
+        like = scores.logprobs
+        recorded = [torch.tensor(step.logprobs) if step.has_behaviour else None for step in steps]
         batch = TokenBatch(
-            logp=scores.logprobs,
-            old=_padded([item.old for item in chunk], scores.logprobs),
-            behaviour=answers.behaviour,
-            has_behaviour=answers.has_behaviour,
-            reference=None
-            if self._reference is None
-            else _padded([i.reference for i in chunk], scores.logprobs),
-            advantage=answers.advantage,
-            mask=answers.mask,
+            logp=like,
+            old=padded([item.old for item in chunk], like),
+            behaviour=padded(recorded, like),
+            has_behaviour=torch.tensor([step.has_behaviour for step in steps]),
+            reference=None if self._reference is None else padded([one.reference for one in chunk], like),
+            advantage=torch.tensor([sample.advantage for sample in samples]),
+            mask=scores.mask,
         )
         return batch, scores.entropies.detach()
 
@@ -409,7 +315,7 @@ class Learner:
         made: list[list[Step]] = []
         for chunk, _ in self._ranks.own_passes(passes):
             batch, _ = self._token_batch(chunk, screens)
-            is_bad = non_finite_samples(batch, self.config.loss).tolist()
+            is_bad = non_finite_samples(batch, self.config).tolist()
             made.append([item.sample.step for item, bad in zip(chunk, is_bad, strict=True) if bad])
         return [step for steps in self._ranks.gather(made, len(passes)) for step in steps]
 
@@ -433,15 +339,6 @@ class Learner:
         self._optimizer.load_state_dict(snapshot[1])
 
 
-def _padded(rows: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """Pad the rows to the shape of `like`; a row that is None becomes the detached row of `like`."""
-    padded = like.detach().clone()
-    for index, row in enumerate(rows):
-        if row is not None:
-            padded[index, : len(row)] = row
-    return padded
-
-
-def _add_means(sums: dict[str, float], values: Mapping[str, float], weight: float) -> None:
+def _add(sums: dict[str, float], values: Mapping[str, float], weight: float) -> None:
     for name, value in values.items():
         sums[name] = sums.get(name, 0.0) + weight * value

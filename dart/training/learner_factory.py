@@ -1,14 +1,16 @@
 """Creation of the learner, resumed from the newest committed version of the record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
-from dart.store.checkpoints import Checkpoint, load_checkpoint, remove_leftovers, set_aside_uncommitted
+from dart.store.checkpoints import load_checkpoint, remove_leftovers, set_aside_uncommitted
+from dart.training.update_report import UpdateSummary
 
 if TYPE_CHECKING:
     from dart.training.learner import LearnerConfig
@@ -19,10 +21,10 @@ class AnyLearner(Protocol):
 
     version: int
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> Any:
-        """Make the next version and return a dataclass of figures. After an error nothing has changed."""
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
+        """Make the next version and return its figures. After an error nothing has changed."""
 
-    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
+    def save(self, parent: Path) -> Path:
         """Write the current version as a checkpoint below `parent` and return its folder."""
 
 
@@ -40,10 +42,6 @@ def learner_at(config: Config, newest: Version, checkpoints: Path) -> AnyLearner
 
         log = RunPaths(checkpoints.parent).logs / "trainer.ranks.log"
         return DistributedLearner(config, None if resume is None else resume.folder, log)
-    return _learner(config, resume)
-
-
-def _learner(config: Config, resume: Checkpoint | None) -> AnyLearner:
     if config.training.learner == "simulated":
         from dart.training.simulated_learner import SimulatedLearner
 
@@ -59,22 +57,12 @@ def learner_config(config: Config) -> "LearnerConfig":
     from dart.training.learner import LearnerConfig
 
     training, curation = config.training, config.curation
+    of_same_name = {field.name for field in fields(LearnerConfig)} & type(training).model_fields.keys()
     return LearnerConfig(
-        lr=training.lr,
-        betas=training.betas,
-        weight_decay=training.weight_decay,
-        clip_low=training.clip_low,
-        clip_high=training.clip_high,
-        dual_clip=training.dual_clip,
+        **training.model_dump(include=of_same_name),
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
-        kl_beta=training.kl_beta,
-        max_grad_norm=training.max_grad_norm,
         temperature=config.rollout.temperature,
-        minibatches=training.minibatches,
-        warmup_updates=training.warmup_updates,
-        micro_batch=training.micro_batch,
-        micro_batch_tokens=training.micro_batch_tokens,
         placement=ModelPlacement(
             device=training.device,
             precision=training.precision,
@@ -84,6 +72,5 @@ def learner_config(config: Config) -> "LearnerConfig":
             lora_alpha=training.lora.alpha,
             seed=config.run.seed,
         ),
-        threads=training.threads,
         seed=config.run.seed,
     )

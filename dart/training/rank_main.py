@@ -69,7 +69,7 @@ class Rank:
             return self._save(*arguments)
         return self.learner.update(*arguments)
 
-    def _save(self, parent: Path, progress: Any) -> Path | None:
+    def _save(self, parent: Path) -> Path | None:
         """Write a checkpoint: rank 0 creates and verifies the folder, all ranks write their parts."""
         if self.index > 0:
             folder = self.broadcast()
@@ -84,7 +84,7 @@ class Rank:
             self.learner.write_files(self.broadcast(folder))
 
         try:
-            return self.learner.save(parent, progress, write)
+            return self.learner.save(parent, write)
         finally:
             if not has_announced:
                 self.broadcast()

@@ -7,33 +7,16 @@ resumed like real ones, so commits, weight sync, pruning and restarts run the re
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from dart.config.sections import SimulationSettings
 from dart.core.types import Group
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training.advantage import step_advantages
+from dart.training.update_report import UpdateSummary
 
 WEIGHTS_FILE = "weights.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedReport:
-    """What one update did: the fields of a real report that make sense without a loss."""
-
-    version: int
-    """Of the policy the update made."""
-    samples: int
-    tokens: int
-    groups: int
-    groups_without_spread: int
-    mean_reward: float
-    """Over all trajectories given, also those of groups without spread."""
-    optimizer_steps: int
-    seconds: float
 
 
 class SimulatedLearner:
@@ -41,16 +24,16 @@ class SimulatedLearner:
 
     def __init__(
         self,
-        simulated: SimulationSettings,
+        simulation: SimulationSettings,
         *,
         resume: Checkpoint | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._simulation = simulated
+        self._simulation = simulation
         self._wait = wait
         self.version = 0 if resume is None else resume.state.version
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> SimulatedReport:
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
         """Wait as long as an update on the groups takes, and count the next version. Reads no screenshots."""
         started = time.perf_counter()
         with_spread = [group for group in groups if step_advantages(group) is not None]
@@ -58,7 +41,7 @@ class SimulatedLearner:
         self._wait(self._simulation.update_base_s + len(steps) * self._simulation.update_each_s)
         self.version += 1
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
-        return SimulatedReport(
+        return UpdateSummary(
             version=self.version,
             samples=len(steps),
             tokens=sum(len(step.token_ids) for step in steps),
@@ -69,9 +52,9 @@ class SimulatedLearner:
             seconds=time.perf_counter() - started,
         )
 
-    def save(self, parent: Path, progress: Mapping[str, Any] | None = None) -> Path:
-        """Write the current version as a checkpoint below `parent`; its state includes `progress`."""
-        learner = {"config": self._simulation.model_dump(mode="json"), "progress": dict(progress or {})}
+    def save(self, parent: Path) -> Path:
+        """Write the current version as a checkpoint below `parent` and return its folder."""
+        learner = {"config": self._simulation.model_dump(mode="json")}
         state = CheckpointState(version=self.version, learner=learner)
         return write_checkpoint(parent, state, self._write_files)
 

@@ -32,8 +32,9 @@ from dart.policy.protocols import ForeignPrompt
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import load_checkpoint
 from dart.training.distributed_learner import DistributedLearner, RankDied
-from dart.training.learner import Learner, UpdateReport
+from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
+from dart.training.update_report import UpdateReport
 from tests.sampled import recorded
 
 pytestmark = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.training.learner import UpdateReport
+from dart.training.update_report import UpdateReport
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "generate_docs.py"
 PAGES: dict[Path, str] = runpy.run_path(str(SCRIPT))["pages"]()

@@ -2,11 +2,12 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from dart.core.types import Demonstration, Group, Step
 from dart.training.batch import (
     micro_batches,
-    pad_answers,
+    padded,
     split_evenly,
     step_samples,
 )
@@ -31,16 +32,11 @@ def test_a_step_whose_log_probs_do_not_fit_its_tokens_is_refused(group_of: Calla
         step_samples([group])
 
 
-def test_answers_are_padded_on_the_right_and_masked(group_of: Callable[..., Group]) -> None:
-    one = step_samples([group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(7, 8, 9))])
-    two = step_samples(
-        [group_of(rewards=[1.0, 0.0], lengths=[1, 1], token_ids=(4,), logprobs=(-2.0,), entropies=(0.1,))]
-    )
-    padded = pad_answers([one.kept[0], two.kept[0]])
-    assert padded.token_ids.tolist() == [[7, 8, 9], [4, 0, 0]]
-    assert padded.mask.tolist() == [[True, True, True], [True, False, False]]
-    assert padded.behaviour.tolist() == [[-0.5, -0.5, -0.5], [-2.0, 0.0, 0.0]]
-    assert padded.advantage.tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
+def test_rows_are_padded_with_the_numbers_of_the_tensor_whose_shape_they_get() -> None:
+    like = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0], [-5.0, -6.0, 0.0]], requires_grad=True)
+    made = padded([torch.tensor([-0.5, -0.5, -0.5]), torch.tensor([-2.0]), None], like)
+    assert made.tolist() == [[-0.5, -0.5, -0.5], [-2.0, 0.0, 0.0], [-5.0, -6.0, 0.0]]
+    assert not made.requires_grad
 
 
 def test_micro_batches_keep_order_and_lose_nothing() -> None:
@@ -105,9 +101,6 @@ def test_demonstrations_are_kept_and_have_no_behaviour(
     group = with_entropies(group_of(rewards=[0.0, 0.0], lengths=[1, 1]), 0.1, 0.2)
     samples = step_samples([dataclasses.replace(group, injected=(demonstration_of(steps=3),))], 0.5)
     assert [sample.step.has_behaviour for sample in samples.kept] == [True, False, False, False]
-    padded = pad_answers(samples.kept)
-    assert padded.has_behaviour.tolist() == [True, False, False, False]
-    assert padded.behaviour[1].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_empty_answers_count_as_steps_and_are_not_computed(group_of: Callable[..., Group]) -> None:

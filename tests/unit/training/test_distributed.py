@@ -4,7 +4,7 @@ import pytest
 
 from dart.testing.trajectories import step_at
 from dart.training.batch_errors import MalformedStep, NonFiniteUpdate
-from dart.training.distributed import ProcessGroup, SingleProcess
+from dart.training.distributed import ProcessGroup, RankGroup
 from dart.training.distributed_learner import CommandFailure
 
 
@@ -22,9 +22,9 @@ def test_every_pass_is_made_by_one_rank_and_none_waits_for_another(passes: int, 
 
 
 def test_alone_makes_all() -> None:
-    assert list(SingleProcess().own_passes("abc")) == [("a", True), ("b", True), ("c", True)]
-    assert SingleProcess().gather([1, 2], 2) == [1, 2]
-    assert SingleProcess().sum({"loss": 1.0}) == {"loss": 1.0}
+    assert list(RankGroup().own_passes("abc")) == [("a", True), ("b", True), ("c", True)]
+    assert RankGroup().gather([1, 2], 2) == [1, 2]
+    assert RankGroup().sum({"loss": 1.0}) == {"loss": 1.0}
 
 
 @pytest.mark.parametrize(

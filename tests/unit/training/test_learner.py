@@ -311,11 +311,11 @@ def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
     first, second = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
     straight = Learner(base, config)
     straight.update([first], blobs.root)
-    saved = straight.save(tmp_path / "run", {"updates": 1})
+    saved = straight.save(tmp_path / "run")
     straight.update([second], blobs.root)
 
     checkpoint = load_checkpoint(saved)
-    assert checkpoint.state.learner["progress"] == {"updates": 1}
+    assert checkpoint.state.learner["config"]["warmup_updates"] == 4
     resumed = Learner(base, config, resume=checkpoint)
     assert resumed.version == 1
     resumed.update([second], blobs.root)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dart.training.logprob_mismatch import MismatchTally
+from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
 from dart.training.loss import TokenBatch
 
 
@@ -27,21 +27,19 @@ def none_of(samples: int) -> Tensor:
 
 
 def test_what_others_sampled_or_the_policy_with_a_hint_is_no_difference_to_the_engine() -> None:
-    tally = MismatchTally(1.0)
     steps = batch([[0.5], [3.0]], [1, 1], [True, True])
-    tally.add(steps, torch.tensor([False, False]), torch.tensor([False, True]))
-    assert tally.figures() == {"mismatch_engine": 0.5, "mismatch_stale": None, "tis_truncated": 1.0}
+    sums = mismatch_sums(steps, torch.tensor([False, False]), torch.tensor([False, True]), cap=1.0)
+    assert mismatch_figures(sums) == {"mismatch_engine": 0.5, "mismatch_stale": None, "tis_truncated": 1.0}
 
 
 def test_tokens_of_the_trainers_version_and_older_ones_are_told_apart() -> None:
-    tally = MismatchTally(1.0)
-    tally.add(
-        batch([[0.25, -0.75], [-2.0, 9.0], [7.0, 7.0]], [2, 1, 2], [True, True, False]),
-        torch.tensor([False, True, False]),
-        none_of(3),
+    sums = mismatch_sums(
+        batch([[0.25, -0.75], [-2.0, 9.0], [4.0, 0.0], [7.0, 7.0]], [2, 1, 1, 2], [True, True, True, False]),
+        torch.tensor([False, True, True, False]),
+        none_of(4),
+        cap=1.0,
     )
-    tally.add(batch([[4.0, 0.0]], [1], [True]), torch.tensor([True]), none_of(1))
-    assert tally.figures() == {
+    assert mismatch_figures(sums) == {
         "mismatch_engine": pytest.approx(0.5),
         "mismatch_stale": pytest.approx(3.0),
         "tis_truncated": pytest.approx(2 / 4),
@@ -49,16 +47,15 @@ def test_tokens_of_the_trainers_version_and_older_ones_are_told_apart() -> None:
 
 
 def test_rounding_at_the_cap_is_not_called_truncation() -> None:
-    tally = MismatchTally(1.0)
-    tally.add(batch([[1e-5, 0.1, -1e-5, -0.1]], [4], [True]), torch.tensor([False]), none_of(1))
-    assert tally.figures()["tis_truncated"] == pytest.approx(1 / 4)
+    steps = batch([[1e-5, 0.1, -1e-5, -0.1]], [4], [True])
+    sums = mismatch_sums(steps, torch.tensor([False]), none_of(1), cap=1.0)
+    assert mismatch_figures(sums)["tis_truncated"] == pytest.approx(1 / 4)
 
 
 def test_what_never_occurred_is_none_and_without_a_cap_nothing_is_cut() -> None:
-    nothing = {"mismatch_engine": None, "mismatch_stale": None, "tis_truncated": None}
-    tally = MismatchTally(None)
-    assert tally.figures() == nothing
-    tally.add(batch([[5.0]], [1], [False]), torch.tensor([False]), none_of(1))
-    assert tally.figures() == nothing
-    tally.add(batch([[5.0]], [1], [True]), torch.tensor([False]), none_of(1))
-    assert tally.figures()["tis_truncated"] == 0.0
+    is_stale = torch.tensor([False])
+    unknown, known = (batch([[5.0]], [1], [is_known]) for is_known in (False, True))
+    figures = mismatch_figures(mismatch_sums(unknown, is_stale, none_of(1), cap=None))
+    assert figures == {"mismatch_engine": None, "mismatch_stale": None, "tis_truncated": None}
+    figures = mismatch_figures(mismatch_sums(known, is_stale, none_of(1), cap=None))
+    assert figures["tis_truncated"] == 0.0

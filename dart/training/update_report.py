@@ -1,0 +1,72 @@
+"""The figures of one update. Imports no torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateSummary:
+    """The figures that every learner has, also one that only simulates training."""
+
+    version: int
+    """Version of the policy that the update made."""
+    samples: int
+    """Number of steps in the loss."""
+    tokens: int
+    """Number of answer tokens of the samples."""
+    groups: int
+    """Number of groups of the batch."""
+    groups_without_spread: int
+    """Number of groups with equal rewards, which have no gradient."""
+    mean_reward: float
+    """Mean over all trajectories, including groups without spread, but without demonstrations."""
+    optimizer_steps: int
+    """Number of optimizer steps of this update."""
+    seconds: float
+    """Duration of the update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport(UpdateSummary):
+    """The figures of an update with a loss. Means are over the step samples in the loss unless said
+    otherwise."""
+
+    loss: float
+    """Mean loss. The minimised value is this times samples / steps: omitted steps count as 0 (DART section
+    2.6)."""
+    policy_loss: float
+    """The loss without its KL term."""
+    kl: float
+    """k3 estimate of the KL divergence to the base policy, per token, linear beyond its bound; 0 when kl_beta
+    is 0, because it is not computed then."""
+    kl_bounded_fraction: float
+    """Share of tokens whose KL is beyond its bound (`dart.training.loss.KL_GRADIENT_BOUND`)."""
+    clip_fraction: float
+    """Share of tokens without a gradient because of the clip."""
+    dual_clip_fraction: float
+    """Share of tokens with a negative advantage and a ratio beyond training.dual_clip."""
+    ratio: float
+    """Probability of a token under the current policy, divided by its probability before the update."""
+    ratio_bounded_fraction: float
+    """Share of tokens whose log-ratio is beyond its bound (`dart.training.loss.LOG_RATIO_BOUND`)."""
+    tis_weight: float
+    """Truncated importance weight of the policy term."""
+    entropy: float
+    """Entropy of the policy being trained, in nats per token."""
+    grad_norm: float
+    """Norm of the gradient before clipping, mean over optimizer steps."""
+    steps: int
+    """Number of steps of all groups with spread."""
+    steps_masked: int
+    """Number of steps left out because of low entropy."""
+    without_behaviour: int
+    """Number of steps in the loss whose weight is 1 because their log-probs are unknown (demonstrations)."""
+    mismatch_engine: float | None
+    """Mean |old - behaviour| per token in nats over steps of the trainer's own version; None without any."""
+    mismatch_stale: float | None
+    """The same over steps of older versions."""
+    tis_truncated: float | None
+    """Share of the tokens with known log-probs whose weight was truncated; None without any."""
+    injected: int
+    """Number of demonstrations of the experience pool in the groups."""
+    prefixes: int
+    """Number of distinct (prompt, screenshot) pairs of the samples; each is computed once per pass."""
