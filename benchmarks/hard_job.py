@@ -62,7 +62,7 @@ def _collect(tasks: Sequence[str], episodes: int, first_seed: int, folder: Path)
 
 def _imitate(folder: Path) -> None:
     from dart.imitation.pretrain import PretrainConfig, pretrain
-    from dart.policy.small_policy_files import save_policy
+    from dart.policy.small_policy import save_policy
 
     weights = tuple((f"miniwob/{page}", weight) for page, weight in IMITATED.items())
     config = PretrainConfig(

@@ -132,7 +132,9 @@ def _import(folder: Path, run_dir: Path | None) -> None:
         from dart.training.demonstrations import import_demonstrations
 
         prompt_spec = prompt_spec_of(config.context)
-        added, known = import_demonstrations(store, folder, config.training.policy, paths.blobs, prompt_spec)
+        added, known = import_demonstrations(
+            store.add_demonstrations, folder, config.training.policy, paths.blobs, prompt_spec
+        )
         held = [one for one in store.demonstrations() if not one.dropped]
     say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
     for line in about_pool(held, config):

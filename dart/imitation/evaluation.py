@@ -53,7 +53,8 @@ class Batcher:
     def _run(self) -> None:
         batch, self._waiting = self._waiting, []
         prompts, pixels, futures = zip(*batch, strict=True)
-        answers = sample(self._model, prompts, torch.stack(pixels), self._temperature, self._generator)
+        temperatures = [self._temperature] * len(batch)
+        answers = sample(self._model, prompts, torch.stack(pixels), temperatures, self._generator)
         for future, answer in zip(futures, answers, strict=True):
             future.set_result(answer)
 
@@ -102,7 +103,7 @@ async def _play(
     for _ in range(step_cap):
         prompt = codec.encode_prompt(observation.instruction, history)
         answer = await batcher.answer(prompt, torch.from_numpy(load_pixels(observation.screenshot)))
-        history.append(codec.decode_answer(answer.token_ids, observation.instruction))
+        history.append(codec.decode_action(answer.token_ids, observation.instruction))
         try:
             action = parse_action(history[-1])
         except ActionParseError:

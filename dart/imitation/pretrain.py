@@ -5,9 +5,8 @@ starting point for RL should succeed often enough to be rewarded and fail often 
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -16,12 +15,13 @@ from transformers import PreTrainedTokenizerFast
 from dart.config.config import Config
 from dart.environments.miniwob.demonstrations import collect
 from dart.imitation.evaluation import Trial, mean_success, play_held_out
-from dart.imitation.model_card import Card, write_card
-from dart.imitation.samples import Sample, batches, imitation_loss, read_episodes, samples_by_task
+from dart.imitation.model_card import card_text
+from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
+from dart.imitation.updates import Report, run_updates
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
-from dart.policy.small_policy_files import build_processor, codec_of, save_policy
+from dart.policy.small_policy import save_policy
 from dart.policy.tokenizer import train_tokenizer
 
 EMPHASIS = (
@@ -37,8 +37,6 @@ EMPHASIS = (
 """How often each task is drawn, relative to 1. Tasks that need to distinguish elements are drawn more often,
 because imitation learns that slowly and RL hardly at all. Tasks that need the right position are drawn less
 often, because RL learns that quickly and should have something left to learn."""
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,51 +77,35 @@ def main_job(
         _collect(config, folder)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
-    codec = codec_of(build_processor(tokenizer, model.config.image_tokens))
-    sampled = _measure(model, codec, config, 1.0, report)
-    greedy = _measure(model, codec, config, 0.0, report)
+    codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
+    sampled, greedy = (_measure(model, codec, config, temperature, report) for temperature in (1.0, 0.0))
     parameters = sum(weight.numel() for weight in model.parameters())
-    write_card(out / "README.md", Card(config, parameters, sampled, greedy))
+    (out / "README.md").write_text(card_text(config, parameters, sampled, greedy))
 
 
 def pretrain(
     config: PretrainConfig, demonstrations: Path, report: Report
 ) -> tuple[GuiPolicyForImageTextToText, PreTrainedTokenizerFast]:
     """Train a policy on the demonstrations of a folder; the same inputs give the same weights."""
-    episodes = read_episodes(demonstrations, config.tasks, config.episodes_per_task)
-    tokenizer = train_tokenizer([episode["instruction"] for episode in episodes])
+    episodes = lowest_seeds(demonstrations, config.tasks, config.episodes_per_task)
+    tokenizer = train_tokenizer([episode.instruction for episode in episodes])
     torch.set_num_threads(config.threads)
     model = new_policy(GuiPolicyConfig(vocab_size=len(tokenizer)), config.seed)
-    codec = codec_of(build_processor(tokenizer, model.config.image_tokens))
-    samples = samples_by_task(episodes, demonstrations, codec)
-    report(f"imitating {sum(map(len, samples.values()))} steps of {len(episodes)} episodes")
-    _train(model, samples, config, report)
-    return model.eval(), tokenizer
+    codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
+    steps = steps_by_task(episodes, demonstrations, codec)
+    screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
+    report(f"imitating {sum(map(len, steps.values()))} steps of {len(episodes)} episodes")
+    stream = batches(steps, config.batch_size, config.seed, dict(config.emphasis))
 
-
-def _train(
-    model: GuiPolicyForImageTextToText,
-    samples: dict[str, list[Sample]],
-    config: PretrainConfig,
-    report: Report,
-) -> None:
-    optimizer = _optimizer(model, config)
-    stream = batches(samples, config.batch_size, config.seed, dict(config.emphasis))
-    for update in range(1, config.updates + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr * lr_factor(update, config)
-        loss = imitation_loss(model, next(stream), config.sigma_bins)
-        optimizer.zero_grad()
+    def add_gradient() -> str:
+        loss = imitation_loss(model, next(stream), screens, config.sigma_bins)
         (loss.answer + config.pointer_weight * loss.pointer).backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-        if not math.isfinite(norm):
-            raise FloatingPointError(
-                f"pretraining diverged: the gradient of update {update} is {norm}; try another --seed "
-                f"(the learning rate is {config.lr}: PretrainConfig in {__name__})"
-            )
-        optimizer.step()
-        if update % 20 == 0 or update == config.updates:
-            report(f"update {update}/{config.updates} answer {loss.answer:.3f} pointer {loss.pointer:.3f}")
+        return f"answer {loss.answer:.3f} pointer {loss.pointer:.3f}"
+
+    lrs = [config.lr * lr_factor(update, config) for update in range(1, config.updates + 1)]
+    weights = list(model.parameters())
+    run_updates(_optimizer(model, config), weights, lrs, config.max_grad_norm, add_gradient, report)
+    return model.eval(), tokenizer
 
 
 def lr_factor(update: int, config: PretrainConfig) -> float:
@@ -156,9 +138,9 @@ def _measure(
     config: PretrainConfig,
     temperature: float,
     report: Report,
-) -> dict[str, Sequence[float]]:
+) -> dict[str, list[float]]:
     trial = Trial(config.tasks, config.held_out_episodes, temperature, config.step_cap, config.environments)
-    rewards: dict[str, Sequence[float]] = dict(asyncio.run(play_held_out(model, codec, trial)))
+    rewards = asyncio.run(play_held_out(model, codec, trial))
     if config.held_out_episodes:
         report(f"success at temperature {temperature:g}: {mean_success(rewards):.1%}")
     return rewards

@@ -1,94 +1,73 @@
-"""Imitation of the small policy: demonstrations as training samples, and the loss.
+"""Demonstrations as training samples, and the loss of the small policy.
 
 The targets of coordinates are soft: an x or y token has a Gaussian over neighbouring bins as its target, not
 one bin. A second loss trains the pointer behind each x token on the target cell. Without both, a policy
 from scratch does not learn to point within minutes (docs/decisions/0005-laptop-policy.md).
 """
 
-import json
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dart.core.errors import UnavailableError
-from dart.policy.codec import PromptCodec, load_pixels
+from dart.core.types import Step
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText
-from dart.policy.protocols import Pixels
-from dart.policy.sampling import pad_left, pad_right
+from dart.policy.protocols import Codec, Screen, screenshots_of
+from dart.policy.sampling import teacher_forced
+from dart.training.demonstration_format import BadDemonstrations, DemonstrationEpisode, screenshot_path
+from dart.training.demonstrations import demonstration_of, read_episodes
 
 
-class DemonstrationError(UnavailableError):
-    """A folder of demonstrations cannot be used for training."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One demonstrated step."""
-
-    prompt: tuple[int, ...]
-    answer: tuple[int, ...]
-    pixels: Pixels
-    """uint8 [H, W, 3]."""
-
-
-def read_episodes(folder: Path, tasks: Sequence[str], per_task: int) -> list[dict[str, Any]]:
+def lowest_seeds(folder: Path, tasks: Sequence[str], per_task: int) -> list[DemonstrationEpisode]:
     """Return the `per_task` episodes with the lowest seeds of each task, in an order that does not depend on
-    which browser was faster. Raises DemonstrationError."""
-    path = folder / "demonstrations.jsonl"
-    if not path.is_file():
-        raise DemonstrationError(
-            f"expected demonstrations in {path}, which does not exist: collect them with "
-            "`python -m dart.environments.miniwob.demonstrations`"
-        )
-    episodes = [json.loads(line) for line in path.read_text().splitlines()]
-    chosen: list[dict[str, Any]] = []
+    which browser was faster. Raises BadDemonstrations."""
+    episodes = read_episodes(folder, lambda episode: episode)
+    chosen: list[DemonstrationEpisode] = []
     for task in tasks:
-        own = sorted((one for one in episodes if one["task_id"] == task), key=lambda one: int(one["seed"]))
+        own = sorted((one for one in episodes if one.task_id == task), key=lambda one: one.seed)
         if len(own) < per_task:
-            raise DemonstrationError(f"expected {per_task} episodes of {task} in {path}, found {len(own)}")
+            raise BadDemonstrations(f"expected {per_task} episodes of {task} in {folder}, found {len(own)}")
         chosen += own[:per_task]
     return chosen
 
 
-def samples_by_task(
-    episodes: Sequence[Mapping[str, Any]], folder: Path, codec: PromptCodec
-) -> dict[str, list[Sample]]:
+def steps_by_task(
+    episodes: Sequence[DemonstrationEpisode], folder: Path, codec: Codec
+) -> dict[str, list[Step]]:
     """Return every step of every episode, by task id."""
-    samples: defaultdict[str, list[Sample]] = defaultdict(list)
+    steps: defaultdict[str, list[Step]] = defaultdict(list)
     for episode in episodes:
-        history: list[str] = []
-        for step in episode["steps"]:
-            pixels = load_pixels(folder / "screenshots" / f"{step['screenshot_sha256']}.png")
-            prompt = codec.encode_prompt(episode["instruction"], history)
-            answer = codec.encode_answer(step["action"], episode["instruction"])
-            samples[episode["task_id"]].append(Sample(tuple(prompt), tuple(answer), pixels))
-            history.append(codec.decode_answer(answer, episode["instruction"]))
-    return dict(samples)
+        steps[episode.task_id] += demonstration_of(episode, folder, codec).steps
+    return dict(steps)
+
+
+def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, Screen]:
+    """Decode every screenshot of the steps from a folder of demonstrations, by sha256."""
+    names = sorted({name for step in steps for name in screenshots_of(step)})
+    return {name: codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in names}
 
 
 def batches(
-    samples: Mapping[str, Sequence[Sample]], size: int, seed: int, emphasis: Mapping[str, float]
-) -> Iterator[list[Sample]]:
-    """Yield batches without end. Each sample is a random step of a random task.
+    steps: Mapping[str, Sequence[Step]], size: int, seed: int, emphasis: Mapping[str, float]
+) -> Iterator[list[Step]]:
+    """Yield batches without end. Each of their steps is a random step of a random task.
 
     The probability of a task is proportional to its emphasis (1 unless given) times the square root of its
     number of steps. With equal probabilities, tasks with five steps would not learn whole episodes; with
     probabilities by steps, tasks with one step would hardly occur.
     """
     draw = random.Random(seed)
-    tasks = sorted(samples)
-    weights = [emphasis.get(task, 1.0) * math.sqrt(len(samples[task])) for task in tasks]
+    tasks = sorted(steps)
+    weights = [emphasis.get(task, 1.0) * math.sqrt(len(steps[task])) for task in tasks]
     while True:
-        yield [draw.choice(samples[task]) for task in draw.choices(tasks, weights, k=size)]
+        yield [draw.choice(steps[task]) for task in draw.choices(tasks, weights, k=size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +79,20 @@ class ImitationLoss:
 
 
 def imitation_loss(
-    model: GuiPolicyForImageTextToText, batch: Sequence[Sample], sigma_bins: float
+    model: GuiPolicyForImageTextToText,
+    batch: Sequence[Step],
+    screens: Mapping[str, Screen],
+    sigma_bins: float,
 ) -> ImitationLoss:
     """Return the cross-entropy of the demonstrated answers, with soft coordinates, and of the pointer."""
-    config = model.config
-    ids, mask = pad_left([sample.prompt for sample in batch], config.pad_token_id)
-    targets, answer_mask = pad_right([sample.answer for sample in batch], config.pad_token_id)
-    out = model(
-        torch.cat([ids, targets[:, :-1]], 1),
-        torch.cat([mask, answer_mask[:, :-1]], 1),
-        _screens(batch),
-        logits_to_keep=targets.shape[1],
+    pixels = torch.stack([torch.from_numpy(screens[step.screenshot_sha256].pixels) for step in batch])
+    out, targets, mask = teacher_forced(
+        model, [step.prompt_ids for step in batch], [step.token_ids for step in batch], pixels
     )
-    wanted = soft_targets(targets, config, sigma_bins)
+    wanted = soft_targets(targets, model.config, sigma_bins)
     token_loss = -(wanted * F.log_softmax(out.logits, -1)).sum(-1)
-    answer = (token_loss * answer_mask).sum() / answer_mask.sum()
-    return ImitationLoss(answer, _pointer_loss(out.pointer, targets, wanted, config))
+    answer = (token_loss * mask).sum() / mask.sum()
+    return ImitationLoss(answer, _pointer_loss(out.pointer, targets, wanted, model.config))
 
 
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
@@ -147,7 +124,3 @@ def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPo
 def _axes(config: GuiPolicyConfig) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return first token id and number of bins, for x and for y."""
     return (config.first_x_token_id, config.x_bins), (config.first_y_token_id, config.y_bins)
-
-
-def _screens(batch: Sequence[Sample]) -> Tensor:
-    return torch.stack([torch.from_numpy(sample.pixels) for sample in batch]).permute(0, 3, 1, 2)

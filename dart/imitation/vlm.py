@@ -8,7 +8,7 @@ writes a checkpoint to start a run from.
 import argparse
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,18 +16,15 @@ import torch
 
 from dart.config.sections import ContextSettings
 from dart.core.types import Step
-from dart.policy.base import Policy, Scorer
+from dart.imitation.samples import screens_of
+from dart.imitation.updates import Report, run_updates
+from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
-from dart.policy.protocols import Screen, screenshots_of
+from dart.policy.protocols import Screen
 from dart.training.batch import micro_batches
-from dart.training.demonstration_format import screenshot_path
 from dart.training.demonstrations import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
-
-REPORT_EVERY = 20
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,39 +57,33 @@ def imitate(
     """
     draw = random.Random(config.seed)
     optimizer = torch.optim.AdamW(policy.trainable(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
-    loss = math.nan
-    for update in range(1, config.updates + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr * min(1.0, update / max(1, config.warmup_updates))
+    losses = [math.nan]
+
+    def add_gradient() -> str:
         batch = draw.sample(list(steps), min(config.batch, len(steps)))
-        loss = _update(policy, optimizer, batch, screens, config)
-        if update % REPORT_EVERY == 0 or update == config.updates:
-            report(f"update {update}/{config.updates} loss {loss:.3f} nats per token")
-    return loss
+        losses.append(_add_gradient(policy, batch, screens, config))
+        return f"loss {losses[-1]:.3f} nats per token"
+
+    warmup = max(1, config.warmup_updates)
+    lrs = [config.lr * min(1.0, update / warmup) for update in range(1, config.updates + 1)]
+    run_updates(optimizer, policy.trainable(), lrs, config.max_grad_norm, add_gradient, report)
+    return losses[-1]
 
 
-def _update(
-    policy: Policy,
-    optimizer: torch.optim.Optimizer,
-    batch: Sequence[Step],
-    screens: Mapping[str, Screen],
-    config: ImitationConfig,
+def _add_gradient(
+    policy: Policy, batch: Sequence[Step], screens: Mapping[str, Screen], config: ImitationConfig
 ) -> float:
-    optimizer.zero_grad(set_to_none=True)
+    """Add the gradient of a batch's loss to the weights. Returns the loss."""
     total = 0.0
     ordered = sorted(batch, key=policy.sort_key)
     for chunk in micro_batches(ordered, config.batch, config.batch_tokens, policy.token_count):
         loss = answer_loss(policy, chunk, screens) * (len(chunk) / len(batch))
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
-    norm = torch.nn.utils.clip_grad_norm_(policy.trainable(), config.max_grad_norm)
-    if not math.isfinite(norm):
-        raise FloatingPointError(f"the gradient is {float(norm)}: lower the learning rate (now {config.lr})")
-    optimizer.step()
     return total
 
 
-def answer_loss(policy: Scorer, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:
+def answer_loss(policy: Policy, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:
     """Return the mean over the answers of their mean negative log-prob per token."""
     scores = policy.score(steps, screens, 1.0)
     return -sequence_mean_token_mean(scores.logprobs, scores.mask)
@@ -112,15 +103,12 @@ def imitate_folder(
     prompt_spec   how the policy is shown an episode; it has to be the same where it is asked later
     """
     policy = load(base, prompt_spec, placement)
-    read = read_demonstrations(folder, policy.codec)
+    # sorted, so that the order does not depend on which browser was faster
     demonstrations = sorted(
-        read, key=lambda one: (one.task_id, one.seed)
-    )  # independent of the browsers' speed
+        read_demonstrations(folder, policy.codec), key=lambda one: (one.task_id, one.seed)
+    )
     steps = [step for one in demonstrations for step in one.steps]
-    names = {name for step in steps for name in screenshots_of(step)}
-    screens = {
-        name: policy.codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in sorted(names)
-    }
+    screens = screens_of(steps, folder, policy.codec)
     report(f"imitating {len(steps)} steps of {len(demonstrations)} episodes")
     loss = imitate(policy, steps, screens, config, report)
     out.mkdir(parents=True)

@@ -1,8 +1,9 @@
-"""The interface of a policy in memory: engines sample from it and the learner trains it. Imports torch."""
+"""A policy in memory: engines sample from it and the learner trains it. Imports torch."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,36 +12,23 @@ from dart.core.types import Step
 from dart.policy.protocols import Codec, Prompt, Screen
 from dart.policy.sampling import AnswerScores, SampledAnswer
 
-
-class Scorer(Protocol):
-    """Computes log-probs of recorded answers."""
-
-    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Score the recorded answers under softmax(logits / temperature); results are on the CPU and have
-        gradients.
-
-        screens   by sha256, every screenshot that `dart.policy.protocols.screenshots_of` names
-        """
-        ...
+Scorer = Callable[[Sequence[Step], Mapping[str, Screen], float], AnswerScores]
+"""Computes log-probs of recorded answers, as `Policy.score` does."""
 
 
-class Policy(Scorer, Protocol):
+class Policy(ABC):
     """A loaded checkpoint with its codec. Only one thread may call it."""
 
-    @property
-    def module(self) -> nn.Module:
-        """The model."""
-        ...
-
-    @property
-    def codec(self) -> Codec:
-        """The translation between texts, images and tokens."""
-        ...
+    module: Any
+    """The model, an nn.Module."""
+    codec: Codec
+    """The translation between texts, images and tokens."""
 
     def trainable(self) -> list[nn.Parameter]:
         """Return the weights that an optimizer changes."""
-        ...
+        return [weight for weight in self.module.parameters() if weight.requires_grad]
 
+    @abstractmethod
     def sample(
         self,
         prompts: Sequence[Prompt],
@@ -49,27 +37,34 @@ class Policy(Scorer, Protocol):
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
         """Sample one answer per prompt, each with its screens and its temperature (0: greedy)."""
-        ...
+
+    @abstractmethod
+    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
+        """Score the recorded answers under softmax(logits / temperature). Results are on the CPU, and the
+        log-probs have gradients.
+
+        screens   by sha256, every screenshot that `dart.policy.protocols.screenshots_of` names
+        """
 
     def base_scorer(self) -> Scorer | None:
-        """Return the policy from before training if the weights still contain it (LoRA); else None."""
-        ...
+        """Return the scorer of the policy from before training if the weights still contain it (LoRA); else
+        None."""
+        return None
 
+    @abstractmethod
     def sort_key(self, step: Step) -> Any:
         """Return a sort key: steps that are neighbours in this order are cheap to score together."""
-        ...
 
+    @abstractmethod
     def token_count(self, step: Step) -> int:
         """Return the number of tokens of a step for the model: prompt, images and answer."""
-        ...
 
-    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
+    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:  # noqa: B027
         """Raise ForeignPrompt when this policy cannot have been given the recorded prompt."""
-        ...
 
+    @abstractmethod
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write everything that is needed to load the policy again into a fresh folder. Not atomic.
 
         weights   all weights, when several processes hold a part each; None: the module has them
         """
-        ...

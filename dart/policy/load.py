@@ -1,22 +1,24 @@
 """Loading the policy of a checkpoint, chosen by the model type in its configuration. Imports torch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForImageTextToText
 
+from dart.core.errors import UnavailableError
 from dart.policy.base import Policy
 from dart.policy.lora import LoraPolicy, with_adapter
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec
 from dart.policy.small_policy import SmallPolicy
-from dart.policy.small_policy_files import CheckpointError, named_errors
-from dart.policy.small_policy_files import load_codec as load_small_codec
+from dart.policy.small_policy import load_codec as load_small_codec
 from dart.policy.vlm import VisionLanguagePolicy
 from dart.policy.vlm_codec import load_vlm_codec
 
@@ -29,6 +31,10 @@ NOT_COPIED = ("config.json", "generation_config.json", "state.json")
 
 MOST_BYTES = 64 * 2**20
 """Larger files are not copied: they belong to neither a tokenizer nor a processor."""
+
+
+class CheckpointError(UnavailableError):
+    """A folder holds no policy checkpoint, or a damaged one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +68,12 @@ def load(
     Raises CheckpointError, or UnsupportedCheckpoint for a model that cannot be a policy.
     """
     prompt_spec, placement = prompt_spec or PromptSpec(), placement or ModelPlacement()
-    if model_type(folder) == SMALL_POLICY:
-        return SmallPolicy(resume or folder)
-    has_adapter = placement.is_trained and placement.lora_rank > 0
+    is_small = model_type(folder) == SMALL_POLICY
+    has_adapter = placement.is_trained and placement.lora_rank > 0 and not is_small
     weights = folder if has_adapter or resume is None else resume
     with named_errors(weights):
+        if is_small:
+            return SmallPolicy(weights)
         codec = load_vlm_codec(folder, prompt_spec)
         module = _module(weights, placement)
         parts: dict[str, Any] = {
@@ -82,11 +89,31 @@ def load(
 
 def load_codec(folder: Path, prompt_spec: PromptSpec | None = None) -> Codec:
     """Load the codec of the policy in `folder`, without its model. Raises CheckpointError."""
-    if model_type(folder) == SMALL_POLICY:
-        return load_small_codec(folder)
-    prompt_spec = prompt_spec or PromptSpec()
+    is_small = model_type(folder) == SMALL_POLICY
     with named_errors(folder):
-        return load_vlm_codec(folder, prompt_spec)
+        return load_small_codec(folder) if is_small else load_vlm_codec(folder, prompt_spec or PromptSpec())
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of loading a checkpoint into `CheckpointError`, which names the folder and the
+    remedy."""
+    if not (path / "config.json").is_file():
+        raise CheckpointError(
+            f"expected a policy checkpoint in {path}, found no config.json: name the folder of a "
+            f"transformers checkpoint, or make the small policy with `dartrl pretrain --out {path}`"
+        )
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise CheckpointError(
+                f"the checkpoint in {path} needs code from its own folder (auto_map), which is never run; "
+                "use a checkpoint that transformers loads with its own classes"
+            ) from error
+        raise CheckpointError(
+            f"the checkpoint in {path} is damaged: {error}; use another one or rebuild it"
+        ) from error
 
 
 def model_type(folder: Path) -> str:

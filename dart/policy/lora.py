@@ -59,8 +59,14 @@ class LoraPolicy(VisionLanguagePolicy):
     """A vision-language policy whose adapter alone is trained."""
 
     def base_scorer(self) -> Scorer:
-        """Return the policy of the same weights without the adapter."""
-        return _WithoutAdapter(self)
+        """Return the scorer of the same weights without the adapter."""
+        return self._score_without_adapter
+
+    def _score_without_adapter(
+        self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float
+    ) -> AnswerScores:
+        with self.module.disable_adapter():
+            return self.score(steps, screens, temperature)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write the weights with the adapter merged into them, and the adapter separately."""
@@ -95,14 +101,3 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
             weight = (weight.float() + scale * (rise @ fall)).to(weight.dtype)
         plain[name.removeprefix(WRAPPED).replace(".base_layer.", ".")] = weight
     return plain
-
-
-class _WithoutAdapter:
-    """Scores as the base policy does."""
-
-    def __init__(self, policy: LoraPolicy) -> None:
-        self._policy = policy
-
-    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        with self._policy.module.disable_adapter():
-            return self._policy.score(steps, screens, temperature)

@@ -11,6 +11,7 @@ Shapes: B batch, T tokens, K answer positions, D hidden size, R x C pointer rows
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -38,26 +39,26 @@ class PromptError(ValueError):
     """Token ids that cannot be a prompt of this policy."""
 
 
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values [B, heads, T, head_dim] of one layer."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyCache:
-    """The cached keys, values, mask and pointer map of earlier tokens, for the answer tokens that follow."""
+    """What the answer tokens that follow need of all earlier tokens."""
 
-    def __init__(self, layers: int) -> None:
-        self.keys: list[Tensor | None] = [None] * layers
-        self.values: list[Tensor | None] = [None] * layers
-        self.mask: Tensor | None = None
-        """bool [B, T], true where a token may be seen."""
-        self.positions: Tensor | None = None
-        """int64 [B], the position of the last token."""
-        self.pointer_keys: Tensor | None = None
-        """[B, pointer_size, R * C]."""
+    layers: list[KeyValue]
+    mask: Tensor
+    """bool [B, T], true where a token may be seen."""
+    positions: Tensor
+    """int64 [B], the position of the last token."""
+    pointer_keys: Tensor
+    """[B, pointer_size, R * C]."""
 
-    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values [B, heads, t, head_dim] of new tokens; returns those of all tokens so far."""
-        past_key, past_value = self.keys[layer], self.values[layer]
-        if past_key is not None and past_value is not None:
-            key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
-        self.keys[layer], self.values[layer] = key, value
-        return key, value
+    def rows(self, index: Tensor) -> "PolicyCache":
+        """Return a cache whose row b is row `index[b]` of this one."""
+        layers = [(key[index], value[index]) for key, value in self.layers]
+        return PolicyCache(layers, self.mask[index], self.positions[index], self.pointer_keys[index])
 
 
 @dataclass
@@ -107,17 +108,19 @@ class Block(nn.Module):
         self.up = nn.Linear(size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, size)
 
-    def forward(self, x: Tensor, mask: Tensor, cache: PolicyCache | None, layer: int) -> Tensor:
-        """x [B, t, D]; mask bool [B, 1, t, T], true where a token may look."""
+    def forward(self, x: Tensor, mask: Tensor, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
+        """Process new tokens x [B, t, D] after those of `past`. Returns them, and keys and values of all.
+
+        mask   bool [B, 1, t, T], true where a token may look
+        """
         batch, length, size = x.shape
         qkv = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.heads, size // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
-        if cache is not None:
-            key, value = cache.append(layer, key, value)
+        if past is not None:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, size))
-        out: Tensor = x + self.down(F.gelu(self.up(self.mlp_norm(x))))
-        return out
+        return x + self.down(F.gelu(self.up(self.mlp_norm(x)))), (key, value)
 
 
 class Pointer(nn.Module):
@@ -247,7 +250,6 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
     ) -> GuiPolicyOutput:
         if pixels is None:
             raise PromptError("expected pixel_values with a prompt, got none: give one screenshot per prompt")
-        cache = PolicyCache(len(self.layers)) if use_cache else None
         valid = torch.ones_like(ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         prefix = self._prefix(ids)
         is_image = (ids == self.config.image_token_id) & prefix
@@ -259,26 +261,21 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
             plane_waves(*self.config.grid, PLACE_WAVES).to(image_tokens)
         )
         x = x.masked_scatter(is_image.unsqueeze(-1), image_tokens.to(x.dtype))
-        x = self._decode(x, _prefix_mask(prefix, valid), cache)
+        x, layers = self._decode(x, _prefix_mask(prefix, valid), None)
         final = x[is_image].view_as(image_tokens)
         pointer_keys = self.pointer.keys(quarter, eighth, final)
-        if cache is not None:
-            cache.mask, cache.positions, cache.pointer_keys = valid, positions.amax(1), pointer_keys
+        cache = PolicyCache(layers, valid, positions.amax(1), pointer_keys) if use_cache else None
         return self._output(x[:, -keep:], ids[:, -keep:], pointer_keys, cache)
 
     def _next_tokens(self, ids: Tensor, cache: PolicyCache, keep: int) -> GuiPolicyOutput:
-        if cache.mask is None or cache.positions is None or cache.pointer_keys is None:
-            raise PromptError(
-                "expected a cache that a prompt has filled: run the prompt with use_cache=True first"
-            )
         steps = torch.arange(1, ids.shape[1] + 1, device=ids.device)
         positions = cache.positions[:, None] + steps
-        cache.positions = positions[:, -1]
         past = cache.mask[:, None, None, :].expand(-1, -1, ids.shape[1], -1)
         own = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
         mask = torch.cat([past, own.expand(ids.shape[0], 1, -1, -1)], -1)
-        cache.mask = torch.cat([cache.mask, torch.ones_like(ids, dtype=torch.bool)], 1)
-        x = self._decode(self._embed_text(ids, positions), mask, cache)
+        x, layers = self._decode(self._embed_text(ids, positions), mask, cache.layers)
+        valid = torch.cat([cache.mask, torch.ones_like(ids, dtype=torch.bool)], 1)
+        cache = PolicyCache(layers, valid, positions[:, -1], cache.pointer_keys)
         return self._output(x[:, -keep:], ids[:, -keep:], cache.pointer_keys, cache)
 
     def _embed_text(self, ids: Tensor, positions: Tensor) -> Tensor:
@@ -313,11 +310,14 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         before: Tensor = opened.cumsum(1) - opened.long()
         return before == 0
 
-    def _decode(self, x: Tensor, mask: Tensor, cache: PolicyCache | None) -> Tensor:
-        for index, layer in enumerate(self.layers):
-            x = layer(x, mask, cache, index)
-        decoded: Tensor = self.norm(x)
-        return decoded
+    def _decode(
+        self, x: Tensor, mask: Tensor, past: Sequence[KeyValue] | None
+    ) -> tuple[Tensor, list[KeyValue]]:
+        layers: list[KeyValue] = []
+        for layer, earlier in zip(self.layers, past or [None] * len(self.layers), strict=True):
+            x, key_value = layer(x, mask, earlier)
+            layers.append(key_value)
+        return self.norm(x), layers
 
     def _output(
         self, hidden: Tensor, ids: Tensor, pointer_keys: Tensor, cache: PolicyCache | None

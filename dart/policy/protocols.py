@@ -55,11 +55,8 @@ class Codec(Protocol):
     """Tokens that stand for images; engine and trainer exclude them from the distribution."""
     end_ids: tuple[int, ...]
     """An answer ends with the first of these tokens."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of token ids."""
-        ...
+    vocabulary_size: int
+    """Number of token ids."""
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
         """Return the screenshots in the prompt of a request, oldest first; the last is the current one."""

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dart.policy.modeling import GuiPolicyForImageTextToText, PolicyCache
+from dart.policy.modeling import GuiPolicyForImageTextToText, GuiPolicyOutput
 
 MAX_ANSWER_TOKENS = 16
 
@@ -35,7 +35,7 @@ class AnswerScores:
     logprobs: Tensor
     """[B, K], 0 at padding."""
     entropies: Tensor
-    """[B, K], 0 at padding."""
+    """[B, K], 0 at padding; without gradients."""
     mask: Tensor
     """bool [B, K], true at answer tokens."""
 
@@ -45,7 +45,7 @@ def sample(
     model: GuiPolicyForImageTextToText,
     prompts: Sequence[Sequence[int]],
     pixels: Tensor,
-    temperatures: float | Sequence[float],
+    temperatures: Sequence[float],
     generator: torch.Generator,
     max_new_tokens: int = MAX_ANSWER_TOKENS,
 ) -> list[SampledAnswer]:
@@ -53,7 +53,7 @@ def sample(
     or after `max_new_tokens`."""
     config = model.config
     ids, mask = pad_left(prompts, config.pad_token_id)
-    temperature = _temperatures(temperatures, len(prompts))
+    temperature = torch.tensor(temperatures, dtype=torch.float32)
     out = model(ids, mask, pixels.permute(0, 3, 1, 2), use_cache=True, logits_to_keep=1)
     drawn: list[tuple[Tensor, Tensor, Tensor]] = []
     running = torch.ones(len(prompts), dtype=torch.bool)
@@ -63,41 +63,38 @@ def sample(
         running &= token != config.eos_token_id
         if not running.any():
             break
-        out = model(token[:, None], past_key_values=_cache(out.past_key_values), logits_to_keep=1)
+        out = model(token[:, None], past_key_values=out.past_key_values, logits_to_keep=1)
     return drawn_answers(drawn, (config.eos_token_id,))
 
 
-def answer_logprobs(
+def teacher_forced(
     model: GuiPolicyForImageTextToText,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[int]],
     pixels: Tensor,
-    temperature: float = 1.0,
-) -> AnswerScores:
-    """Score given answers with gradients; the values equal those that `sample` reports for the same
-    tokens."""
-    logits, targets, mask = answer_logits(model, prompts, answers, pixels)
-    logp = F.log_softmax(logits / temperature, -1)
-    chosen = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-    entropy = -(logp.exp() * logp).sum(-1)
-    return AnswerScores(chosen * mask, entropy * mask, mask)
-
-
-def answer_logits(
-    model: GuiPolicyForImageTextToText,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[int]],
-    pixels: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logits [B, K, V] before each answer token, the tokens [B, K] and their mask [B, K]."""
+) -> tuple[GuiPolicyOutput, Tensor, Tensor]:
+    """Return the output of the model before each answer token, the tokens [B, K] and their mask [B, K]."""
     pad = model.config.pad_token_id
     prompt_ids, prompt_mask = pad_left(prompts, pad)
     targets, mask = pad_right(answers, pad)
-    keep = targets.shape[1]
     ids = torch.cat([prompt_ids, targets[:, :-1]], 1)
     valid = torch.cat([prompt_mask, mask[:, :-1]], 1)
-    logits = model(ids, valid, pixels.permute(0, 3, 1, 2), logits_to_keep=keep).logits
-    return logits, targets, mask
+    out = model(ids, valid, pixels.permute(0, 3, 1, 2), logits_to_keep=targets.shape[1])
+    return out, targets, mask
+
+
+def answer_scores(logits: Tensor, targets: Tensor, mask: Tensor, temperature: float) -> AnswerScores:
+    """Score answer tokens [B, K] under softmax(logits / temperature); results are on the CPU.
+
+    logits   [B, K, V], before each answer token
+    """
+    logp = F.log_softmax(logits / temperature, -1)
+    chosen = logp.gather(-1, targets.to(logp.device).unsqueeze(-1)).squeeze(-1).cpu()
+    return AnswerScores(chosen * mask, _entropy(logp.detach()).cpu() * mask, mask)
+
+
+def _entropy(logp: Tensor) -> Tensor:
+    return -(logp.exp() * logp).sum(-1)
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
@@ -116,13 +113,6 @@ def pad_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tenso
     return ids, mask
 
 
-def _temperatures(temperatures: float | Sequence[float], batch: int) -> Tensor:
-    values = [temperatures] * batch if isinstance(temperatures, int | float) else list(temperatures)
-    if len(values) != batch or min(values) < 0:
-        raise ValueError(f"expected {batch} temperatures of at least 0, got: {values}")
-    return torch.tensor(values, dtype=torch.float32)
-
-
 def draw_tokens(
     logits: Tensor, temperature: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,7 +125,7 @@ def draw_tokens(
     token = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
     token = torch.where(greedy, logp.argmax(-1), token)
     logprob = logp.gather(1, token[:, None]).squeeze(1)
-    entropy = -(logp.exp() * logp).sum(-1)
+    entropy = _entropy(logp)
     return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
 
 
@@ -152,12 +142,6 @@ def drawn_answers(
         SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
         for i, n in enumerate(lengths)
     ]
-
-
-def _cache(cache: PolicyCache | None) -> PolicyCache:
-    if cache is None:
-        raise RuntimeError("expected the model to return its cache under use_cache=True, got none")
-    return cache
 
 
 def _length(tokens: Sequence[int], ends: Collection[int]) -> int:

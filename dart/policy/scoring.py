@@ -8,12 +8,11 @@ prefix therefore runs once, every answer after it uses its cache, and gradients 
 from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dart.core.types import Step
-from dart.policy.modeling import GuiPolicyForImageTextToText, PolicyCache
-from dart.policy.sampling import AnswerScores, pad_left, pad_right
+from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.sampling import AnswerScores, answer_scores, pad_left, pad_right
 
 Prefix = tuple[tuple[int, ...], str]
 
@@ -29,20 +28,16 @@ def score_steps(
     pixels: Mapping[str, Tensor],
     temperature: float,
 ) -> AnswerScores:
-    """Score the recorded answers under softmax(logits / temperature), with gradients.
+    """Score the recorded answers under softmax(logits / temperature), with gradients of the log-probs.
 
     pixels   screenshots uint8 [H, W, 3] by sha256
-
-    Equal to `dart.policy.sampling.answer_logprobs` on the same steps, and cheaper when prefixes repeat.
     """
     rows: dict[Prefix, int] = {}
     index = torch.tensor([rows.setdefault(prefix_of(step), len(rows)) for step in steps])
     targets, mask = pad_right([step.token_ids for step in steps], model.config.pad_token_id)
-    logits = _answer_logits(model, list(rows), pixels, index, targets)
-    logp = F.log_softmax(logits / temperature, -1)
-    chosen = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-    entropy = -(logp.exp() * logp).sum(-1)
-    return AnswerScores(chosen * mask, entropy * mask, mask)
+    return answer_scores(
+        _answer_logits(model, list(rows), pixels, index, targets), targets, mask, temperature
+    )
 
 
 def _answer_logits(
@@ -59,22 +54,7 @@ def _answer_logits(
     opening: Tensor = first.logits[index]
     if targets.shape[1] == 1:
         return opening
-    cache = _repeated(first.past_key_values, index)
+    cache = first.past_key_values.rows(index)
     following = model(targets[:, :-1], past_key_values=cache, logits_to_keep=targets.shape[1] - 1)
     logits: Tensor = torch.cat([opening, following.logits], 1)
     return logits
-
-
-def _repeated(cache: PolicyCache, index: Tensor) -> PolicyCache:
-    """Return a cache whose row b is row `index[b]` of `cache`."""
-    repeated = PolicyCache(len(cache.keys))
-    repeated.keys = [_rows(key, index) for key in cache.keys]
-    repeated.values = [_rows(value, index) for value in cache.values]
-    repeated.mask = _rows(cache.mask, index)
-    repeated.positions = _rows(cache.positions, index)
-    repeated.pointer_keys = _rows(cache.pointer_keys, index)
-    return repeated
-
-
-def _rows(tensor: Tensor | None, index: Tensor) -> Tensor | None:
-    return None if tensor is None else tensor[index]

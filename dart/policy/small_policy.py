@@ -1,44 +1,62 @@
-"""The small policy of the laptop job, as a `dart.policy.base.Policy`."""
+"""The small policy of the laptop job, as a `dart.policy.base.Policy`, and its files.
+
+On disk it is one folder with safetensors, configuration, tokenizer and processor. Importing this module
+registers its classes with the Auto classes of transformers.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging as transformers_logging
 
 from dart.core.types import Step
+from dart.policy.base import Policy
 from dart.policy.codec import PromptCodec
+from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText
+from dart.policy.processing import GuiPolicyImageProcessor, GuiPolicyProcessor
 from dart.policy.protocols import Prompt, Screen
-from dart.policy.sampling import MAX_ANSWER_TOKENS, AnswerScores, SampledAnswer, sample
+from dart.policy.sampling import AnswerScores, SampledAnswer, sample
 from dart.policy.scoring import prefix_of, score_steps
-from dart.policy.small_policy_files import codec_of, load_parts
+
+AutoConfig.register(GuiPolicyConfig.model_type, GuiPolicyConfig, exist_ok=True)
+AutoModelForImageTextToText.register(GuiPolicyConfig, GuiPolicyForImageTextToText, exist_ok=True)
+AutoImageProcessor.register(
+    GuiPolicyConfig,
+    image_processor_classes={"pil": GuiPolicyImageProcessor, "torchvision": GuiPolicyImageProcessor},
+    exist_ok=True,
+)
+AutoProcessor.register(GuiPolicyConfig, GuiPolicyProcessor, exist_ok=True)
+
+transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the live view and the logs
 
 
-class SmallPolicy:
-    """The model of `dart.policy.modeling` with its codec and its processor."""
+class SmallPolicy(Policy):
+    """The model of `dart.policy.modeling` with its codec and its processor.
 
-    def __init__(self, folder: Path, answer_tokens: int = MAX_ANSWER_TOKENS) -> None:
-        """Load the policy. Raises CheckpointError."""
-        self.module: GuiPolicyForImageTextToText
-        self.module, self._processor = load_parts(folder)
-        self._codec = codec_of(self._processor)
-        self._answer_tokens = answer_tokens
+    Every weight is trained. The model itself checks the number of image placeholders in a prompt.
+    """
 
-    @property
-    def codec(self) -> PromptCodec:
-        """The translation between texts and tokens."""
-        return self._codec
+    module: GuiPolicyForImageTextToText
+    codec: PromptCodec
 
-    def trainable(self) -> list[nn.Parameter]:
-        """Return every weight."""
-        return list(self.module.parameters())
-
-    def base_scorer(self) -> None:
-        """Return None: training changes every weight, so the base policy cannot be had from this one.
-
-        The trainer loads a frozen copy of it."""
+    def __init__(self, folder: Path) -> None:
+        """Load the model in evaluation mode. Raises OSError, ValueError or RuntimeError for damaged files."""
+        self.module = AutoModelForImageTextToText.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        ).eval()
+        self._processor = _load_processor(folder)
+        self.codec = _codec_of(self._processor)
 
     def sample(
         self,
@@ -47,13 +65,10 @@ class SmallPolicy:
         temperatures: Sequence[float],
         generator: torch.Generator,
     ) -> list[SampledAnswer]:
-        """Sample one answer per prompt, each at its temperature (0: greedy)."""
         pixels = torch.stack([torch.from_numpy(row[-1].pixels) for row in screens])
-        token_ids = [prompt.token_ids for prompt in prompts]
-        return sample(self.module, token_ids, pixels, temperatures, generator, self._answer_tokens)
+        return sample(self.module, [prompt.token_ids for prompt in prompts], pixels, temperatures, generator)
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Score recorded answers; each distinct prefix is computed once."""
         pixels = {sha256: torch.from_numpy(screen.pixels) for sha256, screen in screens.items()}
         return score_steps(self.module, steps, pixels, temperature)
 
@@ -62,13 +77,32 @@ class SmallPolicy:
         return prefix_of(step)
 
     def token_count(self, step: Step) -> int:
-        """Return the number of tokens of prompt and answer."""
         return len(step.prompt_ids) + len(step.token_ids)
 
-    def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Do nothing: the model itself checks the number of placeholders."""
-
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Write model, configuration, tokenizer and processor."""
         self.module.save_pretrained(folder, state_dict=weights)
         self._processor.save_pretrained(folder)
+
+
+def load_codec(folder: Path) -> PromptCodec:
+    """Load the codec of a checkpoint, without its model. Raises OSError or ValueError for damaged files."""
+    return _codec_of(_load_processor(folder))
+
+
+def save_policy(model: GuiPolicyForImageTextToText, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write everything that `SmallPolicy` and the Auto classes need into a fresh folder. Not atomic."""
+    model.save_pretrained(folder)
+    processor = GuiPolicyProcessor(GuiPolicyImageProcessor(), tokenizer, model.config.image_tokens)
+    processor.save_pretrained(folder)
+
+
+def _load_processor(folder: Path) -> GuiPolicyProcessor:
+    processor: GuiPolicyProcessor = AutoProcessor.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    return processor
+
+
+def _codec_of(processor: GuiPolicyProcessor) -> PromptCodec:
+    """Return the codec that writes the same prompts as this processor."""
+    return PromptCodec(processor.tokenizer.backend_tokenizer, processor.image_tokens)

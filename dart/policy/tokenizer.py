@@ -1,6 +1,7 @@
-"""The small policy's tokenizer: byte-level BPE over instructions, after the special tokens."""
+"""Tokenizers of small policies: byte-level BPE over their texts, after the special tokens."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -13,10 +14,22 @@ instructions."""
 
 
 def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on these instructions; the same texts give the same tokenizer.
+    """Train the small policy's tokenizer on these instructions; the same texts give the same tokenizer."""
+    return byte_level_tokenizer(
+        instructions, special_tokens(), TEXT_TOKENS, min_frequency=4, pad_token=PAD, eos_token=EOS
+    )
 
-    Special tokens take the first ids, in the order of `special_tokens`. Each digit is a token of its own, so
-    that ten tokens write any number.
+
+def byte_level_tokenizer(
+    texts: Iterable[str], special: Sequence[str], text_tokens: int, *, min_frequency: int = 0, **options: Any
+) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on texts.
+
+    Special tokens take the first ids, in their order. Each digit is a token of its own, so that ten tokens
+    write any number.
+
+    min_frequency   how often a pair occurs in the texts if it becomes a token
+    options         of the tokenizer, such as its pad_token
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -24,17 +37,13 @@ def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=TEXT_TOKENS + len(special_tokens()),
-        min_frequency=4,
-        special_tokens=list(special_tokens()),
+        vocab_size=text_tokens + len(special),
+        min_frequency=min_frequency,
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(instructions, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=tokenizer, padding_side="left", clean_up_tokenization_spaces=False, **options
     )

@@ -19,9 +19,17 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from dart.core.types import Step
-from dart.policy.base import Scorer
+from dart.policy.base import Policy
 from dart.policy.protocols import ForeignPrompt, Prompt, Screen, screenshots_of
-from dart.policy.sampling import AnswerScores, SampledAnswer, draw_tokens, drawn_answers, pad_left, pad_right
+from dart.policy.sampling import (
+    AnswerScores,
+    SampledAnswer,
+    answer_scores,
+    draw_tokens,
+    drawn_answers,
+    pad_left,
+    pad_right,
+)
 from dart.policy.vlm_codec import VisionLanguageCodec
 from dart.policy.vlm_images import ImageTokens
 
@@ -29,8 +37,10 @@ NEVER = -1e9
 """The logit of a token that is never sampled; finite, so that entropies stay numbers."""
 
 
-class VisionLanguagePolicy:
-    """A vision-language model with its codec (`dart.policy.base.Policy`)."""
+class VisionLanguagePolicy(Policy):
+    """A vision-language model with its codec."""
+
+    codec: VisionLanguageCodec
 
     def __init__(
         self,
@@ -45,7 +55,7 @@ class VisionLanguagePolicy:
         answer_tokens    longest answer in tokens
         is_autocast      compute in bfloat16; the weights keep their precision
         """
-        self.module: Any = module
+        self.module = module
         self.codec = codec
         self._takes = _taken_by(module)
         self._files = files
@@ -57,14 +67,6 @@ class VisionLanguagePolicy:
         """Device of the weights."""
         device: torch.device = next(self.module.parameters()).device
         return device
-
-    def trainable(self) -> list[nn.Parameter]:
-        """Return the weights that an optimizer changes."""
-        return [weight for weight in self.module.parameters() if weight.requires_grad]
-
-    def base_scorer(self) -> Scorer | None:
-        """Return None: training changes every weight, so the base policy is not in them."""
-        return None
 
     # ---- sampling ----
 
@@ -105,7 +107,6 @@ class VisionLanguagePolicy:
     # ---- scoring ----
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
-        """Score the recorded answers; results are on the CPU, and the log-probs have gradients."""
         seen = [[screens[image.sha256] for image in step.images] for step in steps]
         rows = [
             self.codec.expand_images(step.prompt_ids, step.images, row)
@@ -117,10 +118,7 @@ class VisionLanguagePolicy:
         mask = torch.cat([prompt_mask, answered[:, :-1]], 1)
         kinds = F.pad(prompt_kinds, (0, targets.shape[1] - 1))  # an answer is text
         logits = self._logits(self._inputs(ids, mask, kinds, [one for row in seen for one in row]), targets)
-        logp = _log_probs(logits, temperature, self.codec.never_sampled)
-        chosen = logp.gather(-1, targets.to(logp.device).unsqueeze(-1)).squeeze(-1).cpu()
-        entropy = _entropy(logp.detach()).cpu()
-        return AnswerScores(chosen * answered, entropy * answered, answered)
+        return answer_scores(_allowed(logits, self.codec.never_sampled), targets, answered, temperature)
 
     def _logits(self, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
         """Return logits [B, K, V] before each answer token; other logits are not computed if the model can
@@ -136,7 +134,6 @@ class VisionLanguagePolicy:
         return self.token_count(step), screenshots_of(step)
 
     def token_count(self, step: Step) -> int:
-        """Return the number of tokens of the prompt, its images and the answer."""
         pictures = sum(image.tokens - 1 for image in step.images)
         return len(step.prompt_ids) + pictures + len(step.token_ids)
 
@@ -185,7 +182,6 @@ class VisionLanguagePolicy:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._is_autocast)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Write weights, configuration, and the other files of the original checkpoint."""
         self.module.save_pretrained(folder, state_dict=weights)
         write_files(self._files, folder)
 
@@ -229,11 +225,3 @@ def _allowed(logits: Tensor, forbidden: Sequence[int]) -> Tensor:
     """Return float32 logits in which the forbidden tokens have no probability."""
     index = torch.tensor(list(forbidden), device=logits.device)
     return logits.float().index_fill(-1, index, NEVER)
-
-
-def _log_probs(logits: Tensor, temperature: float, forbidden: Sequence[int]) -> Tensor:
-    return F.log_softmax(_allowed(logits, forbidden) / temperature, -1)
-
-
-def _entropy(logp: Tensor) -> Tensor:
-    return -(logp.exp() * logp).sum(-1)

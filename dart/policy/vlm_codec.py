@@ -24,7 +24,7 @@ from dart.core.types import GenerateRequest, PromptImage
 from dart.policy.context import AnswerTurn, Screenshot, conversation, shown_screenshots
 from dart.policy.coordinates import POINTS_OF, CoordinateFrame, ResizeRule, frame_of
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.protocols import PixelFrameError, Prompt, Screen
+from dart.policy.protocols import Codec, PixelFrameError, Prompt, Screen
 from dart.policy.uitars import (
     NOT_AN_ACTION,
     hint_of,
@@ -42,8 +42,8 @@ _PICTURE_TOKEN = re.compile(r"(?:image|video|vision|audio|bo[aiv]|eo[aiv])\w*_to
 """Matches the names under which configurations list the tokens of images, videos and sounds."""
 
 
-class VisionLanguageCodec:
-    """The codec of one checkpoint (`dart.policy.protocols.Codec`)."""
+class VisionLanguageCodec(Codec):
+    """The codec of one checkpoint."""
 
     def __init__(self, processor: Any, config: Any, prompt_spec: PromptSpec, ends: Sequence[int]) -> None:
         """processor, config   processor and configuration of the checkpoint (`dart.policy.vlm_processor`)
@@ -61,6 +61,7 @@ class VisionLanguageCodec:
         self._chat = ChatTemplate(self.tokenizer, template_of(processor), self.image_encoder.placeholder)
         self._end_id = self._end_of_a_turn(ends[0])
         self.end_ids = tuple(dict.fromkeys((*ends, self._end_id)))
+        self.vocabulary_size = len(self.tokenizer)
         self.pad_id = int(self.tokenizer.pad_token_id)
         self._begin = self._beginning()
         self._text = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
@@ -70,11 +71,9 @@ class VisionLanguageCodec:
     # ---- screenshots ----
 
     def shown(self, request: GenerateRequest) -> tuple[Screenshot, ...]:
-        """Return the screenshots in the prompt of a request, oldest first; the last is the current one."""
         return shown_screenshots(request, self.limits)
 
     def screen(self, sha256: str, png: bytes) -> Screen:
-        """Decode a screenshot for the image processor. Raises PixelFrameError."""
         try:
             with Image.open(BytesIO(png)) as image:
                 refuse_huge(*image.size)
@@ -104,7 +103,6 @@ class VisionLanguageCodec:
     # ---- prompts ----
 
     def prompt(self, request: GenerateRequest, screens: Sequence[Screen]) -> Prompt:
-        """Build the prompt of a request with the screenshots of `shown`. Raises ActionParseError."""
         turns = conversation(request, self.limits)
         hint = hint_of([map_points(parse_action(text), screens[-1].frame.to_shown) for text in request.hint])
         inserts = [self._cached_text(self._prompt + request.instruction + hint)]
@@ -173,21 +171,11 @@ class VisionLanguageCodec:
     # ---- answers ----
 
     def encode_action(self, action_text: str, instruction: str, frame: CoordinateFrame) -> list[int]:
-        """Return the tokens of an answer with this action, in pixels of the screen. Raises
-        ActionParseError."""
         action = map_points(parse_action(action_text), frame.to_shown)
         return [*self._encode_text(write_answer(action)), self._end_id]
 
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of token ids."""
-        return len(self.tokenizer)
-
     def encode_answer(self, text: str, instruction: str) -> list[int]:
-        """Return the tokens of a whole answer in the policy's own words; box tokens and the like are allowed.
-
-        Raises ActionParseError for a token that would end the answer or stand for an image.
-        """
+        """See `Codec`. Refused are tokens that end an answer or stand for an image, but not box tokens."""
         ids = self._without_end(self._written(text))
         if forbidden := {*ids} & {*self.end_ids, *self.never_sampled}:
             names = ", ".join(sorted(self.tokenizer.convert_ids_to_tokens(sorted(forbidden))))
@@ -195,13 +183,10 @@ class VisionLanguageCodec:
         return [*ids, self._end_id]
 
     def lacks_thought(self, token_ids: Sequence[int]) -> bool:
-        """Whether an answer has no thought before its action."""
         text = self.tokenizer.decode(self._without_end(token_ids), skip_special_tokens=False)
         return not thought_of(str(text))
 
     def decode_action(self, token_ids: Sequence[int], instruction: str, frame: CoordinateFrame) -> str:
-        """Return the action of an answer in pixels of the screen; without an action, a text that the strict
-        parser refuses."""
         ids = list(token_ids)
         ended = bool(ids) and ids[-1] in self.end_ids
         text = str(self.tokenizer.decode(ids[:-1] if ended else ids, skip_special_tokens=False))

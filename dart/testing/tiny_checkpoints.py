@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from dart.core.actions import GRAMMAR
+from dart.policy.tokenizer import byte_level_tokenizer
 from dart.policy.uitars import PROMPT, system_prompt
 
 transformers_logging.disable_progress_bar()  # a bar per file would break whatever is printed beside it
@@ -66,30 +66,18 @@ def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> Non
 
 
 def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
-    """Byte-level BPE that writes the prompt short; digits stay single."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=TEXT_TOKENS + len(family.special_tokens),
-        special_tokens=list(family.special_tokens),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    """Return a byte-level tokenizer that writes the policy's prompt with few tokens."""
     answers = [f"Action: {form.sample}" for form in GRAMMAR.values()]
-    said = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
-    tokenizer.train_from_iterator(said, trainer)
+    texts = [system_prompt(PROMPT, "image"), *answers * 4, string.printable]
     usual = {family.pad, family.end, family.begin, *family.named.values()}
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    made = byte_level_tokenizer(
+        texts,
+        family.special_tokens,
+        TEXT_TOKENS,
         pad_token=family.pad,
         eos_token=family.end,
         bos_token=family.begin,
         extra_special_tokens=[token for token in family.special_tokens if token not in usual],
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
         model_max_length=4096,
         **family.named,
     )

@@ -23,10 +23,10 @@ This module loads the policy's processor, so a launcher runs it in another proce
 import argparse
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from dart.config.sections import ContextSettings
 from dart.core.actions import ActionParseError, parse_action
@@ -49,22 +49,22 @@ from dart.training.demonstration_format import (
     screenshot_path,
 )
 
+T = TypeVar("T")
+
 SCREENS_HELD = 16
 """Number of decoded screenshots kept in memory; more than a prompt usually holds."""
 
 
-class DemonstrationSink(Protocol):
-    """The part of the store that an import needs."""
-
-    def add_demonstrations(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Add the demonstrations that the pool does not hold yet. Returns their number."""
-
-
 def import_demonstrations(
-    store: DemonstrationSink, folder: Path, policy: Path, blobs: Path, prompt_spec: PromptSpec | None = None
+    add: Callable[[Sequence[Demonstration]], int],
+    folder: Path,
+    policy: Path,
+    blobs: Path,
+    prompt_spec: PromptSpec | None = None,
 ) -> tuple[int, int]:
     """Add the demonstrations of a folder to the pool, all of them or none.
 
+    add           `add_demonstrations` of the store
     policy        checkpoint whose codec makes the token ids
     blobs         folder of the run's screenshots
     prompt_spec   settings of a vision-language policy's prompts
@@ -76,15 +76,21 @@ def import_demonstrations(
     demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec))
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
         blob_store.put(screenshot_path(folder, name).read_bytes())
-    added = store.add_demonstrations(demonstrations)
+    added = add(demonstrations)
     return added, len(demonstrations) - added
 
 
 def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]:
     """Read the demonstrations of a folder and check their screenshots. Raises BadDemonstrations."""
+    return read_episodes(folder, lambda episode: demonstration_of(episode, folder, codec))
+
+
+def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tuple[T, ...]:
+    """Return what `make` makes of each episode in a folder. Raises BadDemonstrations, which names the line of
+    an episode that cannot be read or made."""
     path = folder / FILE
     try:
-        return tuple(_demonstrations(path, folder, codec))
+        return tuple(_made(path, make))
     except OSError as error:
         raise BadDemonstrations(
             f"{path} cannot be read: {error.strerror}; name a folder that "
@@ -92,18 +98,21 @@ def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]
         ) from error
 
 
-def _demonstrations(path: Path, folder: Path, codec: Codec) -> Iterator[Demonstration]:
-    """Yield the demonstration of each line. Raises BadDemonstrations, which names the line."""
+def _made(path: Path, make: Callable[[DemonstrationEpisode], T]) -> Iterator[T]:
     for number, line in numbered_lines(path):
         try:
-            yield _demonstration(episode_of(line), folder, codec)
+            yield make(episode_of(line))
         except (ActionParseError, PixelFrameError, BadDemonstrations) as error:
             raise BadDemonstrations(
                 f"{path}, line {number}: {error}; correct or delete that line; nothing was added"
             ) from error
 
 
-def _demonstration(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Demonstration:
+def demonstration_of(episode: DemonstrationEpisode, folder: Path, codec: Codec) -> Demonstration:
+    """Return the demonstration of an episode with the tokens of a policy.
+
+    Raises ActionParseError, PixelFrameError or BadDemonstrations.
+    """
     steps = tuple(_steps(episode, folder, codec))
     return Demonstration(
         pool_id=0,
@@ -193,7 +202,9 @@ def main() -> None:
         prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
         with Store(options.store, create=False) as store:
             counts = [
-                import_demonstrations(store, folder, options.policy, options.blobs, prompt_spec)
+                import_demonstrations(
+                    store.add_demonstrations, folder, options.policy, options.blobs, prompt_spec
+                )
                 for folder in options.folders
             ]
     except DartError as error:

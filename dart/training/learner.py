@@ -114,9 +114,9 @@ class Learner:
         known = self._policy.base_scorer()
         if known is not None:
             return known
-        copy = load(folder, placement=replace(self.config.placement, is_trained=False))
-        self._ranks.shard(copy.module)
-        return copy
+        frozen = load(folder, placement=replace(self.config.placement, is_trained=False))
+        self._ranks.shard(frozen.module)
+        return frozen.score
 
     def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateReport:
         """Train on the groups' steps once and make the next version.
@@ -191,7 +191,7 @@ class Learner:
     def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
         """Score the samples under the old and the base policy. With one optimizer step the old policy is the
         policy itself and needs no extra pass."""
-        old = self._logprobs(self._policy, samples, screens) if self.config.minibatches > 1 else None
+        old = self._logprobs(self._policy.score, samples, screens) if self.config.minibatches > 1 else None
         reference = self._logprobs(self._reference, samples, screens) if self._reference is not None else None
         return [
             _Scored(
@@ -204,13 +204,13 @@ class Learner:
 
     @torch.no_grad()
     def _logprobs(
-        self, policy: Scorer, samples: Sequence[StepSample], screens: Mapping[str, Screen]
+        self, score: Scorer, samples: Sequence[StepSample], screens: Mapping[str, Screen]
     ) -> list[Tensor]:
         passes = self._micro_batches(samples, lambda sample: sample.step)
         made: list[list[Tensor]] = []
         for chunk, _ in self._ranks.own_passes(passes):
             steps = [sample.step for sample in chunk]
-            scores = policy.score(steps, screens, self.config.temperature)
+            scores = score(steps, screens, self.config.temperature)
             made.append(
                 [row[: len(step.token_ids)] for row, step in zip(scores.logprobs, steps, strict=True)]
             )

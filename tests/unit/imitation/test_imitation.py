@@ -1,6 +1,8 @@
 """Soft targets, the imitation loss and the samples it is computed on."""
 
+import hashlib
 import json
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
@@ -10,21 +12,24 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from dart.core.types import Step
 from dart.imitation.pretrain import PretrainConfig, lr_factor
 from dart.imitation.samples import (
-    DemonstrationError,
-    Sample,
     batches,
     imitation_loss,
-    read_episodes,
-    samples_by_task,
+    lowest_seeds,
+    screens_of,
     soft_targets,
+    steps_by_task,
 )
+from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyForImageTextToText, new_policy
-from dart.policy.sampling import answer_logits
-from dart.policy.small_policy_files import build_processor, codec_of
+from dart.policy.protocols import Screen
+from dart.policy.sampling import teacher_forced
 from dart.policy.tokenizer import train_tokenizer
+from dart.testing.trajectories import step_at
+from dart.training.demonstration_format import BadDemonstrations
 
 INSTRUCTION = 'Enter "Ann" and press Submit.'
 TOKENIZER = train_tokenizer([INSTRUCTION] * 4)
@@ -45,10 +50,13 @@ def model() -> GuiPolicyForImageTextToText:
 
 
 def demonstrations(folder: Path, episodes: int = 2) -> Path:
+    png = BytesIO()
+    Image.new("RGB", (160, 210), (255, 0, 0)).save(png, "PNG")
+    red = hashlib.sha256(png.getvalue()).hexdigest()
     (folder / "screenshots").mkdir()
-    Image.new("RGB", (160, 210), (255, 0, 0)).save(folder / "screenshots" / "red.png")
+    (folder / "screenshots" / f"{red}.png").write_bytes(png.getvalue())
     actions = ("click(start_box='(82,122)')", "type(content='Ann')")
-    steps = [{"screenshot_sha256": "red", "action": action, "target": None} for action in actions]
+    steps = [{"screenshot_sha256": red, "action": action, "target": None} for action in actions]
     lines = [
         {"task_id": task, "seed": seed, "instruction": INSTRUCTION, "reward": 1.0, "steps": steps}
         for seed in reversed(range(episodes))
@@ -58,33 +66,36 @@ def demonstrations(folder: Path, episodes: int = 2) -> Path:
     return folder
 
 
-def samples(model: GuiPolicyForImageTextToText, folder: Path) -> dict[str, list[Sample]]:
-    codec = codec_of(build_processor(TOKENIZER, model.config.image_tokens))
-    return samples_by_task(read_episodes(folder, ("a", "b"), 2), folder, codec)
+Steps = dict[str, list[Step]]
+
+
+def samples(model: GuiPolicyForImageTextToText, folder: Path) -> tuple[Steps, dict[str, Screen]]:
+    codec = PromptCodec(TOKENIZER.backend_tokenizer, model.config.image_tokens)
+    steps = steps_by_task(lowest_seeds(folder, ("a", "b"), 2), folder, codec)
+    return steps, screens_of(steps["a"] + steps["b"], folder, codec)
 
 
 def test_the_episodes_of_lowest_seed_are_read_whatever_the_order_of_the_file(tmp_path: Path) -> None:
-    episodes = read_episodes(demonstrations(tmp_path, episodes=5), ("b", "a"), 2)
-    assert [(one["task_id"], one["seed"]) for one in episodes] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]
+    episodes = lowest_seeds(demonstrations(tmp_path, episodes=5), ("b", "a"), 2)
+    assert [(one.task_id, one.seed) for one in episodes] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]
 
 
 def test_too_few_episodes_are_an_error_that_names_the_task(tmp_path: Path) -> None:
-    with pytest.raises(DemonstrationError, match=r"expected 9 episodes of a .* found 2"):
-        read_episodes(demonstrations(tmp_path), ("a",), 9)
+    with pytest.raises(BadDemonstrations, match=r"expected 9 episodes of a .* found 2"):
+        lowest_seeds(demonstrations(tmp_path), ("a",), 9)
 
 
 def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
-    first, second, *_ = samples(model, demonstrations(tmp_path))["a"]
-    assert len(second.prompt) == len(first.prompt) + 3
-    assert second.prompt[-4:-1] == first.answer[:-1]
+    first, second, *_ = samples(model, demonstrations(tmp_path))[0]["a"]
+    assert len(second.prompt_ids) == len(first.prompt_ids) + 3
+    assert second.prompt_ids[-4:-1] == first.token_ids[:-1]
 
 
 def test_batches_repeat_with_their_seed_and_draw_tasks_by_emphasis_and_the_root_of_their_steps() -> None:
-    pixels = np.zeros((210, 160, 3), np.uint8)
-    rows = {"a": [Sample((1,), (1,), pixels)] * 36, "b": [Sample((2,), (2,), pixels)]}
+    rows = {"a": [step_at(0, number=1)] * 36, "b": [step_at(0, number=2)]}
     drawn = list(islice(batches(rows, 50, 3, {"b": 2.0}), 4))
     assert drawn == list(islice(batches(rows, 50, 3, {"b": 2.0}), 4))
-    share = sum(one.prompt == (2,) for batch in drawn for one in batch) / 200
+    share = sum(one is rows["b"][0] for batch in drawn for one in batch) / 200
     assert 0.18 < share < 0.32  # 2 / (2 + 6)
 
 
@@ -105,22 +116,24 @@ def test_soft_targets_are_distributions_around_the_target_and_one_hot_elsewhere(
 def test_with_hard_targets_the_answer_loss_is_the_mean_cross_entropy(
     model: GuiPolicyForImageTextToText, tmp_path: Path
 ) -> None:
-    batch = samples(model, demonstrations(tmp_path))["a"][:2]
-    loss = imitation_loss(model, batch, sigma_bins=1e-3)
-    pixels = torch.stack([torch.from_numpy(one.pixels) for one in batch])
+    steps, screens = samples(model, demonstrations(tmp_path))
+    batch = steps["a"][:2]
+    loss = imitation_loss(model, batch, screens, sigma_bins=1e-3)
     total, count = 0.0, 0
-    for row, one in enumerate(batch):
-        logits, _, _ = answer_logits(model, [one.prompt], [one.answer], pixels[row : row + 1])
-        total += F.cross_entropy(logits[0], torch.tensor(one.answer), reduction="sum").item()
-        count += len(one.answer)
+    for one in batch:
+        pixels = torch.from_numpy(screens[one.screenshot_sha256].pixels).unsqueeze(0)
+        out, _, _ = teacher_forced(model, [one.prompt_ids], [one.token_ids], pixels)
+        assert out.logits is not None
+        total += F.cross_entropy(out.logits[0], torch.tensor(one.token_ids), reduction="sum").item()
+        count += len(one.token_ids)
     assert loss.answer.item() == pytest.approx(total / count, rel=1e-4)
 
 
 def test_a_batch_without_coordinates_has_no_pointer_loss(
     model: GuiPolicyForImageTextToText, tmp_path: Path
 ) -> None:
-    typing = samples(model, demonstrations(tmp_path))["a"][1]
-    assert imitation_loss(model, [typing], 1.0).pointer.item() == 0.0
+    steps, screens = samples(model, demonstrations(tmp_path))
+    assert imitation_loss(model, [steps["a"][1]], screens, 1.0).pointer.item() == 0.0
 
 
 def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> None:
@@ -128,11 +141,12 @@ def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> No
         vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=64, num_hidden_layers=1
     )
     model = new_policy(config, seed=0)
-    batch = samples(model, demonstrations(tmp_path))["a"][:2]
+    steps, screens = samples(model, demonstrations(tmp_path))
+    batch = steps["a"][:2]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    before = imitation_loss(model, batch, 0.5)
+    before = imitation_loss(model, batch, screens, 0.5)
     for _ in range(40):
-        loss = imitation_loss(model, batch, 0.5)
+        loss = imitation_loss(model, batch, screens, 0.5)
         optimizer.zero_grad()
         (loss.answer + loss.pointer).backward()
         optimizer.step()

@@ -13,9 +13,10 @@ from dart.inference.protocol import Unanswerable
 from dart.inference.transformers_engine import ScreenCache, TransformersEngine
 from dart.policy.codec import PixelFrameError, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.load import CheckpointError
 from dart.policy.modeling import new_policy
-from dart.policy.sampling import answer_logprobs
-from dart.policy.small_policy_files import CheckpointError, load_codec, load_policy, save_policy
+from dart.policy.sampling import answer_scores, teacher_forced
+from dart.policy.small_policy import SmallPolicy, load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.store.checkpoints import CheckpointState, CorruptCheckpoint, write_checkpoint
 
@@ -70,16 +71,18 @@ def test_what_an_engine_records_is_what_the_trainer_computes(
     engine = TransformersEngine(folders[1], 1, seed=5)
     requests = [request(tmp_path, 0), request(tmp_path, 1, history=("click(start_box='(5,5)')",))]
     generations = engine.generate(requests)
-    model, codec = load_policy(folders[1])
+    policy = SmallPolicy(folders[1])
+    codec = policy.codec
     for asked, made in zip(requests, generations, strict=True):
         assert list(made.prompt_ids) == codec.encode_prompt(INSTRUCTION, asked.history)
-        pixels = torch.from_numpy(load_pixels(asked.screenshot_path)).unsqueeze(0)
+        pixels = torch.from_numpy(load_pixels(Path(asked.screenshot_path).read_bytes())).unsqueeze(0)
         with torch.no_grad():
-            scores = answer_logprobs(model, [made.prompt_ids], [made.token_ids], pixels, 1.0)
+            out, targets, mask = teacher_forced(policy.module, [made.prompt_ids], [made.token_ids], pixels)
+        scores = answer_scores(out.logits, targets, mask, 1.0)
         assert made.logprobs == pytest.approx(scores.logprobs[0].tolist(), abs=1e-4)
         assert made.entropies == pytest.approx(scores.entropies[0].tolist(), abs=1e-4)
         assert made.policy_version == 1
-        assert made.answer == codec.decode_answer(made.token_ids, INSTRUCTION)
+        assert made.answer == codec.decode_action(made.token_ids, INSTRUCTION)
 
 
 def test_each_request_has_its_own_temperature(folders: tuple[Path, Path], tmp_path: Path) -> None:

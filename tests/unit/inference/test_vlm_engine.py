@@ -16,10 +16,9 @@ from dart.core.types import GenerateRequest, PastStep
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.base import Policy
 from dart.policy.context import ContextLimits
-from dart.policy.load import load
+from dart.policy.load import CheckpointError, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, ForeignPrompt, Screen
-from dart.policy.small_policy_files import CheckpointError
 from dart.testing.tiny_families import FAMILIES
 from tests.sampled import recorded
 

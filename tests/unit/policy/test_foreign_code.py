@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dart.core.errors import DartError
-from dart.policy import load, small_policy_files
+from dart.policy import load
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CODE = """
@@ -27,7 +27,6 @@ CLASSES = (
 )
 NAMED_IN = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
 LOADERS: dict[str, Callable[[Path], object]] = {
-    "the small policy": small_policy_files.load_policy,
     "a codec": load.load_codec,
     "a policy": lambda folder: load.load(folder),
 }

@@ -1,6 +1,7 @@
 """The model, its Auto-class round trip, and sampling against teacher forcing."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,10 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
+from dart.policy.load import CheckpointError, load
 from dart.policy.modeling import GuiPolicyForImageTextToText, PromptError, new_policy
-from dart.policy.sampling import answer_logits, answer_logprobs, pad_left, sample
-from dart.policy.small_policy_files import (
-    CheckpointError,
-    build_processor,
-    codec_of,
-    load_policy,
-    save_policy,
-)
+from dart.policy.sampling import AnswerScores, answer_scores, pad_left, sample, teacher_forced
+from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 
 TOKENIZER = train_tokenizer(["Click on Tab #2.", 'Enter "Ann" and press Submit.'] * 4)
@@ -46,11 +42,34 @@ def model() -> GuiPolicyForImageTextToText:
 
 @pytest.fixture(scope="module")
 def codec(model: GuiPolicyForImageTextToText) -> PromptCodec:
-    return codec_of(build_processor(TOKENIZER, model.config.image_tokens))
+    return PromptCodec(TOKENIZER.backend_tokenizer, model.config.image_tokens)
 
 
 def prompts_of(codec: PromptCodec) -> list[list[int]]:
     return [codec.encode_prompt(instruction, history) for instruction, history in PROMPTS]
+
+
+def answer_logits(
+    model: GuiPolicyForImageTextToText,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    pixels: torch.Tensor,
+) -> torch.Tensor:
+    logits = teacher_forced(model, prompts, answers, pixels)[0].logits
+    assert logits is not None
+    return logits
+
+
+def answer_logprobs(
+    model: GuiPolicyForImageTextToText,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    pixels: torch.Tensor,
+    temperature: float = 1.0,
+) -> AnswerScores:
+    out, targets, mask = teacher_forced(model, prompts, answers, pixels)
+    assert out.logits is not None
+    return answer_scores(out.logits, targets, mask, temperature)
 
 
 def screens(count: int, seed: int = 0) -> torch.Tensor:
@@ -84,7 +103,7 @@ def test_a_saved_policy_loads_by_the_auto_classes_and_answers_the_same(
 def test_logits_are_log_probabilities_up_to_one_constant_per_position(
     model: GuiPolicyForImageTextToText, codec: PromptCodec
 ) -> None:
-    logits, _, _ = answer_logits(model, prompts_of(codec), [[1]] * 3, screens(3))
+    logits = answer_logits(model, prompts_of(codec), [[1]] * 3, screens(3))
     assert logits.shape == (3, 1, len(TOKENIZER))
     assert torch.isfinite(logits).all()
 
@@ -94,7 +113,7 @@ def test_sampled_log_probs_and_entropies_are_those_of_teacher_forcing(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, temperature: float
 ) -> None:
     generator = torch.Generator().manual_seed(1)
-    answers = sample(model, prompts_of(codec), screens(3), temperature, generator, max_new_tokens=12)
+    answers = sample(model, prompts_of(codec), screens(3), [temperature] * 3, generator, max_new_tokens=12)
     scores = answer_logprobs(
         model, prompts_of(codec), [a.token_ids for a in answers], screens(3), temperature
     )
@@ -146,11 +165,11 @@ def test_greedy_answers_are_the_modes_whatever_the_generator(
     model: GuiPolicyForImageTextToText, codec: PromptCodec
 ) -> None:
     one, other = (
-        sample(model, prompts_of(codec), screens(3), 0.0, torch.Generator().manual_seed(seed))
+        sample(model, prompts_of(codec), screens(3), [0.0] * 3, torch.Generator().manual_seed(seed))
         for seed in (1, 2)
     )
     assert one == other
-    logits, _, _ = answer_logits(model, prompts_of(codec), [a.token_ids for a in one], screens(3))
+    logits = answer_logits(model, prompts_of(codec), [a.token_ids for a in one], screens(3))
     assert [row.tolist()[: len(a.token_ids)] for row, a in zip(logits.argmax(-1), one, strict=True)] == [
         list(a.token_ids) for a in one
     ]
@@ -166,7 +185,7 @@ def test_each_request_has_its_own_temperature(model: GuiPolicyForImageTextToText
 
 def test_an_answer_that_never_ends_is_cut(model: GuiPolicyForImageTextToText, codec: PromptCodec) -> None:
     answers = sample(
-        model, prompts_of(codec), screens(3), 1.0, torch.Generator().manual_seed(0), max_new_tokens=2
+        model, prompts_of(codec), screens(3), [1.0] * 3, torch.Generator().manual_seed(0), max_new_tokens=2
     )
     assert all(len(answer.token_ids) <= 2 for answer in answers)
 
@@ -176,7 +195,7 @@ def test_y_tokens_depend_on_the_x_token_before_them(
 ) -> None:
     first_x = model.config.first_x_token_id
     prompts, pixels = prompts_of(codec)[:1] * 2, screens(1).expand(2, -1, -1, -1)
-    logits, _, _ = answer_logits(model, prompts, [[4, first_x + 3, 1], [4, first_x + 30, 1]], pixels)
+    logits = answer_logits(model, prompts, [[4, first_x + 3, 1], [4, first_x + 30, 1]], pixels)
     rows = slice(model.config.first_y_token_id, model.config.first_y_token_id + model.config.y_bins)
     assert not torch.allclose(logits[0, 2, rows], logits[1, 2, rows])
 
@@ -195,7 +214,7 @@ def test_a_prompt_without_pixels_is_refused(model: GuiPolicyForImageTextToText, 
 
 def test_a_folder_without_a_policy_is_named_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="dartrl pretrain"):
-        load_policy(tmp_path)
+        load(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(model: GuiPolicyForImageTextToText, tmp_path: Path) -> None:
@@ -203,7 +222,7 @@ def test_a_damaged_checkpoint_is_named(model: GuiPolicyForImageTextToText, tmp_p
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match="damaged"):
-        load_policy(tmp_path)
+        load(tmp_path)
 
 
 def test_the_same_seed_makes_the_same_policy(model: GuiPolicyForImageTextToText) -> None:
@@ -215,8 +234,9 @@ def test_the_same_seed_makes_the_same_policy(model: GuiPolicyForImageTextToText)
 
 def test_the_shipped_base_policy_is_small_enough() -> None:
     folder = Path(__file__).parents[3] / "configs" / "base-policy"
-    model, codec = load_policy(folder)
-    assert sum(weight.numel() for weight in model.parameters()) <= 4_000_000
+    policy = SmallPolicy(folder)
+    assert sum(weight.numel() for weight in policy.module.parameters()) <= 4_000_000
     assert sum(file.stat().st_size for file in folder.iterdir()) < 10_000_000
-    answers = sample(model, [codec.encode_prompt("Click on Tab #2.", ())], screens(1), 1.0, torch.Generator())
+    prompt = policy.codec.encode_prompt("Click on Tab #2.", ())
+    answers = sample(policy.module, [prompt], screens(1), [1.0], torch.Generator())
     assert answers[0].token_ids

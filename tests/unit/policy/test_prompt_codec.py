@@ -2,7 +2,6 @@
 
 import warnings
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -36,13 +35,13 @@ CODEC = PromptCodec(train_tokenizer([INSTRUCTION, "Click on Tab #2."] * 4).backe
     ],
 )
 def test_an_action_on_bin_centres_survives_the_round_trip(answer: str) -> None:
-    assert CODEC.decode_answer(CODEC.encode_answer(answer, INSTRUCTION), INSTRUCTION) == answer
+    assert CODEC.decode_action(CODEC.encode_answer(answer, INSTRUCTION), INSTRUCTION) == answer
 
 
 @given(x=st.integers(0, 159), y=st.integers(0, 209))
 def test_a_click_comes_back_within_half_a_bin(x: int, y: int) -> None:
     tokens = CODEC.encode_answer(f"click(start_box='({x},{y})')", INSTRUCTION)
-    click = parse_action(CODEC.decode_answer(tokens, INSTRUCTION))
+    click = parse_action(CODEC.decode_action(tokens, INSTRUCTION))
     assert isinstance(click, Click)
     assert max(abs(click.x - x), abs(click.y - y)) <= BIN_PX // 2
 
@@ -54,13 +53,13 @@ def test_a_quoted_span_is_typed_with_one_token() -> None:
 
 def test_a_copy_token_means_the_span_of_the_instruction_at_hand() -> None:
     tokens = CODEC.encode_answer("type(content='karrie')", INSTRUCTION)
-    assert CODEC.decode_answer(tokens, 'Enter "Ann".') == "type(content='Ann')"
+    assert CODEC.decode_action(tokens, 'Enter "Ann".') == "type(content='Ann')"
 
 
 def test_a_copy_of_a_span_that_is_not_there_is_no_action() -> None:
     tokens = CODEC.encode_answer("type(content='AU')", INSTRUCTION)
     with pytest.raises(ActionParseError):
-        parse_action(CODEC.decode_answer(tokens, "Press Submit."))
+        parse_action(CODEC.decode_action(tokens, "Press Submit."))
 
 
 @settings(max_examples=300)
@@ -68,7 +67,7 @@ def test_a_copy_of_a_span_that_is_not_there_is_no_action() -> None:
 def test_whatever_tokens_are_sampled_decode_to_an_action_or_to_text_the_parser_refuses(
     ids: list[int],
 ) -> None:
-    text = CODEC.decode_answer([*ids, CODEC.eos_id], INSTRUCTION)
+    text = CODEC.decode_action([*ids, CODEC.eos_id], INSTRUCTION)
     try:
         parse_action(text)
     except ActionParseError:
@@ -77,7 +76,7 @@ def test_whatever_tokens_are_sampled_decode_to_an_action_or_to_text_the_parser_r
 
 def test_an_answer_without_its_end_token_is_no_action() -> None:
     tokens = CODEC.encode_answer("wait()", INSTRUCTION)[:-1]
-    assert CODEC.decode_answer(tokens, INSTRUCTION) == "not an action: <wait>"
+    assert CODEC.decode_action(tokens, INSTRUCTION) == "not an action: <wait>"
 
 
 def test_an_instruction_cannot_smuggle_in_special_tokens() -> None:
@@ -111,10 +110,9 @@ def test_a_screenshot_of_another_size_is_refused_with_both_sizes() -> None:
         load_pixels(png.getvalue())
 
 
-def test_bytes_that_are_no_image_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with pytest.raises(PixelFrameError, match=r"broken\.png"):
-        load_pixels(tmp_path / "broken.png")
+def test_bytes_that_are_no_image_are_refused() -> None:
+    with pytest.raises(PixelFrameError, match="expected a PNG screenshot, got 15 bytes"):
+        load_pixels(b"\x89PNG\r\n\x1a\n broken")
 
 
 @pytest.mark.parametrize("side", [9_000, 20_000])

@@ -17,7 +17,7 @@ from dart.core.types import Demonstration
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.prompt_spec import PromptSpec
-from dart.policy.small_policy_files import load_codec, save_policy
+from dart.policy.small_policy import load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
 from dart.store.reader import StoreReader
@@ -95,7 +95,7 @@ def test_a_demonstration_has_the_tokens_the_engine_would_have_sampled(write: Wri
     (found,) = read_demonstrations(write({}), codec)
     first, second = found.steps
     assert (found.task_id, found.seed, found.origin, found.reward) == ("miniwob/enter-text", 7, "oracle", 1.0)
-    assert first.answer == codec.decode_answer(first.token_ids, INSTRUCTION)
+    assert first.answer == codec.decode_action(first.token_ids, INSTRUCTION)
     assert first.prompt_ids == tuple(codec.encode_prompt(INSTRUCTION, []))
     assert second.prompt_ids == tuple(codec.encode_prompt(INSTRUCTION, [first.answer]))
     assert second.token_ids == tuple(codec.encode_answer("type(content='ada')", INSTRUCTION))
@@ -106,8 +106,8 @@ def test_importing_twice_adds_once_and_the_run_needs_the_folder_no_more(
     write: Write, policy: Path, tmp_path: Path
 ) -> None:
     folder, pool, blobs = write({}, {"seed": 8, "origin": "a person"}), ListPool(), tmp_path / "blobs"
-    assert import_demonstrations(pool, folder, policy, blobs) == (2, 0)
-    assert import_demonstrations(pool, folder, policy, blobs) == (0, 2)
+    assert import_demonstrations(pool.add_demonstrations, folder, policy, blobs) == (2, 0)
+    assert import_demonstrations(pool.add_demonstrations, folder, policy, blobs) == (0, 2)
     assert [one.origin for one in pool.held] == ["oracle", "a person"]
     name = pool.held[0].steps[0].screenshot_sha256
     assert (blobs / name[:2] / f"{name}.png").read_bytes() == png()
@@ -137,7 +137,7 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number_and_nothing_is_added(
     with pytest.raises(
         BadDemonstrations, match=rf"demonstrations\.jsonl, line 2: .*{said}.*nothing was added"
     ):
-        import_demonstrations(pool, write({}, change), policy, tmp_path / "blobs")
+        import_demonstrations(pool.add_demonstrations, write({}, change), policy, tmp_path / "blobs")
     assert pool.held == []
 
 
@@ -193,7 +193,7 @@ def test_token_ids_and_log_probs_come_in_as_they_were_sampled(write: Write, poli
     assert list(step.token_ids) == change["steps"][0]["token_ids"]
     assert step.logprobs == (-0.5,) * len(step.token_ids)
     assert step.entropies == ()
-    assert step.answer == codec.decode_answer(step.token_ids, INSTRUCTION)
+    assert step.answer == codec.decode_action(step.token_ids, INSTRUCTION)
 
 
 def test_a_raw_answer_of_the_small_policy_is_its_action(write: Write, policy: Path) -> None:

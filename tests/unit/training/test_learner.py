@@ -15,9 +15,9 @@ from dart.core.types import Demonstration, Group, Step
 from dart.policy.codec import load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
-from dart.policy.sampling import answer_logprobs, sample
+from dart.policy.sampling import answer_scores, sample, teacher_forced
 from dart.policy.scoring import score_steps
-from dart.policy.small_policy_files import load_policy, save_policy
+from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import latest_good, load_checkpoint
@@ -63,15 +63,15 @@ def sampled_group(
     base: Path, blobs: BlobStore, group_of: Callable[..., Group], *, seed: int = 0, rollouts: int = 4
 ) -> Group:
     """Rollouts of one step from the same screen, really sampled; the first half of them succeeds."""
-    model, codec = load_policy(base)
+    policy = SmallPolicy(base)
     sha256 = screen(blobs, seed)
-    prompt = codec.encode_prompt(INSTRUCTIONS[0], [])
+    prompt = policy.codec.encode_prompt(INSTRUCTIONS[0], [])
     pixels = torch.from_numpy(load_pixels(blobs.read(sha256)))
     answers = sample(
-        model,
+        policy.module,
         [prompt] * rollouts,
         torch.stack([pixels] * rollouts),
-        1.0,
+        [1.0] * rollouts,
         torch.Generator().manual_seed(seed),
         max_new_tokens=5,
     )
@@ -102,11 +102,11 @@ def steps_of(groups: list[Group]) -> list[Step]:
 
 
 def weights(learner: Learner, parent: Path) -> dict[str, torch.Tensor]:
-    return load_policy(learner.save(parent))[0].state_dict()
+    return SmallPolicy(learner.save(parent)).module.state_dict()
 
 
 def log_likelihoods(folder: Path, steps: list[Step], blobs: BlobStore) -> list[float]:
-    model, _ = load_policy(folder)
+    model = SmallPolicy(folder).module
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
     }
@@ -119,18 +119,18 @@ def test_shared_prefixes_give_the_log_probs_of_every_step_alone(
 ) -> None:
     groups = [sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1)]
     steps = steps_of(groups)
-    model, _ = load_policy(base)
+    model = SmallPolicy(base).module
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
     }
     shared = score_steps(model, steps, pixels, 0.7)
-    alone = answer_logprobs(
+    out, targets, mask = teacher_forced(
         model,
         [s.prompt_ids for s in steps],
         [s.token_ids for s in steps],
         torch.stack([pixels[s.screenshot_sha256] for s in steps]),
-        0.7,
     )
+    alone = answer_scores(out.logits, targets, mask, 0.7)
     assert torch.allclose(shared.logprobs, alone.logprobs, atol=1e-5)
     assert torch.allclose(shared.entropies, alone.entropies, atol=1e-5)
     assert torch.equal(shared.mask, alone.mask)
@@ -143,9 +143,9 @@ def test_shared_prefixes_give_the_gradient_of_every_step_alone(
     pixels = {
         s.screenshot_sha256: torch.from_numpy(load_pixels(blobs.read(s.screenshot_sha256))) for s in steps
     }
-    together, _ = load_policy(base)
+    together = SmallPolicy(base).module
     score_steps(together, steps, pixels, 1.0).logprobs.sum().backward()
-    apart, _ = load_policy(base)
+    apart = SmallPolicy(base).module
     for step in steps:
         score_steps(apart, [step], pixels, 1.0).logprobs.sum().backward()
     for (name, a), b in zip(together.named_parameters(), apart.parameters(), strict=True):
@@ -329,11 +329,11 @@ def test_a_saved_version_is_a_policy_the_auto_classes_load(base: Path, tmp_path:
     good, refused = latest_good(tmp_path / "run")
     assert good is not None
     assert (good.folder, refused) == (folder, [])
-    model, codec = load_policy(folder)
-    assert codec.encode_prompt(INSTRUCTIONS[0], []) == load_policy(base)[1].encode_prompt(INSTRUCTIONS[0], [])
-    assert all(
-        torch.equal(a, b) for a, b in zip(model.parameters(), load_policy(base)[0].parameters(), strict=True)
-    )
+    saved, first = SmallPolicy(folder), SmallPolicy(base)
+    prompts = [policy.codec.encode_prompt(INSTRUCTIONS[0], []) for policy in (saved, first)]
+    assert prompts[0] == prompts[1]
+    both = zip(saved.module.parameters(), first.module.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in both)
 
 
 def test_the_learning_rate_rises_over_the_warm_up(
@@ -345,7 +345,7 @@ def test_the_learning_rate_rises_over_the_warm_up(
     for warmup in (0, 10):
         learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=warmup))
         learner.update([group], blobs.root)
-        now, then = weights(learner, tmp_path / str(warmup)), load_policy(base)[0].state_dict()
+        now, then = weights(learner, tmp_path / str(warmup)), SmallPolicy(base).module.state_dict()
         moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
     assert moved[0] == pytest.approx(1e-3, rel=0.05)
     assert moved[1] == pytest.approx(1e-4, rel=0.05)
