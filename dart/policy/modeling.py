@@ -65,9 +65,9 @@ class PolicyCache:
 class GuiPolicyOutput(ModelOutput):  # type: ignore[misc]  # transformers is not followed
     """Logits [B, K, V] of the last K tokens; `pointer` [B, K, R * C] are the scores of cells behind them."""
 
-    logits: Tensor | None = None
+    logits: Tensor
     past_key_values: PolicyCache | None = None
-    pointer: Tensor | None = None
+    pointer: Tensor = None  # type: ignore[assignment]  # transformers demands a default of all but one
 
 
 class Stem(nn.Module):
@@ -208,14 +208,10 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         self.image_place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(size, config.rms_norm_eps)
-        self.head = nn.Linear(size, config.first_x_token_id + 2 + self._after_bins(config))
+        text_tokens = config.vocab_size - config.first_y_token_id - config.y_bins
+        self.head = nn.Linear(size, config.first_x_token_id + 2 + text_tokens)
         self.pointer = Pointer(config)
         self.post_init()
-
-    @staticmethod
-    def _after_bins(config: GuiPolicyConfig) -> int:
-        """Number of tokens after the coordinate tokens: the text."""
-        return config.vocab_size - config.first_y_token_id - config.y_bins
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embed
@@ -314,8 +310,8 @@ class GuiPolicyForImageTextToText(PreTrainedModel):  # type: ignore[misc]  # tra
         self, x: Tensor, mask: Tensor, past: Sequence[KeyValue] | None
     ) -> tuple[Tensor, list[KeyValue]]:
         layers: list[KeyValue] = []
-        for layer, earlier in zip(self.layers, past or [None] * len(self.layers), strict=True):
-            x, key_value = layer(x, mask, earlier)
+        for index, layer in enumerate(self.layers):
+            x, key_value = layer(x, mask, None if past is None else past[index])
             layers.append(key_value)
         return self.norm(x), layers
 

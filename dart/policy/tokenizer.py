@@ -15,13 +15,11 @@ instructions."""
 
 def train_tokenizer(instructions: Iterable[str]) -> PreTrainedTokenizerFast:
     """Train the small policy's tokenizer on these instructions; the same texts give the same tokenizer."""
-    return byte_level_tokenizer(
-        instructions, special_tokens(), TEXT_TOKENS, min_frequency=4, pad_token=PAD, eos_token=EOS
-    )
+    return byte_level_tokenizer(instructions, special_tokens(), TEXT_TOKENS, 4, pad_token=PAD, eos_token=EOS)
 
 
 def byte_level_tokenizer(
-    texts: Iterable[str], special: Sequence[str], text_tokens: int, *, min_frequency: int = 0, **options: Any
+    texts: Iterable[str], special: Sequence[str], text_tokens: int, min_frequency: int, /, **options: Any
 ) -> PreTrainedTokenizerFast:
     """Train byte-level BPE on texts.
 

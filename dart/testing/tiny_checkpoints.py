@@ -74,6 +74,7 @@ def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
         texts,
         family.special_tokens,
         TEXT_TOKENS,
+        0,
         pad_token=family.pad,
         eos_token=family.end,
         bos_token=family.begin,

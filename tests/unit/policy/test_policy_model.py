@@ -55,9 +55,7 @@ def answer_logits(
     answers: Sequence[Sequence[int]],
     pixels: torch.Tensor,
 ) -> torch.Tensor:
-    logits = teacher_forced(model, prompts, answers, pixels)[0].logits
-    assert logits is not None
-    return logits
+    return teacher_forced(model, prompts, answers, pixels)[0].logits
 
 
 def answer_logprobs(
@@ -68,7 +66,6 @@ def answer_logprobs(
     temperature: float = 1.0,
 ) -> AnswerScores:
     out, targets, mask = teacher_forced(model, prompts, answers, pixels)
-    assert out.logits is not None
     return answer_scores(out.logits, targets, mask, temperature)
 
 
