@@ -22,7 +22,6 @@ import psutil
 
 from actors.board import Board
 from dart.core.run_directory import RunPaths, holder
-from dart.run.control_client import request
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
     ControlOutcome,
@@ -37,7 +36,7 @@ from dart.run.control_protocol import (
     decode_request,
     encode,
 )
-from dart.run.control_socket import connect
+from dart.run.control_socket import connect, request
 
 PATIENCE_S = 10.0
 GROWTH_KIB = 8192

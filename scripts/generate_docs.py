@@ -165,8 +165,8 @@ def _event_lines() -> Iterator[str]:
         yield from _one_event(kind, event, f" Log: {event.level or 'none'}.")
     yield REPORTS_HEAD
     yield from _table_of("field", REPORT_FIELDS)
-    for kind, event in REPORTS.items():
-        yield from _one_event(kind, event)
+    for kind, about in REPORTS.items():
+        yield from _one_event(kind, EventKind(about=about, subject="the actor", fields={}))
 
 
 def _one_event(kind: str, event: EventKind, level: str = "") -> Iterator[str]:

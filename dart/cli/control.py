@@ -174,8 +174,8 @@ def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
 
 def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait_s: float | None) -> None:
     """Send a request to the run, print its answer, and end with the exit code of that answer."""
-    from dart.run.control_client import request
     from dart.run.control_protocol import QUICK_MS
+    from dart.run.control_socket import request
 
     wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
     answer = request(chosen(run_dir), call_with(wait_ms))

@@ -66,7 +66,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     refuse_at_once(paths, resume=resume)
     require_installation(config)
     from dart.run import app
-    from dart.run.console import ConsoleListener
+    from dart.run.listener import ConsoleListener
 
     with ConsoleListener(paths) as screen:
         result = app.train(config, resume=resume, listener=screen)

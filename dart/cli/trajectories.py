@@ -114,7 +114,7 @@ def export(
 
     * `dartrl trajectories export 12 --html rollout-12.html`
     """
-    from dart.web.export import write_trajectory
+    from dart.web.trajectory_pages import write_trajectory
 
     with errors_as_exit_codes(html):
         write_trajectory(recorded(run_dir), rollout_id, html)

@@ -227,7 +227,7 @@ def _what_it_would_do(paths: "RunPaths") -> str:
 
 def _tree_lines(settings: "Config") -> list[str]:
     """The tree, indented; one line for all children of a pool."""
-    from dart.run.definition import supervisors
+    from dart.run.reload import supervisors
     from dart.run.tree import root_spec
     from supervision.child_spec import ChildType
 
@@ -307,8 +307,8 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
     import time
 
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
-    from dart.run.control_client import request
     from dart.run.control_protocol import ControlOutcome, Ping
+    from dart.run.control_socket import request
 
     give_up_s = time.monotonic() + UP_DEADLINE_S
     while (code := poll()) is None:

@@ -25,12 +25,10 @@ from dart.inspect.snapshot_reader import SnapshotReader
 from dart.inspect.time_budget import TimeBudget
 from dart.inspect.utilisation import sizes_in
 from dart.run.control_endpoint import ControlEndpoint
-from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
-from dart.run.main_supervisor import MainProcess, MainSupervisor
-from dart.run.recovery import look_back
-from dart.run.run_record import begin_record, prepare_record, refuse_without_record
-from dart.run.sidecars import SidecarProcess, sidecar_specs
+from dart.run.reload import RunDefinition
+from dart.run.run_record import begin_record, look_back, prepare_record, refuse_without_record
+from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.tree import root_spec
 from dart.store.errors import StoreUnavailable
@@ -97,7 +95,7 @@ def train(
         emitter = MainProcess(listener.log, tell)
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
-            MainSupervisor(paths, specs, partial(SidecarProcess, paths), emitter) as sidecars,
+            SidecarSupervisor(paths, specs, emitter) as sidecars,
             ActorSystem(
                 paths.root, directory.mail, definition.tree_of(config), prints_reports=False
             ) as system,
@@ -181,6 +179,14 @@ def final_reserve_s(config: Config) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class MainProcess:
+    """The main process as an emitter of events."""
+
+    log: Any
+    tell: Callable[[str, Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class _Ending:
     """How the tree of a run ended."""
 
@@ -196,7 +202,7 @@ def _watch(
     paths: RunPaths,
     config: Config,
     listener: RunListener,
-    pollers: tuple[MainSupervisor, ControlEndpoint],
+    pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
 ) -> _Ending:
     """Pass snapshots to the listener until the root ends.

@@ -1,11 +1,11 @@
-"""The commands of the control endpoint: which actor each request asks, and the answer in time.
+"""The commands of the control endpoint: which actors each request asks for what.
 
-Work that is not done when its answer is due goes on. A supervisor that does not answer gets no request: it
-would carry it out when it answers again, perhaps an hour later.
+Work that is not done when the operator's answer is due continues. A supervisor that hangs gets no request: it
+would carry the request out when it runs again, perhaps an hour later.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from actors.actor import Actor
 from actors.board import Vitals
@@ -31,7 +31,7 @@ from dart.run.control_protocol import (
     Scale,
     StopActor,
 )
-from dart.run.definition import ENVIRONMENT_POOL, RunDefinition
+from dart.run.reload import ENVIRONMENT_POOL, RunDefinition
 from dart.telemetry.emit import emit
 from dart.telemetry.events import POOLS_SIZED
 from supervision.errors import SupervisionError
@@ -57,7 +57,7 @@ PAUSE_DEADLINE_S = 10.0
 """For the curator to record that no new work begins."""
 
 REACH_SHARE, REACH_MIN_S, REACH_MAX_S = 0.75, 0.25, 5.0
-"""Share of the time of a request in which a supervisor has to show that it answers, and its limits."""
+"""Share of a request's `wait_ms` in which a supervisor has to answer first, and its limits in seconds."""
 
 DRAIN_POLL_S = 0.5
 """Interval of the check whether an episode or an update still runs."""
@@ -65,7 +65,13 @@ DRAIN_POLL_S = 0.5
 STARTS_AT_ONCE = 16
 """Most environments started together; more would fill the mailbox of their pool."""
 
-T = TypeVar("T")
+
+class NotDone(Exception):
+    """A request was refused, or has not been carried out yet; the message tells the operator why."""
+
+    def __init__(self, text: str, outcome: ControlOutcome = ControlOutcome.REFUSED) -> None:
+        super().__init__(text)
+        self.outcome = outcome
 
 
 class Commands:
@@ -80,89 +86,119 @@ class Commands:
         self._up_to_date: dict[str, int] = {}
         """The incarnation of each pool that has the current limits; the first one of a run has."""
         self._changing = Lock()
+        """Held while sizes and limits change, so that one change follows the other."""
 
     async def answer(self, call: Request) -> ControlAnswer:
-        """The outcome of a request, after `wait_ms` at the latest."""
+        """The outcome of a request; after `wait_ms`, the state of the actor that the request waits for."""
+        answer: Future[ControlAnswer] = Future()
+        who, work = self._work_of(call)
+
+        def is_due() -> None:
+            how = preconditions.condition(who, self._actors())
+            answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
+
+        async def to_its_end() -> None:
+            answer.succeed(await self._ended(call, work))
+
+        self._actor.run(to_its_end())
+        self._actor.after(call.wait_ms / 1000, is_due)
+        return await answer
+
+    def _work_of(self, call: Request) -> tuple[str, Coroutine[Any, Any, str]]:
+        """The actor that a request waits for, and its work, which returns a text for the operator."""
         match call:
             case Ping():
-                return await self._within(call, ROOT, self._ping(call))
-            case RestartActor() | StopActor() | ReleaseActor():
-                return await self._on_actor(call)
-            case Pause() | Resume():
-                return await self._within(call, CURATOR, self._pause(is_held=isinstance(call, Pause)))
+                return ROOT, self._ping(call)
+            case RestartActor():
+                return call.name, self._restart(call)
+            case StopActor():
+                return call.name, self._stop(call)
+            case ReleaseActor():
+                return call.name, self._release(call)
+            case Pause():
+                return CURATOR, self._pause()
+            case Resume():
+                return CURATOR, self._resume()
             case Drain():
-                return await self._within(call, CURATOR, self._drain(call))
+                return CURATOR, self._drain(call)
             case Scale():
-                return await self._within(call, ENVIRONMENT_POOL, self._alone(self._scale(call)))
+                return ENVIRONMENT_POOL, self._scale(call)
             case Reload():
-                return await self._within(call, ROOT, self._alone(self._reload(call)))
+                return ROOT, self._reload(call)
 
-    async def _ping(self, call: Ping) -> ControlAnswer:
+    async def _ended(self, call: Request, work: Coroutine[Any, Any, str]) -> ControlAnswer:
+        """Turn every failure of a request into an answer, so that the next request is served."""
+        try:
+            answer = ControlAnswer(ControlOutcome.DONE, await work)
+        except NotDone as reason:
+            answer = ControlAnswer(reason.outcome, str(reason))
+        except (AskError, MailboxFull) as error:
+            answer = ControlAnswer(ControlOutcome.SILENT, str(error))
+        except Exception as error:
+            self._actor.log.exception("request_failed", request=repr(call))
+            answer = ControlAnswer(ControlOutcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
+        if not isinstance(call, Ping):
+            self._actor.log.info(
+                "request_ended", request=repr(call), outcome=answer.outcome.value, text=answer.text
+            )
+        return answer
+
+    async def _ping(self, call: Ping) -> str:
         counts = await self._ask(ROOT, CountChildren(), call.wait_ms / 1000)
-        return ControlAnswer(
-            ControlOutcome.DONE, f"root answers; {counts.active} of {counts.specs} children are up"
-        )
+        return f"root answers; {counts.active} of {counts.specs} children are up"
 
     # ---- one actor ----
 
-    async def _on_actor(self, call: RestartActor | StopActor | ReleaseActor) -> ControlAnswer:
+    async def _supervisor_of(self, call: RestartActor | StopActor | ReleaseActor) -> str:
+        """The supervisor to ask. Raises NotDone for a request that makes no sense, AskError if it hangs."""
         actors = self._actors()
         why_not = preconditions.why_not_stop if isinstance(call, StopActor) else preconditions.why_not_restart
         if reason := why_not(call.name, actors):
-            return ControlAnswer(ControlOutcome.REFUSED, reason)
-        return await self._within(call, call.name, self._managing(call, actors[call.name].parent))
+            raise NotDone(reason)
+        await self._reach(actors[call.name].parent, call)
+        return actors[call.name].parent
 
-    async def _managing(self, call: RestartActor | StopActor | ReleaseActor, parent: str) -> ControlAnswer:
-        await self._reach(parent, call)
-        match call:
-            case RestartActor(name=name):
-                return await self._restart(name, parent)
-            case StopActor(name=name):
-                ended = await self._managed(parent, TerminateChild(id=name))
-                return _answer(ended, f"{name} is down until `dartrl actors restart {name}`")
-            case ReleaseActor(name=name):
-                released = await self._managed(parent, ReleaseChild(id=name))
-                return _answer(released, f"{name} is being started; its earlier failures are forgotten")
-
-    async def _restart(self, name: str, parent: str) -> ControlAnswer:
-        ended = await self._managed(parent, TerminateChild(id=name))
-        if not ended.ok:
-            return _answer(ended, "")
-        started = await self._managed(parent, RestartChild(id=name))
+    async def _restart(self, call: RestartActor) -> str:
+        supervisor = await self._supervisor_of(call)
+        await self._manage(supervisor, TerminateChild(id=call.name))
+        started = await self._ask(supervisor, RestartChild(id=call.name), CALL_DEADLINE_S)
         if started.ok:
-            return ControlAnswer(
-                ControlOutcome.DONE, f"{name} runs again, as incarnation {started.incarnation}"
-            )
+            return f"{call.name} runs again, as incarnation {started.incarnation}"
         if started.reason in (RUNNING, RESTARTING):
-            text = f"{name} ended, and its supervisor is already starting it again"
-            return ControlAnswer(ControlOutcome.DONE, text)
-        return ControlAnswer(
-            ControlOutcome.REFUSED, f"{name} is down until it is restarted again: {started.reason}"
-        )
+            return f"{call.name} ended, and its supervisor is already starting it again"
+        raise NotDone(f"{call.name} is down until it is restarted again: {started.reason}")
+
+    async def _stop(self, call: StopActor) -> str:
+        await self._manage(await self._supervisor_of(call), TerminateChild(id=call.name))
+        return f"{call.name} is down until `dartrl actors restart {call.name}`"
+
+    async def _release(self, call: ReleaseActor) -> str:
+        await self._manage(await self._supervisor_of(call), ReleaseChild(id=call.name))
+        return f"{call.name} is being started; its earlier failures are forgotten"
 
     # ---- the pool ----
 
-    async def _scale(self, call: Scale) -> ControlAnswer:
-        await self._reach(ENVIRONMENT_POOL, call)
-        failed = self._adopt(self._definition.with_environments(call.environments))
-        failed += await self._resize(call.environments)
-        size = f"{len(await self._environments())} environments"
+    async def _scale(self, call: Scale) -> str:
+        async with self._changing:
+            await self._reach(ENVIRONMENT_POOL, call)
+            failed = self._adopt(self._definition.with_environments(call.environments))
+            failed += await self._resize(call.environments)
+            size = f"{len(await self._environments())} environments"
         if failed:
-            return ControlAnswer(
-                ControlOutcome.REFUSED, f"{size}, not {call.environments}: {'; '.join(failed)}"
-            )
-        return ControlAnswer(ControlOutcome.DONE, size)
+            raise NotDone(f"{size}, not {call.environments}: {'; '.join(failed)}")
+        return size
 
     async def _resize(self, count: int) -> list[str]:
         """Bring the pool to `count` environments; returns what failed, and why."""
-        specs = self._definition.environments(count)
-        plan = preconditions.resized(await self._environments(), specs)
+        specs, existing = self._definition.environments(count), await self._environments()
+        missing = sorted(specs.keys() - set(existing))
+        surplus = sorted(set(existing) - specs.keys(), reverse=True)
         failed = []
-        for first in range(0, len(plan.start), STARTS_AT_ONCE):
-            names = plan.start[first : first + STARTS_AT_ONCE]
+        for first in range(0, len(missing), STARTS_AT_ONCE):
+            names = missing[first : first + STARTS_AT_ONCE]
             failed += await self._each(names, lambda name: start_child(specs[name]))
-        failed += await self._each(plan.end, lambda name: TerminateChild(id=name))
-        failed += await self._each(plan.end, lambda name: DeleteChild(id=name))
+        failed += await self._each(surplus, lambda name: TerminateChild(id=name))
+        failed += await self._each(surplus, lambda name: DeleteChild(id=name))
         return failed
 
     async def _environments(self) -> list[str]:
@@ -182,7 +218,8 @@ class Commands:
         failed = []
         for name, managed in zip(names, asked, strict=True):
             try:
-                reason = "" if (await managed).ok else managed.result().reason
+                ended = await managed
+                reason = "" if ended.ok else ended.reason
             except (AskError, MailboxFull) as error:
                 reason = str(error)
             failed += [f"{name}: {reason}"] if reason else []
@@ -190,38 +227,38 @@ class Commands:
 
     # ---- the configuration ----
 
-    async def _reload(self, call: Reload) -> ControlAnswer:
-        """Check everything, and reach every supervisor concerned, before anything changes."""
+    async def _reload(self, call: Reload) -> str:
+        async with self._changing:
+            new, plan = self._planned()
+            for supervisor in dict.fromkeys(change.supervisor for change in plan.changes):
+                await self._reach(supervisor, call)  # all of them, before anything changes
+            has_resized = new.environments.count != self._definition.config.environments.count
+            failed = await self._apply(plan.changes) + self._adopt(new)
+            if has_resized:
+                failed += await self._resize(new.environments.count)
+        if failed:
+            raise NotDone(f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}")
+        return reload.in_words(plan)
+
+    def _planned(self) -> tuple[Config, reload.ReloadPlan]:
+        """The configuration as it is written now, and how to apply it. Raises NotDone if that is refused."""
         definition = self._definition
         if definition.reread is None:
-            return ControlAnswer(
-                ControlOutcome.REFUSED, "only a run started with `dartrl up` can reload its configuration"
-            )
+            raise NotDone("only a run started with `dartrl up` can reload its configuration")
         try:
             new = definition.reread()
             plan = reload.planned(definition.config, new, definition.tree_of)
         except (ConfigurationError, SupervisionError) as error:
-            return ControlAnswer(ControlOutcome.REFUSED, f"nothing was changed: {error}")
+            raise NotDone(f"nothing was changed: {error}") from error
         if plan.refused:
-            return ControlAnswer(ControlOutcome.REFUSED, reload.in_words(plan))
-        for supervisor in dict.fromkeys([change.supervisor for change in plan.changes]):
-            await self._reach(supervisor, call)
-        failed = await self._tell(plan.changes)
-        has_resized = new.environments.count != definition.config.environments.count
-        failed += self._adopt(new)
-        if has_resized:
-            failed += await self._resize(new.environments.count)
-        if failed:
-            return ControlAnswer(
-                ControlOutcome.REFUSED, f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}"
-            )
-        return ControlAnswer(ControlOutcome.DONE, reload.in_words(plan))
+            raise NotDone(reload.in_words(plan))
+        return new, plan
 
-    async def _tell(self, changes: Iterable[reload.Change]) -> list[str]:
+    async def _apply(self, changes: Iterable[reload.Change]) -> list[str]:
         """Send changes to supervisors; returns what failed, and why."""
         failed = []
         for change in changes:
-            managed = await self._managed(change.supervisor, change.call)
+            managed = await self._ask(change.supervisor, change.call, CALL_DEADLINE_S)
             failed += [] if managed.ok else [f"{change.supervisor}: {managed.reason}"]
         return failed
 
@@ -233,7 +270,7 @@ class Commands:
             if row is None or not row.ready or row.incarnation == self._up_to_date.get(pool, 1):
                 continue
             try:
-                failed = await self._alone(self._apply_again(pool))
+                failed = await self._apply_again(pool)
             except (AskError, MailboxFull) as error:
                 self._actor.log.warning("pool_not_restored", pool=pool, reason=str(error))
                 continue  # until the next call
@@ -241,16 +278,13 @@ class Commands:
             self._actor.log.info("pool_restored", pool=pool, failed=failed)
 
     async def _apply_again(self, pool: str) -> list[str]:
-        plan = reload.planned(self._definition.as_started, self._definition.config, self._definition.tree_of)
-        failed = await self._tell(change for change in plan.changes if change.supervisor == pool)
-        if pool == ENVIRONMENT_POOL:
-            failed += await self._resize(self._definition.config.environments.count)
-        return failed
-
-    async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run changes of sizes and limits one after the other."""
+        definition = self._definition
         async with self._changing:
-            return await work
+            plan = reload.planned(definition.as_started, definition.config, definition.tree_of)
+            failed = await self._apply(change for change in plan.changes if change.supervisor == pool)
+            if pool == ENVIRONMENT_POOL:
+                failed += await self._resize(definition.config.environments.count)
+        return failed
 
     def _adopt(self, config: Config) -> list[str]:
         """Make a configuration the current one; returns what failed."""
@@ -264,35 +298,33 @@ class Commands:
 
     # ---- new work ----
 
-    async def _pause(self, *, is_held: bool) -> ControlAnswer:
-        held = await self._ask_curator(m.PauseWork(is_held=is_held))
-        if isinstance(held, ControlAnswer):
-            return held
-        going_on = f"until `dartrl resume` nothing new begins; {_going_on(held)}"
-        return ControlAnswer(ControlOutcome.DONE, going_on if is_held else "episodes and updates begin again")
+    async def _pause(self) -> str:
+        held = await self._hold_work(is_held=True)
+        return f"until `dartrl resume` nothing new begins; {_going_on(held)}"
 
-    async def _drain(self, call: Drain) -> ControlAnswer:
+    async def _resume(self) -> str:
+        await self._hold_work(is_held=False)
+        return "episodes and updates begin again"
+
+    async def _drain(self, call: Drain) -> str:
         now_s = self._actor.clock.monotonic_s
         give_up_s = now_s() + call.wait_ms / 1000
-        held = await self._ask_curator(m.PauseWork(is_held=True))
-        while isinstance(held, m.WorkPaused) and held.is_held and (held.playing or held.is_training):
+        held = await self._hold_work(is_held=True)
+        while held.is_held and (held.playing or held.is_training):
             if now_s() >= give_up_s:
-                return ControlAnswer(ControlOutcome.UNDER_WAY, f"nothing new begins; {_going_on(held)}")
+                raise NotDone(f"nothing new begins; {_going_on(held)}", ControlOutcome.UNDER_WAY)
             await self._actor.sleep(DRAIN_POLL_S)
-            held = await self._ask_curator(m.PauseWork(is_held=None))
-        if isinstance(held, ControlAnswer):
-            return held
+            held = await self._hold_work(is_held=None)
         if not held.is_held:
-            return ControlAnswer(ControlOutcome.REFUSED, "the run was resumed meanwhile")
-        return ControlAnswer(
-            ControlOutcome.DONE, "nothing is played or trained any more; `dartrl resume` goes on"
-        )
+            raise NotDone("the run was resumed meanwhile")
+        return "nothing is played or trained any more; `dartrl resume` goes on"
 
-    async def _ask_curator(self, call: m.PauseWork) -> m.WorkPaused | ControlAnswer:
-        answer = await self._ask(CURATOR, call, PAUSE_DEADLINE_S)
-        if isinstance(answer, m.WorkPaused):
-            return answer
-        return ControlAnswer(ControlOutcome.REFUSED, f"the record takes no writes now: {answer.reason}")
+    async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
+        """Have the curator hold new work back or not (None: as it is). Raises NotDone, AskError."""
+        answer = await self._ask(CURATOR, m.PauseWork(is_held=is_held), PAUSE_DEADLINE_S)
+        if not isinstance(answer, m.WorkPaused):
+            raise NotDone(f"the record takes no writes now: {answer.reason}")
+        return answer
 
     # ---- asking ----
 
@@ -301,57 +333,17 @@ class Commands:
         wait_s = min(max(REACH_SHARE * call.wait_ms / 1000, REACH_MIN_S), REACH_MAX_S)
         await self._ask(supervisor, CountChildren(), wait_s)
 
-    async def _managed(self, supervisor: str, call: Any) -> Managed:
+    async def _manage(self, supervisor: str, call: TerminateChild | ReleaseChild) -> None:
+        """Have a supervisor change one child. Raises NotDone when it refuses, AskError."""
         managed: Managed = await self._ask(supervisor, call, CALL_DEADLINE_S)
-        return managed
+        if not managed.ok:
+            raise NotDone(managed.reason)
 
     def _ask(self, to: str, call: Any, deadline_s: float) -> Future[Any]:
         return self._actor.ask(to, call, deadline_s=deadline_s)
 
-    async def _within(
-        self, call: Request, who: str, work: Coroutine[Any, Any, ControlAnswer]
-    ) -> ControlAnswer:
-        """The answer to a request; when it is due before the work is done, the state of the actor `who`."""
-        answer: Future[ControlAnswer] = Future()
-
-        def is_due() -> None:
-            how = preconditions.condition(who, self._actors())
-            answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
-
-        async def to_its_end() -> None:
-            ended = await self._ended(call, work)
-            answer.succeed(ended)
-
-        self._actor.run(to_its_end())
-        self._actor.after(call.wait_ms / 1000, is_due)
-        return await answer
-
-    async def _ended(self, call: Request, work: Coroutine[Any, Any, ControlAnswer]) -> ControlAnswer:
-        """Turn every failure of a request into an answer, so that the next request is served."""
-        try:
-            answer = await work
-        except (AskError, MailboxFull) as error:
-            answer = ControlAnswer(ControlOutcome.SILENT, str(error))
-        except Exception as error:
-            self._actor.log.exception("request_failed", request=repr(call))
-            answer = ControlAnswer(ControlOutcome.REFUSED, f"it failed by a defect, see the log: {error!r}")
-        if not isinstance(call, Ping):
-            self._actor.log.info(
-                "request_ended", request=repr(call), outcome=answer.outcome.value, text=answer.text
-            )
-        return answer
-
     def _actors(self) -> dict[str, Vitals]:
         return preconditions.known(self._actor.board.rows())
-
-
-def _answer(managed: Managed, done: str) -> ControlAnswer:
-    """The answer of a supervisor as that of the endpoint."""
-    return (
-        ControlAnswer(ControlOutcome.DONE, done)
-        if managed.ok
-        else ControlAnswer(ControlOutcome.REFUSED, managed.reason)
-    )
 
 
 def _going_on(held: m.WorkPaused) -> str:

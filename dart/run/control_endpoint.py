@@ -4,16 +4,14 @@ It is no actor of the tree, because each of those may hang. It has an inbox and 
 ask has a deadline. Connections and mail share one loop, so a request that waits delays no other.
 """
 
-import math
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 import structlog
@@ -25,7 +23,7 @@ from actors.log import LogFile, to_json
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import CONTROL as NAME
-from dart.inspect.sidecar_status import Sidecar, read_sidecar
+from dart.inspect.sidecar_status import Sidecar, remove_sidecar, write_sidecar
 from dart.run.control_commands import Commands
 from dart.run.control_protocol import (
     MAX_FRAME_BYTES,
@@ -36,10 +34,10 @@ from dart.run.control_protocol import (
     encode,
 )
 from dart.run.control_socket import is_own, listen
-from dart.run.definition import RunDefinition
-from dart.run.main_supervisor import BACKOFF, MainSupervisor
+from dart.run.reload import RunDefinition
+from dart.run.sidecars import BACKOFF, emit_status
 from dart.telemetry.emit import EventEmitter
-from supervision.child_spec import ChildSpec
+from supervision.backoff import backoff_s
 
 MAX_CONNECTIONS = 64
 """Connections at a time; further ones are closed."""
@@ -49,18 +47,13 @@ FRAME_DEADLINE_S = 2.0
 
 OPEN_DEADLINE_S = 10.0
 
-SPEC = ChildSpec(
-    id=NAME,
-    actor="dart.run.control_endpoint:ControlActor",
-    shutdown_s=5.0,
-    hang_deadline_s=math.inf,  # a thread that hangs cannot be ended
-    backoff=BACKOFF,
-)
+SHUTDOWN_S = 5.0
+"""For the thread to end when the run is over."""
 
 RESTORE_EVERY_S = 5.0
 """Interval of the check whether a pool was restarted and lacks changes made since the start."""
 
-NO_ROOM_PAUSE_S = 1.0
+ACCEPT_PAUSE_S = 1.0
 """Pause of accepting connections after the process ran out of descriptors."""
 
 
@@ -93,7 +86,7 @@ class ControlActor(Actor):
         except OSError as error:
             self.log.error("control_not_accepted", reason=str(error))
             self.runtime.unwatch(self._listener.fileno())
-            self.after(NO_ROOM_PAUSE_S, self._listen)
+            self.after(ACCEPT_PAUSE_S, self._listen)
             return
         if len(self._open) >= MAX_CONNECTIONS or not is_own(connection):
             connection.close()
@@ -150,127 +143,92 @@ class ControlEndpoint:
     """
 
     def __init__(
-        self,
-        paths: RunPaths,
-        mail_dir: Path,
-        definition: RunDefinition,
-        emitter: EventEmitter,
-        clock: Callable[[], float] = time.monotonic,
+        self, paths: RunPaths, mail_dir: Path, definition: RunDefinition, emitter: EventEmitter
     ) -> None:
         self._paths, self._mail_dir, self._definition = paths, mail_dir, definition
-        self._service: _Service | None = None
-        self._supervisor = MainSupervisor(paths, [SPEC], self._start, emitter, clock)
+        self._emitter = emitter
+        self._log_file = paths.logs / f"{NAME}.jsonl"
+        self._statuses: SimpleQueue[Sidecar] = SimpleQueue()
+        """What the thread reports of itself, for the main thread."""
+        self._is_over = threading.Event()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A daemon thread: a request under way does not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
     def __enter__(self) -> Self:
-        self.poll()
-        if self._service is None or not self._service.comes_up():
-            self.poll()
-            status = read_sidecar(self._paths, NAME)
-            why = status.text if status else "its thread does not answer"
+        self._thread.start()
+        first = Sidecar(name=NAME, is_well=False, text="its thread does not answer")
+        with suppress(Empty):
+            first = self._statuses.get(timeout=OPEN_DEADLINE_S)
+        if not first.is_well:
             self.__exit__()
-            raise TemporaryError(f"the control endpoint did not come up: {why}")
+            raise TemporaryError(f"the control endpoint did not come up: {first.text}")
         return self
 
     def poll(self) -> None:
-        """Start it again after a defect, each time later. Call it about every second; it never waits."""
-        self._supervisor.poll()
+        """Report a defect, and that the endpoint serves again. Call it about every second; it never waits."""
+        while not self._statuses.empty():
+            status = self._statuses.get()
+            emit_status(self._emitter, status)
+            remove_sidecar(self._paths, NAME)
+            if not status.is_well:
+                with suppress(OSError):  # the event has the reason, too
+                    write_sidecar(self._paths, status)
 
     def __exit__(self, *_: object) -> None:
-        self._supervisor.__exit__()
+        """End the thread after what it does now; after SHUTDOWN_S it ends with the process."""
+        self._is_over.set()
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(SHUTDOWN_S)
+        if not self._thread.is_alive():
+            os.close(self._wake)
+        remove_sidecar(self._paths, NAME)
         self._paths.control.unlink(missing_ok=True)
 
-    def _start(self, _: ChildSpec) -> "_Service":
-        is_restart = self._service is not None
-        self._service = _Service(self._paths, self._mail_dir, self._definition, is_restart=is_restart)
-        return self._service
-
-
-class _Service:
-    """One incarnation of the endpoint: its socket and its thread. Raises OSError when it cannot listen."""
-
-    def __init__(
-        self, paths: RunPaths, mail_dir: Path, definition: RunDefinition, *, is_restart: bool
-    ) -> None:
-        self._paths, self._mail_dir, self._definition = paths, mail_dir, definition
-        self._is_restart = is_restart
-        self._log_file = paths.logs / f"{NAME}.jsonl"
-        self._is_serving = self._is_given_up = False
-        self._defect = ""
-        self._is_over = threading.Event()
-        self._has_begun = threading.Event()
-        self._listener = listen(paths.control)
-        self._wake = os.fdopen(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "wb", buffering=0)
-        # A daemon thread: a request under way does not keep the process from ending.
-        self._thread = threading.Thread(target=self._serve, name=NAME, daemon=True)
-        self._thread.start()
-
-    def comes_up(self) -> bool:
-        """Wait until it serves or has failed; whether it serves."""
-        self._has_begun.wait(OPEN_DEADLINE_S)
-        return self._is_serving
-
-    def end_reason(self) -> str:
-        """Why the thread has ended; empty while it runs."""
-        if self._thread.is_alive():
-            return "given up" if self._is_given_up else ""
-        self._wake.close()
-        if not self._defect:
-            return "ended"
-        return f"ended by a defect ({self._defect}), see {self._log_file}; the run cannot be steered"
-
-    def silent_s(self) -> float:
-        """Always 0: a thread that hangs could not be ended."""
-        return 0.0
-
-    def status(self) -> Sidecar | None:
-        """Well once a restarted endpoint serves; None for the first start, which is no news."""
-        if not (self._is_serving and self._is_restart):
-            return None
-        return Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}")
-
-    def stop(self) -> None:
-        """End the thread after what it does now."""
-        self._is_over.set()
-        self._wake.write((1).to_bytes(8, sys.byteorder))
-
-    def kill(self) -> None:
-        """Give the thread up: it ends with the process."""
-        self._is_given_up = True
-
-    def _serve(self) -> None:
-        """The thread. A defect ends the endpoint, not the run; the main process restarts it."""
+    def _run(self) -> None:
+        """The thread. A defect ends neither it nor the run: it serves again, each time later."""
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         file = LogFile(self._log_file)
         log = structlog.wrap_logger(structlog.WriteLogger(file), processors=to_json())  # type: ignore[arg-type]
-        try:
-            self._serve_with(log.bind(actor=NAME))
-        except Exception as error:
-            self._defect = repr(error)
-            log.exception("control_ended")
-        finally:
-            self._has_begun.set()
-            self._listener.close()
-            file.close()
+        failures = 0
+        while not self._is_over.is_set():
+            began_s = time.monotonic()
+            try:
+                self._serve(log.bind(actor=NAME))
+            except Exception as error:
+                log.exception("control_ended")
+                failures = 1 if time.monotonic() - began_s > BACKOFF.reset_after_s else failures + 1
+                wait_s = backoff_s(BACKOFF, failures, draw=0.5)
+                self._note_defect(error, wait_s)
+                self._is_over.wait(wait_s)
+        file.close()
 
-    def _serve_with(self, log: Any) -> None:
-        board = Board(self._paths.board)
-        connections: set[socket.socket] = set()
-        args = {
-            "listener": self._listener,
-            "wake_fd": self._wake.fileno(),
-            "connections": connections,
-            "definition": self._definition,
-            "log": log,
-        }
-        client = Client(
-            board, self._mail_dir, self._paths.key.read_bytes(), name=NAME, actor=ControlActor, args=args
+    def _note_defect(self, error: Exception, wait_s: float) -> None:
+        text = (
+            f"ended by a defect ({error!r}), see {self._log_file}; the run cannot be steered; "
+            f"it is started again in {wait_s:.0f} s"
         )
-        self._is_serving = True
-        self._has_begun.set()
-        try:
-            client.serve(self._is_over.is_set)
-        finally:
-            for connection in connections:
-                connection.close()
-            client.close()
-            board.close()
+        self._statuses.put(Sidecar(name=NAME, is_well=False, text=text))
+
+    def _serve(self, log: Any) -> None:
+        """Serve until the run is over. Raises OSError when it cannot listen."""
+        connections: set[socket.socket] = set()
+        with ExitStack() as stack:
+            listener = stack.enter_context(listen(self._paths.control))
+            board = stack.enter_context(closing(Board(self._paths.board)))
+            args = {
+                "listener": listener,
+                "wake_fd": self._wake,
+                "connections": connections,
+                "definition": self._definition,
+                "log": log,
+            }
+            key = self._paths.key.read_bytes()
+            client = Client(board, self._mail_dir, key, name=NAME, actor=ControlActor, args=args)
+            stack.callback(client.close)
+            self._statuses.put(Sidecar(name=NAME, is_well=True, text=f"answers at {self._paths.control}"))
+            try:
+                client.serve(self._is_over.is_set)
+            finally:
+                for connection in connections:
+                    connection.close()

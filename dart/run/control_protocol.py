@@ -4,6 +4,7 @@ A frame is one packet of at most MAX_FRAME_BYTES. A request is a map whose `do` 
 with a key that is unknown, missing or of another type is refused. No frame can name a class to create.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
@@ -78,6 +79,15 @@ class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):
 
 
 Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drain | Scale | Reload
+
+
+def request_of(fields: Mapping[str, str]) -> Request:
+    """Make a request from its `do` and its fields. Raises Malformed."""
+    try:
+        request: Request = msgspec.convert(fields, Request)
+    except msgspec.ValidationError as error:
+        raise Malformed(str(error)) from error
+    return request
 
 
 class ControlOutcome(StrEnum):

@@ -1,4 +1,4 @@
-"""The control socket: how it is opened and connected to.
+"""The control socket of a run: how it is opened, connected to, and asked by any process of the same user.
 
 The path of a Unix socket has at most 107 bytes, and that of a run directory may have more. The socket is
 therefore reached through a descriptor of its directory, whose path is always short.
@@ -10,6 +10,17 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from dart.core.errors import NotRunningError, SilentError
+from dart.core.run_directory import RunPaths, holder
+from dart.run.control_protocol import (
+    MAX_FRAME_BYTES,
+    ControlAnswer,
+    Malformed,
+    Request,
+    decode_answer,
+    encode,
+)
 
 BACKLOG = 32
 _PEER = struct.Struct("3i")
@@ -66,3 +77,36 @@ def _short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+GRACE_S = 1.0
+"""Added to the time the run has to answer, for the transfer on a busy machine."""
+
+
+def request(run_dir: Path, call: Request) -> ControlAnswer:
+    """Send a request and return the answer of the run's main process.
+
+    Waits for `call.wait_ms` and GRACE_S. Raises NotRunningError, and SilentError without an answer in time.
+    """
+    pid = holder(run_dir)
+    if pid is None:
+        raise NotRunningError(f"the run in {run_dir} is not running; start it with `dartrl up`")
+    timeout_s = call.wait_ms / 1000 + GRACE_S
+    try:
+        with connect(RunPaths(run_dir).control, timeout_s) as connection:
+            connection.send(encode(call))
+            return decode_answer(connection.recv(MAX_FRAME_BYTES + 1))
+    except FileNotFoundError:
+        raise SilentError(
+            f"process {pid} holds the run in {run_dir} and does not listen: it is starting or ending; "
+            "try again in a moment"
+        ) from None
+    except (OSError, Malformed) as error:
+        raise SilentError(
+            f"process {pid} runs the run in {run_dir} and does not answer ({_why(error, timeout_s)}); "
+            f"`dartrl status` shows how it is, `dartrl down --now` ends it"
+        ) from error
+
+
+def _why(error: Exception, timeout_s: float) -> str:
+    return f"nothing within {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)

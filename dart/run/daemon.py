@@ -1,10 +1,12 @@
-"""The listener of `dartrl up`: logs the progress of a run and reports to its service manager.
+"""The listener of `dartrl up`: logs the progress of a run and reports to its service manager (sd_notify(3)).
 
 The watchdog of the service manager is fed only after a request came back through the run's control endpoint
 and the mailbox of its root, so main process, endpoint and root all have to be well.
 """
 
+import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,12 +20,11 @@ from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths
 from dart.inspect.result import TrainResult, publish
 from dart.inspect.snapshot import RunSnapshot
-from dart.run.control_client import request
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping, Reload, Request
+from dart.run.control_socket import request
 from dart.run.listener import RunListener
-from dart.run.recovery import RunHistory
-from dart.run.sd_notify import notify, watchdog_every_s
-from dart.run.terminal import has_terminal
+from dart.run.run_record import RunHistory
+from dart.run.signal_counter import has_terminal
 
 PROGRESS_EVERY_S = 60.0
 """Interval of the log lines on progress while phase and notices stay the same."""
@@ -169,3 +170,27 @@ def status_line(snapshot: RunSnapshot) -> str:
     if snapshot.staleness_mean is not None:
         figures.append(f"staleness {snapshot.staleness_mean:.1f}")
     return " · ".join([*figures, *snapshot.notices])
+
+
+def notify(**fields: str | int) -> None:
+    """Send fields such as `READY=1`. Does nothing without a service manager."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    where = "\0" + address[1:] if address.startswith("@") else address  # an abstract name begins with a zero
+    lines = (f"{name}={value}" for name, value in fields.items())
+    message = "\n".join(line.replace("\n", " ") for line in lines)  # a line break would begin another field
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+        try:
+            sender.sendto(message.encode(), where)
+        except OSError:
+            return
+
+
+def watchdog_every_s(environment: Mapping[str, str], pid: int) -> float | None:
+    """Half the time in which the service manager expects a sign of life; None if it expects none."""
+    limit_us = environment.get("WATCHDOG_USEC", "")
+    wanted_of = environment.get("WATCHDOG_PID", str(pid))
+    if not limit_us.isdecimal() or int(limit_us) == 0 or wanted_of != str(pid):
+        return None
+    return int(limit_us) / 2e6

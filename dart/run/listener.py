@@ -1,14 +1,18 @@
-"""Callbacks that the main process invokes as a run progresses."""
+"""Callbacks that the main process invokes as a run progresses, and those of `dartrl train`."""
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import structlog
+from rich.console import Console
 
-from dart.inspect.result import TrainResult
+from dart.core.run_directory import RunPaths
+from dart.inspect.live import open_view
+from dart.inspect.result import TrainResult, publish
 from dart.inspect.snapshot import RunSnapshot
-from dart.run.recovery import RunHistory
+from dart.run.run_record import RunHistory
 
 
 class RunListener:
@@ -52,3 +56,24 @@ class RunListener:
 def _silent_log() -> Any:
     """A logger that writes nothing: log lines would break a screen that is drawn in place."""
     return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+class ConsoleListener(RunListener):
+    """Draws on standard error while the tree is up, and prints the result on standard output."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._drawn = ExitStack()
+        super().__init__(self._drawn.enter_context(open_view(Console(stderr=True))))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drawn.close()
+
+    def ended(self) -> None:
+        self._drawn.close()
+
+    def concluded(self, result: TrainResult) -> None:
+        publish(result, Console(), self._paths)

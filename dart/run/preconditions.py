@@ -1,26 +1,10 @@
 """Whether an actor can be restarted or stopped, decided from the board alone. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from actors.board import LAUNCHER, ActorState, Vitals
 from dart.core.suggestions import did_you_mean, near
 from dart.telemetry.liveness import ACTOR_SILENT_S
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """The children to start and to end so that a pool has those it should have."""
-
-    start: tuple[str, ...]
-    end: tuple[str, ...]
-    """The highest numbers first."""
-
-
-def resized(existing: Collection[str], wanted: Collection[str]) -> Resize:
-    """The change from the existing children to the wanted ones."""
-    start = tuple(sorted(set(wanted) - set(existing)))
-    return Resize(start, tuple(sorted(set(existing) - set(wanted), reverse=True)))
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
@@ -35,7 +19,7 @@ def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
 def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
     """Why an actor cannot be restarted alone; empty when it can."""
     if name not in actors:
-        return _unknown(name, actors)
+        return f"there is no actor {name!r}{did_you_mean(near(name, actors))}"
     if actors[name].parent == LAUNCHER:
         return f"{name} is the root of the tree: it ends with the run; use `dartrl down`, then `dartrl up`"
     return ""
@@ -54,21 +38,13 @@ def why_not_stop(name: str, actors: Mapping[str, Vitals]) -> str:
     return ""
 
 
-def _unknown(name: str, actors: Collection[str]) -> str:
-    return f"there is no actor {name!r}{did_you_mean(near(name, actors))}"
-
-
 def condition(name: str, actors: Mapping[str, Vitals]) -> str:
     """An actor in words: its state, what it does and for how long."""
     row = actors.get(name)
     if row is None:
         return f"{name} is not there"
     doing = f", in {row.handler} for {row.busy_s:.1f} s" if row.busy_s else ""
-    silent = f", without a sign of life for {row.beat_age_s:.1f} s" if is_silent(row) else ""
-    return f"{name} is {row.state}{doing}{silent}"
-
-
-def is_silent(row: Vitals) -> bool:
-    """Whether the actor has a process that gives no sign of life."""
     is_up = row.state in (ActorState.RUNNING, ActorState.STOPPING)
-    return is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S
+    is_silent = is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S
+    silent = f", without a sign of life for {row.beat_age_s:.1f} s" if is_silent else ""
+    return f"{name} is {row.state}{doing}{silent}"

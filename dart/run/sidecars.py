@@ -1,8 +1,11 @@
 """Sidecars: processes beside a run that serve its web page and write its tracking data.
 
 A sidecar reads the board and the record; it can neither slow nor end the run. It is a Python process of its
-own, at a low priority and in a session of its own, and the kernel ends it with the main process, which
-supervises it (`dart.run.main_supervisor`).
+own, at a low priority and in a session of its own, and the kernel ends it with the main process.
+
+The main process supervises the sidecars, because they have to work while the tree hangs, and they outlive it
+(docs/decisions/0020-sidecars.md). `supervision.core` decides, by the limits in their child specs;
+`SidecarSupervisor` carries its decisions out.
 """
 
 import os
@@ -10,17 +13,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
-from dart.inspect.sidecar_status import TRACKING, WEB, Sidecar, read_sidecar, silent_s
-from dart.run.main_supervisor import BACKOFF
-from supervision.child_spec import ChildSpec
+from dart.inspect.sidecar_status import (
+    TRACKING,
+    WEB,
+    Sidecar,
+    read_sidecar,
+    remove_sidecar,
+    silent_s,
+    write_sidecar,
+)
+from dart.telemetry.emit import EventEmitter, emit
+from dart.telemetry.events import SIDECAR_DOWN, SIDECAR_UP
+from supervision.actions import Action, AskToStop, Ended, Kill, Spawn
+from supervision.child_spec import COUNT_MOST, Backoff, ChildSpec, SupervisorFlags
+from supervision.core import SupervisorCore
+
+BACKOFF = Backoff(initial_s=1.0, factor=3.0, max_s=300.0, jitter=0.0, reset_after_s=120.0)
+"""A sidecar that can never work costs a start every five minutes."""
 
 NICENESS = 10
 """Added to the niceness of the main process: training comes first."""
@@ -29,6 +47,12 @@ HANG_DEADLINE_S = 120.0
 """A sidecar without a sign of life for this long is killed and started again."""
 
 REASON_BYTES = 4096
+"""Bytes at the end of a sidecar's standard error in which the reason of its end is looked for."""
+
+STOP_POLL_S = 0.01
+
+_FLAGS = SupervisorFlags(ordered=False, max_restarts=COUNT_MOST)
+"""The budget is never spent: no failure of a sidecar ends the run."""
 
 
 def sidecar_specs(config: Config, *, serves_page: bool) -> Iterator[ChildSpec]:
@@ -97,6 +121,105 @@ class SidecarProcess:
     def kill(self) -> None:
         """Send SIGKILL."""
         self._process.kill()
+
+
+class SidecarSupervisor:
+    """Supervises sidecars while the block lasts, and emits an event when the status of one changes.
+
+    Make it in the thread that starts the tree: the kernel ends a child process when that thread ends.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        specs: Iterable[ChildSpec],
+        emitter: EventEmitter,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._paths, self._emitter = paths, emitter
+        self._clock, self._sleep = clock, sleep
+        self._core = SupervisorCore(_FLAGS, tuple(specs))
+        self._running: dict[str, SidecarProcess] = {}
+        self._kill_reasons: dict[str, str] = {}
+        self._reported: dict[str, Sidecar] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def poll(self) -> None:
+        """Notice what has ended, hangs or reports something new, and start what is due.
+
+        Call it about every second; it never waits.
+        """
+        self._note_ends()
+        for id_, running in self._running.items():
+            self._examine(id_, running)
+        self._carry_out(self._core.tick(self._clock()))
+
+    def __exit__(self, *_: object) -> None:
+        """Ask all children to end, and kill those that do not within their `shutdown_s`."""
+        self._carry_out(self._core.stop("the run is over", self._clock()))
+        while not self._core.is_finished:
+            self._sleep(STOP_POLL_S)
+            self._note_ends()
+            self._carry_out(self._core.tick(self._clock()))
+        for id_ in self._core.children:
+            remove_sidecar(self._paths, id_)
+
+    def _note_ends(self) -> None:
+        for id_, running in list(self._running.items()):
+            if reason := running.end_reason():
+                del self._running[id_]
+                self._ended(id_, self._kill_reasons.pop(id_, reason))
+
+    def _examine(self, id_: str, running: SidecarProcess) -> None:
+        child, silent_s = self._core.children[id_], running.silent_s()
+        if silent_s > child.spec.hang_deadline_s:
+            why = f"no sign of life for {silent_s:.0f} s"
+            self._carry_out(self._core.hung(id_, child.incarnation, why))
+        elif (status := running.status()) is not None:
+            self._report(status)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Spawn():
+                    self._spawn(action)
+                case AskToStop():
+                    self._running[action.id].stop()
+                case Kill():
+                    self._kill_reasons[action.id] = f"killed: {action.why}"
+                    self._running[action.id].kill()
+
+    def _spawn(self, child: Spawn) -> None:
+        remove_sidecar(self._paths, child.id)
+        try:
+            self._running[child.id] = SidecarProcess(self._paths, self._core.children[child.id].spec)
+        except OSError as error:  # no memory, no descriptor, no disk: the run goes on
+            self._ended(child.id, f"could not be started: {error}")
+        else:
+            self._carry_out(self._core.ready(child.id, child.incarnation, self._clock()))
+
+    def _ended(self, id_: str, reason: str) -> None:
+        child, now_s = self._core.children[id_], self._clock()
+        self._carry_out(self._core.exited(id_, child.incarnation, Ended(reason), now_s))
+        if self._core.finishing is None:
+            text = f"{reason}; it is started again in {child.start_at_s - now_s:.0f} s"
+            down = Sidecar(name=id_, is_well=False, text=text)
+            self._report(down)
+            with suppress(OSError):  # the event has the reason, too
+                write_sidecar(self._paths, down)
+
+    def _report(self, status: Sidecar) -> None:
+        if status != self._reported.get(status.name):
+            self._reported[status.name] = status
+            emit_status(self._emitter, status)
+
+
+def emit_status(emitter: EventEmitter, status: Sidecar) -> None:
+    """Emit the event of a status that has changed."""
+    emit(emitter, SIDECAR_UP if status.is_well else SIDECAR_DOWN, status.name, {"text": status.text})
 
 
 @contextmanager

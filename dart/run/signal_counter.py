@@ -1,14 +1,16 @@
-"""The signals that a run receives, and what each of them does."""
+"""The signals that a run receives, what each of them does, and the terminal that sends SIGHUP."""
 
+import os
 import signal
+import stat
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import signals as received
 from dart.run.listener import RunListener
-from dart.run.terminal import leave_terminal
 
 
 class SignalCounter:
@@ -64,3 +66,26 @@ class SignalCounter:
     def _note_hangup(self, number: int, _: FrameType | None) -> None:
         self._has_hung_up = True
         leave_terminal()  # at once: the next write to it would fail
+
+
+STREAMS = (1, 2)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal, which sends SIGHUP when it closes."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    os.close(fd)
+    return True
+
+
+def leave_terminal() -> None:
+    """Redirect output to a terminal that has closed to /dev/null, so that no write fails."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for fd in STREAMS:
+        with suppress(OSError):  # the stream was closed before
+            if stat.S_ISCHR(os.fstat(fd).st_mode) and not os.isatty(fd):
+                os.dup2(null, fd)
+    os.close(null)

@@ -123,7 +123,7 @@ KINDS: Mapping[str, EventKind] = {
         subject="the task",
         fields={
             "phase": "`before` or `after`",
-            "version": "the newest policy version then",
+            "version": "the newest policy version at that time",
             "seed": "its held-out seed",
             "is_greedy": "whether it was played with the most likely answers",
             "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
@@ -140,10 +140,10 @@ KINDS: Mapping[str, EventKind] = {
     ),
     POOLS_SIZED: EventKind(
         level="info",
-        about="How many environments and engines there are to be used from now on: at a start where that is "
-        "news, and when it changes.",
+        about="How many environments and engines the run uses from now on. Recorded when a number changes, "
+        "also at a start.",
         subject="the root",
-        fields={"environments": "how many of them", "engines": "how many of them"},
+        fields={"environments": "number of environments", "engines": "number of engines"},
     ),
     CHECKPOINT_RESTORED: EventKind(
         level="error",
@@ -154,8 +154,8 @@ KINDS: Mapping[str, EventKind] = {
             "version": "the newest version, whose checkpoint is a copy now",
             "from_version": "the version it is a copy of",
             "damage": "what was wrong with it",
-            "damaged_folder": "where it lies now, in the run directory; `status` and the page tell of it "
-            "until that folder is removed",
+            "damaged_folder": "where it lies now, in the run directory; `status` and the page show a "
+            "notice until that folder is removed",
         },
     ),
     LOG_CUT: EventKind(
@@ -165,19 +165,20 @@ KINDS: Mapping[str, EventKind] = {
         subject="the store",
         fields={
             "damage": "what was wrong with it, and how many transactions are lost",
-            "copy": "a copy of the log as it was, in the run directory; `status` and the page tell of it "
-            "until that file is removed",
+            "copy": "a copy of the log as it was, in the run directory; `status` and the page show a "
+            "notice until that file is removed",
         },
     ),
     SIDECAR_UP: EventKind(
         level="info",
-        about="Who is beside the tree does what it is there for: the page, the writers of `tracking`, or the "
-        "control socket, again.",
+        about="A sidecar works: the page, or the writers of `tracking`. Or the control endpoint serves again "
+        "after a defect.",
         subject="`web`, `tracking` or `control`",
-        fields={"text": "where it is to be found, or what it writes where"},
+        fields={"text": "its address, or what it writes into which folder"},
     ),
     SIDECAR_DOWN: EventKind(
-        about="Who is beside the tree waits for something, or ended and starts again. The run goes on.",
+        about="A sidecar or the control endpoint waits for something, or ended and is started again. The run "
+        "continues.",
         subject="`web`, `tracking` or `control`",
         fields={"text": "what it waits for, or how it ended and when it starts again"},
     ),
@@ -186,12 +187,12 @@ KINDS: Mapping[str, EventKind] = {
         about="The state of an engine changes to healthy, updating, stale, suspect or dead.",
         subject="the rollout actor that owns the engine",
         fields={
-            "state": "what it is: `healthy`, `updating`, `stale`, `suspect` or `dead`",
-            "before": "what it was",
-            "reason": "why, where it is not healthy",
+            "state": "the new state: `healthy`, `updating`, `stale`, `suspect` or `dead`",
+            "before": "the state before",
+            "reason": "why it is not healthy",
             "version": "the policy version it serves; -1 while it does not run",
             "required": "the oldest version that may still be served",
-            "since_unix_s": "when it was noticed",
+            "since_unix_s": "when the change was noticed",
         },
     ),
 }
@@ -200,35 +201,18 @@ KINDS: Mapping[str, EventKind] = {
 USER_VISIBLE = tuple(kind for kind in KINDS if kind != LOAD)
 """Kinds that are shown to people and counted: all but the load, which comes every few seconds."""
 
-REPORTS: Mapping[str, EventKind] = {
-    "child_terminated": EventKind(
-        about="An actor failed; it is started again as long as its supervisor's budget holds.",
-        subject="the actor",
-        fields={},
-    ),
-    "start_error": EventKind(
-        about="An actor, or its replacement, could not be started.", subject="the actor", fields={}
-    ),
-    "shutdown_error": EventKind(
-        about="An actor that was asked to stop ended otherwise.", subject="the actor", fields={}
-    ),
-    "child_quarantined": EventKind(
-        about="An actor failed too often and is left alone for a while: its circuit breaker is open.",
-        subject="the actor",
-        fields={},
-    ),
-    "retired": EventKind(
-        about="An actor is replaced by a fresh one: it is old, or was used often.",
-        subject="the actor",
-        fields={},
-    ),
-    "shutdown": EventKind(
-        about="A supervisor gave up: the actor failed once more than its budget allows.",
-        subject="the actor",
-        fields={},
-    ),
+REPORTS: Mapping[str, str] = {
+    "child_terminated": "An actor failed; it is started again as long as its supervisor's budget holds.",
+    "start_error": "An actor, or its replacement, could not be started.",
+    "shutdown_error": "An actor that was asked to stop ended otherwise.",
+    "child_quarantined": "An actor failed too often and stays down for a while: its circuit breaker is open.",
+    "retired": "An actor is replaced by a fresh one: it is old, or was used often.",
+    "shutdown": "A supervisor gave up: the actor failed once more than its budget allows.",
 }
-"""What supervisors write down (`supervision.reports`), told with the events and kept in `reports/`."""
+"""When a supervisor writes which report about an actor (`supervision.reports`).
+
+Reports are kept in `reports/` and shown with the events.
+"""
 
 REPORT_FIELDS: Mapping[str, str] = {
     "supervisor": "who reported it",

@@ -1,4 +1,15 @@
-"""Follows the record of a run, update by update, and remembers what each writer has."""
+"""Follows the record of a run, update by update, and remembers what each writer has.
+
+The figures of an update are its own, and those of the run since the update before:
+
+    update/…        as the trainer recorded them: loss, kl, entropy and others
+    staleness/…     mean, p50, p95 and max of the steps it trained, and the bound, in policy versions
+    curve/success   share of successes among the newest episodes before it, at most 100
+    utilisation/…   share of time environments were in an episode, engines answered, the trainer updated
+    throughput/…    episodes and environment steps that were stored, per minute
+
+The same record gives the same figures, whenever it is read.
+"""
 
 import json
 import secrets
@@ -10,13 +21,14 @@ from pathlib import Path
 from dart.config.config import Config
 from dart.core.records import Version
 from dart.inspect.learning_curve import WINDOW
-from dart.inspect.utilisation import sizes_of
+from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total
 from dart.store.browse_queries import RunBrowser
 from dart.telemetry.events import POOLS_SIZED
 from dart.telemetry.load_meter import LOAD
-from dart.tracking.points import Between, Point, point
-from dart.tracking.writers import TrackingWriter
+from dart.tracking.writers import Point, TrackingWriter
 
+STALENESS = "staleness_"
+MINUTE_S = 60.0
 AT_ONCE = 100
 """Updates that are read and written together."""
 
@@ -56,6 +68,7 @@ class TrackingFollower:
     ) -> None:
         self._store, self._config, self._writers, self._position = store, config, writers, position
         self._now_unix_s = now_unix_s
+        self._success_above = config.curation.success_above
         self._settle_s = 2 * config.telemetry.load_every_s
         """Time after an update until every actor has reported its load before it."""
 
@@ -87,18 +100,39 @@ class TrackingFollower:
             yield self._point(before, version)
 
     def _point(self, before: Version, version: Version) -> Point:
-        begins, ends = before.created_unix_s, version.created_unix_s
+        figures = dict(map(_named, version.metrics.items()))
+        ends = version.created_unix_s
+        successes, episodes = self._store.successes_until(ends, WINDOW, self._success_above)
+        if episodes:
+            figures["curve/success"] = successes / episodes
+        if ends > before.created_unix_s:
+            window = TimeWindow(begins_unix_s=before.created_unix_s, ends_unix_s=ends)
+            figures |= self._utilisation(window) | self._throughput(window)
+        return Point(version=version.version, unix_s=ends, figures=figures)
+
+    def _utilisation(self, window: TimeWindow) -> dict[str, float]:
+        begins, ends = window.begins_unix_s, window.ends_unix_s
         sizes = sizes_of(self._store.find_events(kinds=(POOLS_SIZED,)), self._config)
-        actors = sum(of_kind.most() for of_kind in sizes.values())
-        success_above = self._config.curation.success_above
-        successes, episodes = self._store.successes_until(ends, WINDOW, success_above)
-        stored = self._store.played_over_time(begins, ends, max(1e-6, ends - begins), success_above)
-        between = Between(
-            successes=successes,
-            episodes=episodes,
-            stored_episodes=sum(one[0] for one in stored.values()),
-            stored_steps=sum(one[2] for one in stored.values()),
-            load=self._store.sampled_events(LOAD, begins - self._settle_s, ends + self._settle_s, actors),
-            actors={kind: of_kind.mean(begins, ends) for kind, of_kind in sizes.items()},
-        )
-        return point(before, version, between)
+        actors = sum(one.most() for one in sizes.values())
+        load = self._store.sampled_events(LOAD, begins - self._settle_s, ends + self._settle_s, actors)
+        counted = spent(load, window)
+        return {
+            f"utilisation/{kind}": total(counted, prefix, activity)
+            / (sizes[kind].mean(begins, ends) * window.seconds)
+            for kind, (prefix, activity) in ACTIVITIES.items()
+        }
+
+    def _throughput(self, window: TimeWindow) -> dict[str, float]:
+        begins, ends = window.begins_unix_s, window.ends_unix_s
+        played = self._store.played_over_time(begins, ends, window.seconds, self._success_above).values()
+        per_minute = MINUTE_S / window.seconds
+        return {
+            "throughput/episodes_per_minute": per_minute * sum(episodes for episodes, _, _ in played),
+            "throughput/steps_per_minute": per_minute * sum(steps for _, _, steps in played),
+        }
+
+
+def _named(metric: tuple[str, float]) -> tuple[str, float]:
+    name, value = metric
+    is_staleness = name.startswith(STALENESS)
+    return f"staleness/{name.removeprefix(STALENESS)}" if is_staleness else f"update/{name}", value

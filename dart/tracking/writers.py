@@ -3,13 +3,24 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from dart.config.config import Config
-from dart.tracking.points import Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The figures of one update."""
+
+    version: int
+    """The policy version that the update made: the step of the point."""
+    unix_s: float
+    """When the update was committed."""
+    figures: Mapping[str, float]
 
 
 class TrackingWriter(Protocol):

@@ -1,22 +1,11 @@
 """What the page can change of a run: the requests that the command line makes. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from dart.core.errors import UsageError
-from dart.run.control_protocol import (
-    ControlOutcome,
-    Drain,
-    Pause,
-    ReleaseActor,
-    Request,
-    RestartActor,
-    Resume,
-)
-
-NAME_MOST = 64
-"""Characters of an actor's name, as in the protocol."""
+from dart.run.control_protocol import ControlOutcome, Malformed, Request, request_of
 
 STATUS = {
     ControlOutcome.DONE: 200,
@@ -35,8 +24,6 @@ class Action:
     """Text of its button."""
     about: str
     """What it will do, shown before it is confirmed."""
-    call: Callable[[str], Request]
-    """Makes the request from the name of an actor, which is empty for changes of the whole run."""
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -44,28 +31,23 @@ ACTIONS: Mapping[str, Action] = {
         label="Pause",
         about="Begin no further episode or update. What runs continues to its end, and all actors stay up. "
         "It lasts until Resume, also over a restart of the run.",
-        call=lambda _: Pause(),
     ),
     "resume": Action(
         label="Resume",
         about="Begin episodes and updates again.",
-        call=lambda _: Resume(),
     ),
     "drain": Action(
         label="Drain",
         about="Pause until no episode and no update runs: before work on machines. All actors stay up.",
-        call=lambda _: Drain(),
     ),
     "restart": Action(
         label="Restart",
         about="End this actor, children first, and start it again; one that hangs is killed. It costs no "
         "restart budget, and those that depend on it may start again with it.",
-        call=lambda name: RestartActor(name=name),
     ),
     "release": Action(
         label="Release",
         about="End its quarantine, or its wait before a restart, now; its earlier failures are forgotten.",
-        call=lambda name: ReleaseActor(name=name),
     ),
 }
 OF_THE_RUN = ("pause", "resume", "drain")
@@ -86,7 +68,8 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        return self.action.call(self.name)
+        """The request to the run. Raises Malformed where it needs the name of an actor, or takes none."""
+        return request_of({"do": self.do, "name": self.name} if self.name else {"do": self.do})
 
     @property
     def title(self) -> str:
@@ -105,18 +88,17 @@ class RequestedAction:
 
 def wanted(values: Mapping[str, str]) -> RequestedAction:
     """Read a change from the fields of a form or an address. Raises UsageError for an unknown one."""
-    do, name = values.get("do", ""), values.get("name", "")
-    if do not in ACTIONS:
-        raise UsageError(f"there is no action {do!r}; there are {', '.join(ACTIONS)}")
-    if do in OF_THE_RUN and name:
-        raise UsageError(f"{do} is about the whole run and names no actor")
-    if do in OF_AN_ACTOR and not 0 < len(name) <= NAME_MOST:
-        raise UsageError(f"{do} needs the name of an actor")
-    return RequestedAction(do=do, name=name)
+    asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
+    if asked.do not in ACTIONS:
+        raise UsageError(f"there is no action {asked.do!r}; there are {', '.join(ACTIONS)}")
+    try:
+        _ = asked.request
+    except Malformed as error:
+        raise UsageError(f"the fields do not fit the action {asked.do}: {error}") from error
+    return asked
 
 
-def offers(place: str, actor: str = "") -> tuple[RequestedAction, ...]:
-    """The changes a page offers: the overview those of the run, the page of an actor those of the actor."""
-    if actor:
-        return tuple(RequestedAction(do=do, name=actor) for do in OF_AN_ACTOR)
-    return tuple(RequestedAction(do=do, name="") for do in OF_THE_RUN) if place == "overview" else ()
+def offers(page: str, actor: str) -> tuple[RequestedAction, ...]:
+    """The actions that a page offers: those of the run, or those of an actor on its page."""
+    offered = {"overview": OF_THE_RUN, "actor": OF_AN_ACTOR}.get(page, ())
+    return tuple(RequestedAction(do=do, name=actor if page == "actor" else "") for do in offered)

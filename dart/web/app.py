@@ -11,13 +11,11 @@
 """
 
 import asyncio
-import contextlib
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 from urllib.parse import parse_qs, urlencode
 
 from starlette.applications import Starlette
@@ -36,22 +34,24 @@ from dart.core.errors import (
     UsageError,
 )
 from dart.core.run_directory import RunPaths
-from dart.run.control_client import request as control
 from dart.run.control_protocol import ControlOutcome
+from dart.run.control_socket import request as control
 from dart.store.blobs import BlobStore
 from dart.store.errors import BlobDamage, StoreError
-from dart.web import actions, export, trajectory_pages
+from dart.web import actions
 from dart.web import auth as rules
 from dart.web.actions import RequestedAction
 from dart.web.auth import Access
 from dart.web.blocking import BlockingPool
 from dart.web.middleware import Guard, asked_of
-from dart.web.pages import PagePart, WebPage, page_of
+from dart.web.pages import HEAD, PAGES, STILL, PagePart, Values, WebPage, page_of
 from dart.web.render import STATIC, render, static
 from dart.web.run_view import RunView
 from dart.web.scrape_pages import scrape_routes
+from dart.web.trajectory_pages import number, trajectory_html
 
-T = TypeVar("T")
+UNROUTED = ("head", "overview")
+"""Pages without an address of their name: the head of every page, and the overview, which is at `/`."""
 
 STREAMS_MOST = 32
 """Most open pages that follow the run."""
@@ -81,106 +81,79 @@ class Site:
         self.blocking = BlockingPool()
         self._streams = 0
 
-    def close(self) -> None:
-        self.blocking.close()
-
     # pages
 
-    async def following(self, request: Request, name: str) -> Response:
-        """A page that follows the run."""
-        values = dict(request.query_params)
+    async def page(self, request: Request, name: str) -> Response:
+        """A page of `dart.web.pages.PAGES`."""
+        values = Values(request.query_params)
         page = page_of(name, values)
-        parts = {part.name: await part_or_error(self._html(name, values, part)) for part in page.parts}
-        offers = actions.offers(page.place, values["name"] if name == "actor" else "")
+        parts = {part.name: await self._part(name, values, part) for part in page.parts}
         stream = f"/stream?{urlencode({**values, 'page': name})}"
-        return self._page(request, page, parts, stream=stream, offers=offers)
+        return self._page(request, page, parts, stream, actions.offers(name, values["name"]))
 
-    async def _html(self, name: str, values: Mapping[str, str], part: PagePart) -> str:
-        """A part of a page, rendered once for all that look at it."""
-        key = (name if part.name != "head" else "", *sorted(values.items()), part.name)
-        return await self.blocking.shared(key, GOOD_FOR * part.every_s, lambda: self._opened(part.render))
+    async def _part(self, name: str, values: Values, part: PagePart) -> str:
+        """A part of a page, or its error if that may pass while the page is open."""
+        return await part_or_error(self._html(name, values, part), () if part.every_s == STILL else PASSING)
 
-    def _opened(self, job: Callable[[RunView], T]) -> T:
+    async def _html(self, name: str, values: Values, part: PagePart) -> str:
+        """A part of a page, rendered once for all clients that show it."""
+        place = "every page" if part is HEAD else f"/{name}?{urlencode(sorted(values.items()))}"
+        kept_s = 0.0 if part.every_s == STILL else GOOD_FOR * part.every_s
+        return await self.blocking.shared(
+            f"{part.name} of {place}", kept_s, lambda: self._opened(lambda run: part.render(run, values))
+        )
+
+    def _opened(self, job: Callable[[RunView], str]) -> str:
         with RunView(self._paths) as run:
             return job(run)
-
-    async def _still(
-        self, request: Request, title: str, body: Callable[[RunView], str], place: str = "trajectories"
-    ) -> Response:
-        """A page whose content does not change; only its head follows the run."""
-        head = page_of("head", {})
-        parts = {"head": await part_or_error(self._html("head", {}, head.parts[0]))}
-        html = await self.blocking.run(title, lambda: self._opened(body))
-        return self._page(
-            request, WebPage(title, place, head.parts), parts, stream="/stream?page=head", body=html
-        )
 
     def _page(
         self,
         request: Request,
         page: WebPage,
         parts: Mapping[str, str],
-        *,
-        stream: str,
-        body: str = "",
+        stream: str = "/stream?page=head",
         offers: Sequence[RequestedAction] = (),
-    ) -> Response:
-        values = {"page": page, "parts": parts, "stream": stream, "body": body, "offers": offers}
-        can_steer = self._access.token is not None
-        return HTMLResponse(
-            render("page.html", **values, can_steer=can_steer, is_known=self._is_known(request))
-        )
+    ) -> HTMLResponse:
+        values = {"page": page, "parts": parts, "stream": stream, "offers": offers}
+        can_steer, is_known = self._access.token is not None, self._is_known(request)
+        return HTMLResponse(render("page.html", **values, can_steer=can_steer, is_known=is_known))
 
     def _is_known(self, request: Request) -> bool:
         """Whether the client may change the run."""
         return rules.is_known(self._access, asked_of(request.scope), time.time())
 
-    async def trajectories(self, request: Request) -> Response:
-        values = dict(request.query_params)
-        return await self._still(
-            request, "Trajectories", lambda run: trajectory_pages.trajectories(run, values)
-        )
-
-    async def trajectory(self, request: Request) -> Response:
-        rollout_id = trajectory_pages.number(request.query_params, "id")
-        title = f"Rollout {rollout_id}"
-        return await self._still(request, title, lambda run: trajectory_pages.trajectory(run, rollout_id))
-
-    async def compare(self, request: Request) -> Response:
-        first, second = (trajectory_pages.number(request.query_params, name) for name in ("a", "b"))
-        title = f"Rollouts {first} and {second}"
-        return await self._still(request, title, lambda run: trajectory_pages.compare(run, first, second))
-
-    # steering
+    # actions
 
     async def confirm(self, request: Request) -> Response:
         """Show what an action will do, and the button that does it."""
+        may, can = self._is_known(request), self._access.token is not None
         wanted = actions.wanted(request.query_params)
-        values = {"wanted": wanted, "may": self._is_known(request), "can": self._access.token is not None}
-        return await self._still(request, wanted.title, lambda _: render("_confirm.html", **values), "")
+        return await self._about(request, wanted, "_confirm.html", may=may, can=can)
 
     async def do(self, request: Request) -> Response:
         """Do an action, by the request that the command line would make, and show its outcome."""
         wanted = actions.wanted(await _form(request))
         answer = await self.blocking.run(wanted.title, partial(control, self._paths.root, wanted.request))
-        values = {
-            "wanted": wanted,
-            "text": answer.text,
-            "outcome": answer.outcome.value.replace("_", " "),
-            "tone": "" if answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY) else "bad",
-        }
-        page = await self._still(request, wanted.title, lambda _: render("_done.html", **values), "")
+        tone = "" if answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY) else "bad"
+        page = await self._about(request, wanted, "_done.html", answer=answer, tone=tone)
         page.status_code = actions.STATUS[answer.outcome]
         return page
+
+    async def _about(
+        self, request: Request, wanted: RequestedAction, template: str, **values: object
+    ) -> HTMLResponse:
+        """A page about an action, which is in no menu; only its head follows the run."""
+        head = await self._part("head", Values(), HEAD)
+        parts = {"head": head, "action": render(template, wanted=wanted, **values)}
+        return self._page(request, WebPage(wanted.title, "", (HEAD,)), parts)
 
     # files
 
     async def export(self, request: Request) -> Response:
-        rollout_id = trajectory_pages.number(request.query_params, "id")
-        html = await self.blocking.run(
-            f"export of {rollout_id}",
-            lambda: self._opened(lambda run: export.trajectory_html(run, rollout_id)),
-        )
+        rollout_id = number(request.query_params, "id")
+        job = partial(self._opened, partial(trajectory_html, rollout_id=rollout_id))
+        html = await self.blocking.run(f"export of rollout {rollout_id}", job)
         disposition = f'attachment; filename="rollout-{rollout_id}.html"'
         return HTMLResponse(html, headers={"content-disposition": disposition})
 
@@ -202,7 +175,7 @@ class Site:
     # following
 
     async def stream(self, request: Request) -> Response:
-        values = dict(request.query_params)
+        values = Values(request.query_params)
         name = values.pop("page", "")
         page = page_of(name, values)
         if self._streams >= STREAMS_MOST:
@@ -259,20 +232,9 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
     """The web page of a run, for any ASGI server."""
     site = Site(paths, access)
 
-    def following(name: str) -> Callable[[Request], Awaitable[Response]]:
-        return partial(site.following, name=name)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        site.close()
-
     routes = [
-        Route("/", following("overview")),
-        *(Route(f"/{name}", following(name)) for name in ("tree", "actor", "tasks", "task")),
-        Route("/trajectories", site.trajectories),
-        Route("/trajectory", site.trajectory),
-        Route("/compare", site.compare),
+        Route("/", partial(site.page, name="overview")),
+        *(Route(f"/{name}", partial(site.page, name=name)) for name in PAGES if name not in UNROUTED),
         Route("/export", site.export),
         Route("/blobs/{sha256}.png", site.blob),
         Route("/static/{name}", site.static),
@@ -284,7 +246,9 @@ def web_app(paths: RunPaths, access: Access) -> Guard:
         Route("/logout", site.logout, methods=["POST"]),
     ]
     handlers = {DartError: _on_error, StoreError: _on_error, HTTPException: _on_error, Exception: _on_defect}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), access)
+    return Guard(
+        Starlette(routes=routes, exception_handlers=handlers, lifespan=site.blocking.lifespan), access
+    )
 
 
 async def changes(
@@ -299,13 +263,14 @@ async def changes(
     A slow part delays no other. The stream ends after `STREAM_S`; browsers then ask again.
     """
     sent: dict[str, str] = {}
-    due_s = dict.fromkeys((part.name for part in page.parts), now_s())
+    following = [part for part in page.parts if part.every_s < STILL]
+    due_s = dict.fromkeys((part.name for part in following), now_s())
     made: dict[str, asyncio.Task[str]] = {}
     ends_s, spoke_s = now_s() + STREAM_S, now_s()
     yield "retry: 2000\n\n"
     try:
         while now_s() < ends_s:
-            for part in page.parts:
+            for part in following:
                 if part.name not in made and due_s[part.name] <= now_s():
                     due_s[part.name] = now_s() + part.every_s
                     made[part.name] = asyncio.create_task(part_or_error(html(part), (DartError,)))

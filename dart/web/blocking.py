@@ -6,8 +6,9 @@ costs as much as one. A job that would take too long raises Busy.
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from dart.core.errors import TemporaryError
@@ -35,6 +36,12 @@ class BlockingPool:
         self._now_s = now_s
         self._under_way = 0
         self._kept: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+
+    @asynccontextmanager
+    async def lifespan(self, _: object) -> AsyncIterator[None]:
+        """Close the pool when the application that it is passed to ends."""
+        yield
+        self.close()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,12 +1,14 @@
-"""An action as marks on the screenshot it answers: where it points, in pixels of the picture. Pure.
+"""An action as marks on the screenshot that the policy saw. Pure.
 
-A click is a cross, a drag an arrow, a scroll an arrow in its direction; what has no place there (text, a
-key) is a label at the lower edge. Sizes grow with the picture, so that the marks look the same on a
-page of 160 pixels and on a desktop.
+A click is a cross, a drag an arrow, a scroll an arrow in its direction. Typed text and pressed keys, which
+have no place on the screen, are a label at the lower edge. Sizes grow with the picture, so that the marks
+look the same on a page of 160 pixels and on a desktop.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dart.core.actions import (
     Action,
@@ -38,58 +40,17 @@ _TOWARDS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """From one pixel to another."""
+class Mark:
+    """An SVG element, in pixels of the picture."""
 
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    kind: str = "line"
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """A circle around a pixel."""
-
-    x: float
-    y: float
-    radius: float
-    kind: str = "ring"
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The head of an arrow: three corners."""
-
-    corners: tuple[tuple[float, float], ...]
-    kind: str = "head"
+    tag: Literal["line", "circle", "polygon", "rect", "text"]
+    attributes: Mapping[str, float | str]
+    text: str = ""
 
     @property
-    def points(self) -> str:
-        return " ".join(f"{x:g},{y:g}" for x, y in self.corners)
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """Text on a plate at the lower edge."""
-
-    text: str
-    x: float
-    y: float
-    """Height of the base line of the text."""
-    letter: float
-    """Height of its letters."""
-    kind: str = "label"
-
-    @property
-    def plate(self) -> tuple[float, float, float, float]:
-        """x, y, width and height of the plate."""
-        width = (len(self.text) + 1) * self.letter * LETTER_WIDTH
-        return self.x - 0.3 * self.letter, self.y - 1.05 * self.letter, width, 1.4 * self.letter
-
-
-Mark = Line | Ring | Head | Label
+    def is_stroke(self) -> bool:
+        """Whether it is drawn twice: a dark line over a wider light one, visible on every picture."""
+        return self.tag in ("line", "circle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +90,17 @@ def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
         case Click(x, y):
             return _cross(*inside(x, y), arm)
         case LeftDouble(x, y):
-            return (*_cross(*inside(x, y), arm), Ring(*inside(x, y), arm), Ring(*inside(x, y), 1.6 * arm))
+            return (*_cross(*inside(x, y), arm), _ring(*inside(x, y), arm), _ring(*inside(x, y), 1.6 * arm))
         case RightSingle(x, y):
-            return (*_cross(*inside(x, y), arm), Ring(*inside(x, y), arm))
+            return (*_cross(*inside(x, y), arm), _ring(*inside(x, y), arm))
         case Drag(x, y, end_x, end_y):
-            return (Ring(*inside(x, y), 0.5 * arm), *_arrow(*inside(x, y), *inside(end_x, end_y), arm))
+            return (_ring(*inside(x, y), 0.5 * arm), *_arrow(*inside(x, y), *inside(end_x, end_y), arm))
         case Scroll(x, y, direction):
             at, (dx, dy) = inside(x, y), _TOWARDS[direction]
             reach = SCROLL_ARMS * arm
-            return (Ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
+            return (_ring(*at, 0.5 * arm), *_arrow(*at, at[0] + dx * reach, at[1] + dy * reach, arm))
         case Type() | Hotkey():
-            return (_label(caption_of(action), width, height, LETTER_ARMS * arm),)
+            return _label(caption_of(action), width, height, LETTER_ARMS * arm)
         case Wait() | Finished() | CallUser():
             return ()
 
@@ -169,12 +130,20 @@ def caption_of(action: Action) -> str:
             return "says that it cannot be done"
 
 
+def _line(x1: float, y1: float, x2: float, y2: float) -> Mark:
+    return Mark("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2})
+
+
+def _ring(x: float, y: float, radius: float) -> Mark:
+    return Mark("circle", {"cx": x, "cy": y, "r": radius})
+
+
 def _cross(x: float, y: float, arm: float) -> tuple[Mark, ...]:
-    return Line(x - arm, y, x + arm, y), Line(x, y - arm, x, y + arm)
+    return _line(x - arm, y, x + arm, y), _line(x, y - arm, x, y + arm)
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark, ...]:
-    """A line that ends in a head; a point where both ends are one."""
+    """A line that ends in a head; nothing where both ends are one point."""
     length = math.hypot(x2 - x1, y2 - y1)
     if length == 0:
         return ()
@@ -182,14 +151,26 @@ def _arrow(x1: float, y1: float, x2: float, y2: float, arm: float) -> tuple[Mark
     back, half = min(1.2 * arm, length), 0.6 * arm
     base_x, base_y = x2 - back * ux, y2 - back * uy
     corners = ((x2, y2), (base_x - half * uy, base_y + half * ux), (base_x + half * uy, base_y - half * ux))
-    return Line(x1, y1, base_x, base_y), Head(tuple((round(x, 2), round(y, 2)) for x, y in corners))
+    points = " ".join(f"{round(x, 2):g},{round(y, 2):g}" for x, y in corners)
+    return _line(x1, y1, base_x, base_y), Mark("polygon", {"class": "head", "points": points})
 
 
-def _label(text: str, width: int, height: int, letter: float) -> Label:
-    """A label with as much of the text as fits."""
+def _label(text: str, width: int, height: int, letter: float) -> tuple[Mark, ...]:
+    """As much of a text as fits, in letters of a height, on a plate at the lower edge."""
     fits = max(2, int(width / (letter * LETTER_WIDTH)) - 2)
     shown = text if len(text) <= fits else f"{text[: fits - 1]}…"
-    return Label(shown, x=letter, y=height - letter, letter=letter)
+    place = {"x": letter, "y": height - letter}
+    plate = {
+        "x": 0.7 * letter,
+        "y": height - 2.05 * letter,
+        "width": (len(shown) + 1) * letter * LETTER_WIDTH,
+        "height": 1.4 * letter,
+        "rx": letter / 4,
+    }
+    return (
+        Mark("rect", {"class": "plate", **plate}),
+        Mark("text", {"class": "label", **place, "font-size": letter}, shown),
+    )
 
 
 def _is_inside(action: Action, width: int, height: int) -> bool:

@@ -1,12 +1,14 @@
 """What the pages show: each page as parts, each part a function from a run to HTML. All of it blocks.
 
 A part is rendered every `every_s` seconds while a browser shows it, and sent when it has changed. Tree and
-actors are read from the board alone, so they tell the truth while the record is locked or an actor hangs.
+actors are read from the board alone, so they are right while the record is locked or an actor hangs.
 """
 
+import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
@@ -15,22 +17,16 @@ from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
 from dart.inspect.logs import message
 from dart.inspect.report import EvaluationResult
-from dart.inspect.task_reports import (
-    DECISIONS_MAX,
-    TaskReport,
-    decision_text,
-    state,
-    task_reports,
-)
+from dart.inspect.task_reports import DECISIONS_MAX, decision_text, state, task_reports
 from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
-from dart.web import charts, series
-from dart.web.charts import ChartView, Dot, Series
+from dart.web import series, trajectory_pages
+from dart.web.charts import Chart, Dot, Series, sparkline
 from dart.web.render import render
 from dart.web.run_view import RunView
-from dart.web.series import Bins, EpisodeCounts, Slots
+from dart.web.series import Bins, EpisodeCounts
 from dart.web.tree_rows import row_of, tree_rows
 
 BINS = 96
@@ -52,13 +48,24 @@ WINDOWS: Mapping[str, float | None] = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0
 """Stretches of time the overview can show, in seconds; None is the whole run."""
 
 
+STILL = math.inf
+"""The interval of a part that is rendered once, when its page is opened."""
+
+
+class Values(dict[str, str]):
+    """The names and values in an address, such as `/actor?name=env-003`; one that is missing is empty."""
+
+    def __missing__(self, _: str) -> str:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class PagePart:
     """A piece of a page."""
 
     name: str
     every_s: float
-    render: Callable[[RunView], str]
+    render: Callable[[RunView, Values], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +73,13 @@ class WebPage:
     """A page that follows the run."""
 
     title: str
+    """May name values of the address in braces."""
     place: str
     """The entry of the menu it belongs to."""
     parts: tuple[PagePart, ...]
 
 
-def head(run: RunView) -> str:
+def head(run: RunView, _: Values) -> str:
     """The line above every page: the run and its health."""
     snapshot = run.snapshot
     tone, word = "idle", "ended"
@@ -80,42 +88,27 @@ def head(run: RunView) -> str:
     return render("_head.html", run=run, snapshot=snapshot, tone=tone, word=word)
 
 
-HEAD = PagePart("head", 1.0, head)
-
-
 # ---- overview ----
 
 
-def overview(window: str) -> WebPage:
-    """How the run is now and was over time. Raises UsageError for a window that is not in `WINDOWS`."""
+def _now(run: RunView, _: Values) -> str:
+    return render("_now.html", snapshot=run.snapshot, is_running=bool(run.pid))
+
+
+def _charts(run: RunView, values: Values) -> str:
+    window = values.get("window", "all")
     if window not in WINDOWS:
         raise UsageError(f"there is no window {window!r}; there are {', '.join(WINDOWS)}")
-    return WebPage(
-        "Overview",
-        "overview",
-        (
-            HEAD,
-            PagePart(
-                "now", 1.0, lambda run: render("_now.html", snapshot=run.snapshot, is_running=bool(run.pid))
-            ),
-            PagePart("charts", 5.0, lambda run: _charts(run, window)),
-            PagePart("newest", 3.0, _newest),
-        ),
-    )
-
-
-def _charts(run: RunView, window: str) -> str:
     bins = _bins(run, WINDOWS[window])
     played = _played(run, bins)
-    is_whole = WINDOWS[window] is None
-    drawn = (
-        _success(played, bins, dots=_measured(run, bins) if is_whole else ()),
+    charts = (
+        _success(played, bins, dots=_measured(run, bins) if WINDOWS[window] is None else ()),
         _utilisation(run, bins),
         _throughput(played, bins),
         _staleness(run, bins),
         _faults(run, bins),
     )
-    return render("_charts.html", charts=drawn, window=window, windows=tuple(WINDOWS))
+    return render("_charts.html", charts=charts, window=window, windows=tuple(WINDOWS))
 
 
 def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
@@ -130,24 +123,17 @@ def _bins(run: RunView, window_s: float | None, most: int = BINS) -> Bins:
     return Bins(begins_unix_s=begins, ends_unix_s=ends, count=min(most, int((ends - begins) / BIN_S)))
 
 
-def _span(bins: Bins) -> tuple[float, float]:
-    return bins.begins_unix_s, bins.ends_unix_s
-
-
 def _played(run: RunView, bins: Bins, task_id: str | None = None) -> dict[int, EpisodeCounts]:
     success_above = run.config.curation.success_above
-    counted = run.store.played_over_time(*_span(bins), bins.width_s, success_above, task_id)
-    found: dict[int, EpisodeCounts] = {}
-    for place, (episodes, successes, steps) in counted.items():
+    counted = run.store.played_over_time(*bins.span, bins.width_s, success_above, task_id)
+    found: defaultdict[int, EpisodeCounts] = defaultdict(lambda: series.NOTHING)
+    for place, counts in counted.items():
         index = min(place, bins.count - 1)  # the last moment lies at the end of the last bin
-        known = found.get(index, series.NOTHING)
-        found[index] = EpisodeCounts(
-            known.episodes + episodes, known.successes + successes, known.steps + steps
-        )
+        found[index] += EpisodeCounts(*counts)
     return found
 
 
-def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> ChartView:
+def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot] = ()) -> Chart:
     scores = series.success_over_time(played, bins)
     line = Series(
         "success",
@@ -156,10 +142,10 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
     )
     behind = f"of the newest episodes, about {scores[-1][1].episodes}; " if scores else ""
     measured = ", dots: held-out seeds" if dots else ""
-    return charts.chart(
+    return Chart(
         "Success while training",
         [line],
-        _span(bins),
+        bins.span,
         about=f"{behind}band: 95 % interval{measured}",
         dots=dots,
         is_percent=True,
@@ -169,7 +155,7 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
 def _measured(run: RunView, bins: Bins) -> list[Dot]:
     """The measurements on held-out seeds, at both ends."""
     found = []
-    for at, phase in zip(_span(bins), EvaluationPhase, strict=True):
+    for at, phase in zip(bins.span, EvaluationPhase, strict=True):
         mean = EvaluationResult(scores(run.store, run.config, phase)).mean
         if mean is not None:
             low_high = mean.interval.low, mean.interval.high
@@ -177,25 +163,25 @@ def _measured(run: RunView, bins: Bins) -> list[Dot]:
     return found
 
 
-def _utilisation(run: RunView, bins: Bins) -> ChartView:
+def _utilisation(run: RunView, bins: Bins) -> Chart:
     sizes = sizes_of(run.store.find_events(kinds=(POOLS_SIZED,)), run.config)
-    actors = sum(of_kind.most() for of_kind in sizes.values())
-    load = run.store.sampled_events(LOAD, *_span(bins), actors)
+    actors = sum(one.most() for one in sizes.values())
+    load = run.store.sampled_events(LOAD, *bins.span, actors)
     lines = [
-        Series(kind, series.utilisation_over_time(load, bins, Slots(*named, sizes[kind])), f"c{number}")
-        for number, (kind, named) in enumerate(ACTIVITIES.items(), start=1)
+        Series(kind, series.utilisation_over_time(load, bins, *activity, sizes[kind]), f"c{number}")
+        for number, (kind, activity) in enumerate(ACTIVITIES.items(), start=1)
     ]
-    return charts.chart(
+    return Chart(
         "Utilisation",
         lines,
-        _span(bins),
+        bins.span,
         about="share of time: in an episode, answering, in an update",
         is_percent=True,
     )
 
 
-def _staleness(run: RunView, bins: Bins) -> ChartView:
-    made = [one for one in run.store.versions_between(*_span(bins)) if "staleness_mean" in one.metrics]
+def _staleness(run: RunView, bins: Bins) -> Chart:
+    made = [one for one in run.store.versions_between(*bins.span) if "staleness_mean" in one.metrics]
 
     def line(name: str, key: str, colour: str, *, is_thin: bool = False) -> Series:
         points = tuple((one.created_unix_s, one.metrics.get(key)) for one in made)
@@ -203,27 +189,27 @@ def _staleness(run: RunView, bins: Bins) -> ChartView:
 
     lines = [line("mean", "staleness_mean", "c1"), line("p95", "staleness_p95", "c2")]
     lines.append(line("bound", STALENESS_BOUND, "c5", is_thin=True))
-    return charts.chart("Staleness", lines, _span(bins), about="of trained steps, in policy versions")
+    return Chart("Staleness", lines, bins.span, about="of trained steps, in policy versions")
 
 
-def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> ChartView:
+def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> Chart:
     steps = series.per_minute({index: one.steps for index, one in played.items()}, bins)
     episodes = series.per_minute({index: one.episodes for index, one in played.items()}, bins)
     lines = [Series("environment steps", steps, "c1"), Series("episodes", episodes, "c2")]
-    return charts.chart("Throughput", lines, _span(bins), about="stored, per minute")
+    return Chart("Throughput", lines, bins.span, about="stored, per minute")
 
 
-def _faults(run: RunView, bins: Bins) -> ChartView:
-    counted = run.store.faults_over_time(*_span(bins), bins.width_s)
+def _faults(run: RunView, bins: Bins) -> Chart:
+    counted = run.store.faults_over_time(*bins.span, bins.width_s)
     colours = {"infrastructure": "c4", "system": "c2", "policy": "c3", "evaluator": "c1", "task": "c5"}
     lines = [
         Series(kind, series.per_minute(places, bins), colours.get(kind, "c6"))
         for kind, places in sorted(counted.items())
     ]
-    return charts.chart("Faults", lines, _span(bins), about="attempts spent without a reward, per minute")
+    return Chart("Faults", lines, bins.span, about="attempts spent without a reward, per minute")
 
 
-def _newest(run: RunView) -> str:
+def _newest(run: RunView, _: Values) -> str:
     return render(
         "_newest.html",
         attempts=run.store.newest_attempts(NEWEST),
@@ -254,126 +240,124 @@ def event_text(event: Event) -> str:
 # ---- actors ----
 
 
-def tree() -> WebPage:
-    """The supervision tree."""
-
-    def rows(run: RunView) -> str:
-        found = tree_rows(run.actors, is_running=run.pid is not None)
-        return render("_tree.html", rows=found, is_running=run.pid is not None)
-
-    return WebPage("Supervision tree", "tree", (HEAD, PagePart("tree", 0.5, rows)))
+def _tree(run: RunView, _: Values) -> str:
+    is_running = run.pid is not None
+    return render("_tree.html", rows=tree_rows(run.actors, is_running=is_running), is_running=is_running)
 
 
-def actor(name: str) -> WebPage:
-    """One actor: its vitals, what happened to it, the end of its log."""
+def _vitals(run: RunView, values: Values) -> str:
+    actor = run.actor(values["name"])
+    row = row_of(actor, is_running=run.pid is not None)
+    engine = next((one for one in run.engines if one.name == actor.name), None)
+    children = [one.name for one in run.actors if one.parent == actor.name]
+    return render("_vitals.html", row=row, actor=actor, engine=engine, children=children)
 
-    def vitals(run: RunView) -> str:
-        row = row_of(run.actor(name), is_running=run.pid is not None)
-        engine = next((one for one in run.engines if one.name == name), None)
-        children = [one.name for one in run.actors if one.parent == name]
-        return render("_vitals.html", row=row, actor=row.actor, engine=engine, children=children)
 
-    def happened(run: RunView) -> str:
-        found = run.actor(name)
-        load = run.store.newest_event_about(LOAD, name)
-        fields = KINDS[LOAD].fields
-        return render(
-            "_happened.html",
-            ends=run.ends(found),
-            events=_news_of(run, name),
-            words=event_text,
-            load=load,
-            about=fields,
-        )
-
-    def log(run: RunView) -> str:
-        return render("_log.html", lines=run.log(run.actor(name)), words=message)
-
-    parts = (
-        HEAD,
-        PagePart("vitals", 1.0, vitals),
-        PagePart("happened", 3.0, happened),
-        PagePart("log", 2.0, log),
+def _happened(run: RunView, values: Values) -> str:
+    actor = run.actor(values["name"])
+    return render(
+        "_happened.html",
+        ends=run.ends(actor),
+        events=_news_of(run, actor.name),
+        words=event_text,
+        load=run.store.newest_event_about(LOAD, actor.name),
+        about=KINDS[LOAD].fields,
     )
-    return WebPage(name, "tree", parts)
+
+
+def _log(run: RunView, values: Values) -> str:
+    return render("_log.html", lines=run.log(run.actor(values["name"])), words=message)
 
 
 # ---- tasks ----
 
 
-def tasks() -> WebPage:
-    """Every task in one table."""
-
-    def table(run: RunView) -> str:
-        bins = _bins(run, None, SPARK_BINS)
-        reports = task_reports(run.store, run.config)
-        sparks = {report.task_id: _spark(run, bins, report.task_id) for report in reports}
-        return render("_tasks.html", reports=reports, sparks=sparks, state=state)
-
-    return WebPage("Tasks", "tasks", (HEAD, PagePart("tasks", 5.0, table)))
+def _tasks(run: RunView, _: Values) -> str:
+    bins = _bins(run, None, SPARK_BINS)
+    reports = task_reports(run.store, run.config)
+    sparks = {report.task_id: _spark(run, bins, report.task_id) for report in reports}
+    return render("_tasks.html", reports=reports, sparks=sparks, state=state)
 
 
 def _spark(run: RunView, bins: Bins, task_id: str) -> str:
     scores = series.success_over_time(_played(run, bins, task_id), bins, episodes=20)
-    return charts.sparkline([(end, score.rate) for end, score in scores], _span(bins))
+    return sparkline([(end, score.rate) for end, score in scores], bins.span)
 
 
-def task(task_id: str) -> WebPage:
-    """One task: what is known and was decided about it."""
-
-    def facts(run: RunView) -> str:
-        report = _report(run, task_id)
-        demonstrations = run.store.demonstrations(task_id)
-        return render("_task.html", report=report, state=state(report), demonstrations=demonstrations)
-
-    def curve(run: RunView) -> str:
-        bins = _bins(run, None)
-        drawn = _success(_played(run, bins, task_id), bins)
-        return render("_charts.html", charts=(drawn,), windows=(), window="")
-
-    def decisions(run: RunView) -> str:
-        made = run.store.decisions(task_id, limit=DECISIONS_MAX)
-        return render("_decisions.html", decisions=list(reversed(made)), words=decision_text)
-
-    def played(run: RunView) -> str:
-        found = run.store.trajectory_page(TrajectoryFilter(task_id=task_id), TASK_TRAJECTORIES)
-        return render(
-            "_trajectories.html", rows=found, success=run.config.curation.success_above, with_task=False
-        )
-
-    parts = (
-        HEAD,
-        PagePart("facts", 2.0, facts),
-        PagePart("charts", 5.0, curve),
-        PagePart("decisions", 3.0, decisions),
-        PagePart("played", 3.0, played),
-    )
-    return WebPage(task_id, "tasks", parts)
-
-
-def _report(run: RunView, task_id: str) -> TaskReport:
-    found = next((one for one in task_reports(run.store, run.config) if one.task_id == task_id), None)
-    if found is None:
+def _task(run: RunView, values: Values) -> str:
+    task_id = values["id"]
+    report = next((one for one in task_reports(run.store, run.config) if one.task_id == task_id), None)
+    if report is None:
         raise UsageError(f"the run has no task {task_id!r}")
-    return found
+    demonstrations = run.store.demonstrations(task_id)
+    return render("_task.html", report=report, state=state(report), demonstrations=demonstrations)
+
+
+def _task_curve(run: RunView, values: Values) -> str:
+    bins = _bins(run, None)
+    chart = _success(_played(run, bins, values["id"]), bins)
+    return render("_charts.html", charts=(chart,), windows=(), window="")
+
+
+def _task_decisions(run: RunView, values: Values) -> str:
+    made = run.store.decisions(values["id"], limit=DECISIONS_MAX)
+    return render("_decisions.html", decisions=list(reversed(made)), words=decision_text)
+
+
+def _task_trajectories(run: RunView, values: Values) -> str:
+    rows = run.store.trajectory_page(TrajectoryFilter(task_id=values["id"]), TASK_TRAJECTORIES)
+    success = run.config.curation.success_above
+    return render("_trajectories.html", rows=rows, success=success, with_task=False)
 
 
 # ---- which page ----
 
+HEAD = PagePart("head", 1.0, head)
+"""The first part of every page."""
 
-def page_of(name: str, values: Mapping[str, str]) -> WebPage:
+PAGES: Mapping[str, WebPage] = {
+    "head": WebPage("", "", ()),
+    "overview": WebPage(
+        "Overview",
+        "overview",
+        (PagePart("now", 1.0, _now), PagePart("charts", 5.0, _charts), PagePart("newest", 3.0, _newest)),
+    ),
+    "tree": WebPage("Supervision tree", "tree", (PagePart("tree", 0.5, _tree),)),
+    "actor": WebPage(
+        "{name}",
+        "tree",
+        (
+            PagePart("vitals", 1.0, _vitals),
+            PagePart("happened", 3.0, _happened),
+            PagePart("log", 2.0, _log),
+        ),
+    ),
+    "tasks": WebPage("Tasks", "tasks", (PagePart("tasks", 5.0, _tasks),)),
+    "task": WebPage(
+        "{id}",
+        "tasks",
+        (
+            PagePart("facts", 2.0, _task),
+            PagePart("charts", 5.0, _task_curve),
+            PagePart("decisions", 3.0, _task_decisions),
+            PagePart("played", 3.0, _task_trajectories),
+        ),
+    ),
+    "trajectories": WebPage(
+        "Trajectories", "trajectories", (PagePart("list", STILL, trajectory_pages.trajectories),)
+    ),
+    "trajectory": WebPage(
+        "Rollout {id}", "trajectories", (PagePart("episode", STILL, trajectory_pages.trajectory),)
+    ),
+    "compare": WebPage(
+        "Rollouts {a} and {b}", "trajectories", (PagePart("pair", STILL, trajectory_pages.compare),)
+    ),
+}
+
+
+def page_of(name: str, values: Values) -> WebPage:
     """The page of an address. Raises UsageError for one that does not exist."""
-    match name:
-        case "head":
-            return WebPage("", "", (HEAD,))
-        case "overview":
-            return overview(values.get("window", "all"))
-        case "tree":
-            return tree()
-        case "actor":
-            return actor(values.get("name", ""))
-        case "tasks":
-            return tasks()
-        case "task":
-            return task(values.get("id", ""))
-    raise UsageError(f"there is no page {name!r} that follows the run")
+    page = PAGES.get(name)
+    if page is None:
+        raise UsageError(f"there is no page {name!r}; there are {', '.join(PAGES)}")
+    return replace(page, title=page.title.format_map(values), parts=(HEAD, *page.parts))

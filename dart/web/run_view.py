@@ -18,7 +18,7 @@ from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.blobs import BlobStore
 from dart.store.browse_queries import RunBrowser
-from dart.web.token_text import token_texts
+from dart.web.step_views import token_texts
 from supervision.reports import SupervisorReport
 
 LOG_BYTES = 64 << 10

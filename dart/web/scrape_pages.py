@@ -7,8 +7,7 @@
 The web page serves them among its own pages; `dartrl metrics --listen` serves them alone.
 """
 
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 
 from starlette.applications import Starlette
@@ -63,11 +62,6 @@ def scrape_app(paths: RunPaths) -> Starlette:
     blocking = BlockingPool()
     routes = scrape_routes(paths, blocking)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        blocking.close()
-
     async def not_found(_: Request, __: Exception) -> Response:
         return PlainTextResponse(f"the pages are {', '.join(route.path for route in routes)}\n", 404)
 
@@ -75,4 +69,4 @@ def scrape_app(paths: RunPaths) -> Starlette:
         return PlainTextResponse(f"{error}\n", 503)
 
     handlers = {404: not_found, DartError: unavailable}
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=blocking.lifespan)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from dart.core.records import Event
 from dart.core.statistics import Score
@@ -30,9 +30,9 @@ class Bins:
     ends_unix_s: float
     count: int
 
-    def __post_init__(self) -> None:
-        if self.count < 1 or self.ends_unix_s <= self.begins_unix_s:
-            raise ValueError(f"expected at least one bin of some length, got {self}")
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.begins_unix_s, self.ends_unix_s
 
     @property
     def width_s(self) -> float:
@@ -56,37 +56,35 @@ class EpisodeCounts:
     successes: int
     steps: int
 
+    def __add__(self, other: "EpisodeCounts") -> "EpisodeCounts":
+        return EpisodeCounts(*(sum(both) for both in zip(astuple(self), astuple(other), strict=True)))
+
 
 NOTHING = EpisodeCounts(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """A kind of actors, and how many of them there were."""
+def utilisation_over_time(
+    load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes
+) -> Points:
+    """The share of time that a kind of actors spent in an activity, in each bin; None without a load event.
 
-    prefix: str
-    activity: str
-    sizes: Sizes
-
-
-def utilisation_over_time(load: Iterable[Event], bins: Bins, slots: Slots) -> Points:
-    """The share of its slots' time spent in an activity, in each bin; None where no load event covers it.
-
+    prefix   how the names of these actors begin
+    sizes    how many of them there were
     The time after the last load event that all live actors have sent is not drawn.
     """
-    own = [event for event in load if event.subject.startswith(slots.prefix)]
+    own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)
     spent_s: defaultdict[int, float] = defaultdict(float)
     for interval in intervals(own):
         for index, share in _shares(interval, bins, until_s):
-            spent_s[index] += share * interval.amounts.get(slots.activity, 0.0)
+            spent_s[index] += share * interval.amounts.get(activity, 0.0)
 
     def used(index: int, end: float) -> float | None:
         known_s = min(end, until_s) - (end - bins.width_s)
         if index not in spent_s or known_s < KNOWN_SHARE * bins.width_s:
             return None
         begins = end - bins.width_s
-        return min(1.0, spent_s[index] / (slots.sizes.mean(begins, begins + known_s) * known_s))
+        return min(1.0, spent_s[index] / (sizes.mean(begins, begins + known_s) * known_s))
 
     return tuple((end, used(index, end)) for index, end in enumerate(bins.ends))
 
@@ -103,8 +101,6 @@ def _known_until(load: Iterable[Event]) -> float:
 def _shares(interval: UtilisationInterval, bins: Bins, until_s: float) -> Iterable[tuple[int, float]]:
     """The bins an interval overlaps before a moment, and which share of it lies in each."""
     begins, ends = interval.begins_unix_s, interval.ends_unix_s
-    if ends <= begins or ends <= bins.begins_unix_s or begins >= bins.ends_unix_s:
-        return
     for index in range(bins.index(begins), bins.index(ends) + 1):
         low = bins.begins_unix_s + index * bins.width_s
         overlap = min(ends, low + bins.width_s, until_s) - max(begins, low)

@@ -1,10 +1,14 @@
-"""An episode as it is shown, step by step: picture and marks, answer, tokens, versions. Pure."""
+"""An episode as it is shown, step by step: picture and marks, answer, tokens, versions."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import zip_longest
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from dart.core.types import Step
 from dart.web.overlay import Overlay, overlay
@@ -29,34 +33,41 @@ class Token:
         return f"p{min(4, int(self.probability * 5))}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+NO_SIZE: Size = (160, 210)
+"""Size of the empty place of a missing picture."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepView:
-    """One environment step."""
+    """One environment step, with what a page shows of it beyond its record."""
 
     number: int
     """From 1."""
-    sha256: str
+    step: Step
     size: Size | None
-    """None where the picture is missing or damaged."""
-    overlay: Overlay
-    answer: str
+    """Of its screenshot; None where that is missing or damaged."""
     tokens: tuple[Token, ...]
     """Empty where the answer was not sampled by a known policy."""
-    prompt_tokens: int
-    version: int
     staleness: int | None
     """Versions between sampling and training; None while it is not trained."""
-    entropy: float | None
-    """Mean over the tokens of the answer, as curation selects by it."""
-    probability: float | None
-    """Of the whole answer."""
-    observe_ms: float
-    generate_ms: float
-    act_ms: float
 
+    @cached_property
+    def overlay(self) -> Overlay:
+        return overlay(self.step.answer, *(self.size or NO_SIZE))
 
-NO_SIZE: Size = (160, 210)
-"""Size of the empty place of a missing picture."""
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.step.prompt_ids) + sum(image.tokens - 1 for image in self.step.images)
+
+    @property
+    def entropy(self) -> float | None:
+        """Mean over the tokens of the answer, as curation selects by it."""
+        return fmean(self.step.entropies) if self.step.entropies else None
+
+    @property
+    def probability(self) -> float | None:
+        """Of the whole answer; None where the answer was not sampled by a known policy."""
+        return math.exp(min(0.0, sum(self.step.logprobs))) if self.step.has_behaviour else None
 
 
 def views(
@@ -69,34 +80,18 @@ def views(
 
     size_of           of a screenshot by its sha256
     token_texts       texts of tokens; a token without one is shown by its number
-    trained_version   the version the update with this episode made
+    trained_version   the version that the update with this episode made
     """
     sizes = {sha256: size_of(sha256) for sha256 in {step.screenshot_sha256 for step in steps}}
     return tuple(
-        _view(number, step, sizes[step.screenshot_sha256], token_texts, trained_version)
+        StepView(
+            number=number,
+            step=step,
+            size=sizes[step.screenshot_sha256],
+            tokens=_tokens(step, token_texts) if step.has_behaviour else (),
+            staleness=None if trained_version is None else trained_version - 1 - step.policy_version,
+        )
         for number, step in enumerate(steps, start=1)
-    )
-
-
-def _view(
-    number: int, step: Step, size: Size | None, texts: Mapping[int, str], trained_version: int | None
-) -> StepView:
-    is_known = step.has_behaviour
-    return StepView(
-        number=number,
-        sha256=step.screenshot_sha256,
-        size=size,
-        overlay=overlay(step.answer, *(size or NO_SIZE)),
-        answer=step.answer,
-        tokens=_tokens(step, texts) if is_known else (),
-        prompt_tokens=len(step.prompt_ids) + sum(image.tokens - 1 for image in step.images),
-        version=step.policy_version,
-        staleness=None if trained_version is None else trained_version - 1 - step.policy_version,
-        entropy=fmean(step.entropies) if step.entropies else None,
-        probability=math.exp(min(0.0, sum(step.logprobs))) if is_known else None,
-        observe_ms=step.observe_ms,
-        generate_ms=step.generate_ms,
-        act_ms=step.act_ms,
     )
 
 
@@ -115,3 +110,32 @@ def first_difference(first: Sequence[Step], second: Sequence[Step]) -> int | Non
 
 def _seen(step: Step | None) -> tuple[str, str] | None:
     return None if step is None else (step.screenshot_sha256, step.answer)
+
+
+FILE = "tokenizer.json"
+FILE_BYTES_MOST = 64 << 20
+"""Tokenizers of 7 B policies take about 11 MB."""
+
+_BYTES_AS_LETTERS = str.maketrans({"Ġ": "␣", "Ċ": "⏎"})
+"""Byte-level tokenizers write a space and a line break as these letters."""
+
+
+def token_texts(policy: Path) -> dict[int, str]:
+    """Texts by token id; empty where the policy's folder has no readable tokenizer.json."""
+    path = policy / FILE
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return _read(path, status.st_mtime_ns) if status.st_size <= FILE_BYTES_MOST else {}
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, mtime_ns: int) -> dict[int, str]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        texts = {int(number): text for text, number in content["model"]["vocab"].items()}
+        texts |= {int(token["id"]): token["content"] for token in content.get("added_tokens", ())}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}  # a tokenizer of another kind: its tokens are shown by their numbers
+    return {number: str(text).translate(_BYTES_AS_LETTERS) for number, text in texts.items()}

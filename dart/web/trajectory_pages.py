@@ -1,15 +1,25 @@
-"""Trajectories as pages: the list, one episode step by step, two side by side. Everything here blocks."""
+"""Trajectories as pages: the list, one episode step by step, two side by side, one as a file.
 
+Everything here blocks.
+"""
+
+import base64
+import hashlib
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 from dart.config.config import Config
-from dart.core.errors import UsageError
+from dart.core.errors import DiskError, UsageError
+from dart.core.run_directory import RunPaths
 from dart.core.types import Outcome, Step, Trajectory
 from dart.inspect.task_reports import find_task
 from dart.inspect.terminal_safe import one_line
+from dart.store.blobs import BlobStore
 from dart.store.browse_queries import PAGE, Fate, TrajectoryFilter
-from dart.web.render import render
+from dart.store.errors import BlobDamage
+from dart.web.render import render, static
 from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
@@ -110,11 +120,13 @@ class EpisodePage:
 def _step_line(step: StepView) -> str:
     sure = "" if step.probability is None else f"  p {step.probability:.2f}"
     old = "" if step.staleness is None else f", {step.staleness} old when trained"
-    return f"{step.number:3}  {step.answer}  ({step.overlay.caption}){sure}  version {step.version}{old}"
+    played = f"{step.step.answer}  ({step.overlay.caption}){sure}"
+    return f"{step.number:3}  {played}  version {step.step.policy_version}{old}"
 
 
-def trajectory(run: RunView, rollout_id: int) -> str:
+def trajectory(run: RunView, values: Mapping[str, str]) -> str:
     """One episode step by step."""
+    rollout_id = number(values, "id")
     episode = EpisodePage(run, rollout_id)
     page = run.store.trajectory_page(TrajectoryFilter(task_id=episode.fate.task_id), OTHERS_MOST)
     others = [row for row in page if row.rollout_id != rollout_id]
@@ -122,18 +134,60 @@ def trajectory(run: RunView, rollout_id: int) -> str:
     return render("trajectory.html", episode=episode, others=others, screenshot=address)
 
 
-def compare(run: RunView, first_id: int, second_id: int) -> str:
+def compare(run: RunView, values: Mapping[str, str]) -> str:
     """Two episodes of one task side by side. Raises UsageError for episodes of two tasks."""
-    pair = [EpisodePage(run, rollout_id) for rollout_id in (first_id, second_id)]
-    if pair[0].fate.task_id != pair[1].fate.task_id:
+    first, second = pair = [EpisodePage(run, number(values, name)) for name in ("a", "b")]
+    if first.fate.task_id != second.fate.task_id:
         raise UsageError(
-            f"rollout {first_id} is of {pair[0].fate.task_id} and {second_id} of {pair[1].fate.task_id}; "
-            "two of one task can be compared"
+            f"only rollouts of one task can be compared: rollout {values['a']} plays {first.fate.task_id}, "
+            f"rollout {values['b']} plays {second.fate.task_id}"
         )
-    differs = first_difference(pair[0].steps, pair[1].steps)
+    differs = first_difference(first.steps, second.steps)
     return render("compare.html", pair=pair, differs=differs, screenshot=address)
 
 
 def address(sha256: str) -> str:
     """Where the page finds a screenshot."""
     return f"/blobs/{sha256}.png"
+
+
+def trajectory_html(run: RunView, rollout_id: int) -> str:
+    """The viewer's page of a rollout with its pictures, style and script inside.
+
+    The content security policy of the file admits nothing but that style and script, by their hashes.
+    raises   UsageError when there is no such rollout
+    """
+    style, script = (static(name).decode() for name in ("style.css", "app.js"))
+    blobs = BlobStore(run.paths.blobs, read_only=True)
+    return render(
+        "export.html",
+        episode=EpisodePage(run, rollout_id),
+        run_name=run.paths.root.name,
+        screenshot=partial(_as_data, blobs),
+        style=style,
+        script=script,
+        policy=f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'",
+    )
+
+
+def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
+    """Write a rollout of the run into a file. Raises UsageError, and DiskError when it cannot be written."""
+    with RunView(paths) as run:
+        html = trajectory_html(run, rollout_id)
+    try:
+        file.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise DiskError(f"{file} cannot be written: {error.strerror}; name another with --html") from error
+
+
+def _as_data(blobs: BlobStore, sha256: str) -> str:
+    """A screenshot as a data address; an empty one for a screenshot that is lost or damaged."""
+    try:
+        content = blobs.read(sha256)
+    except BlobDamage:
+        return "data:,"
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

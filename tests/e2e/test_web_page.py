@@ -14,7 +14,7 @@ import pytest
 from dart.core.run_directory import RunPaths
 from dart.environments.miniwob.cdp import Browser, CdpSession
 from dart.environments.miniwob.environment import CHROMIUM
-from dart.web.export import write_trajectory
+from dart.web.trajectory_pages import write_trajectory
 from tests.recorded_run import record_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]

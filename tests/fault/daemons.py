@@ -16,8 +16,8 @@ from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import Sidecar, read_sidecar
 from dart.inspect.signals import read
-from dart.run.control_client import request
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Ping, Request
+from dart.run.control_socket import request
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from tests.patience import slowness

@@ -15,9 +15,8 @@ import pytest
 
 from dart.core.errors import NotRunningError
 from dart.core.run_directory import RunPaths
-from dart.run.control_client import request
 from dart.run.control_protocol import ControlOutcome, Pause, Ping, RestartActor, Resume, Scale
-from dart.run.control_socket import connect
+from dart.run.control_socket import connect, request
 from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon, await_taken
 from tests.fault.terminals import InTheForeground
 

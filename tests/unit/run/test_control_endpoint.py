@@ -7,6 +7,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from dart.core.errors import NotRunningError, SilentError
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.sidecar_status import read_sidecar
 from dart.run import control_endpoint as endpoint_module
-from dart.run.control_client import request
 from dart.run.control_endpoint import ControlActor, ControlEndpoint
 from dart.run.control_protocol import (
     ControlAnswer,
@@ -30,8 +30,8 @@ from dart.run.control_protocol import (
     decode_answer,
     encode,
 )
-from dart.run.control_socket import connect
-from dart.run.definition import RunDefinition
+from dart.run.control_socket import connect, request
+from dart.run.reload import RunDefinition
 
 PATIENCE_S = 20.0
 DEFINITION = RunDefinition(
@@ -175,8 +175,9 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
     def broken(self: ControlActor, connection: socket.socket) -> None:
         raise RuntimeError("a defect")
 
-    now_s, speaker = 0.0, Speaker()
-    with ControlEndpoint(paths, mail, DEFINITION, speaker, clock=lambda: now_s) as endpoint:
+    speaker = Speaker()
+    monkeypatch.setattr(endpoint_module, "BACKOFF", replace(endpoint_module.BACKOFF, initial_s=0.6))
+    with ControlEndpoint(paths, mail, DEFINITION, speaker) as endpoint:
         endpoint.poll()
         with monkeypatch.context() as patched:
             patched.setattr(ControlActor, "_read", broken)
@@ -187,7 +188,6 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
             assert down is not None
             assert "ended by a defect (RuntimeError('a defect'))" in down.text
 
-        now_s += 1.0
         poll_until(endpoint, lambda: len(speaker.told) > 1)
         assert request(paths.root, StopActor(name="nobody")).outcome is ControlOutcome.REFUSED
 

@@ -13,7 +13,7 @@ from dart.inspect.snapshot import RunSnapshot
 from dart.run import daemon as daemon_module
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Request
 from dart.run.daemon import PROGRESS_EVERY_S, Daemon, status_line
-from dart.run.recovery import RunHistory
+from dart.run.run_record import RunHistory
 from tests.unit.inspect.test_live import actor
 
 WELL = ControlAnswer(ControlOutcome.DONE, "root answers")

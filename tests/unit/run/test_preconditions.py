@@ -7,10 +7,8 @@ import pytest
 
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from dart.run.preconditions import (
-    Resize,
     condition,
     known,
-    resized,
     why_not_restart,
     why_not_stop,
 )
@@ -64,25 +62,6 @@ def test_what_can_be_restarted_and_what_can_be_stopped(
     for reason, told in ((why_not_restart(name, actors), restart), (why_not_stop(name, actors), stop)):
         assert told in reason
         assert bool(told) == bool(reason)
-
-
-@pytest.mark.parametrize(
-    ("existing", "wanted", "start", "end"),
-    [
-        ([0, 1], 4, [2, 3], []),
-        ([0, 1, 2, 3], 2, [], [3, 2]),
-        ([0, 2], 3, [1], []),
-        ([0, 5], 2, [1], [5]),
-        ([0, 1], 2, [], []),
-    ],
-)
-def test_a_pool_is_filled_from_below_and_emptied_from_above(
-    existing: list[int], wanted: int, start: list[int], end: list[int]
-) -> None:
-    def names(numbers: list[int]) -> tuple[str, ...]:
-        return tuple(f"env-{number:03d}" for number in numbers)
-
-    assert resized(names(existing), names(list(range(wanted)))) == Resize(names(start), names(end))
 
 
 def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vitals]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.run.sd_notify import notify, watchdog_every_s
+from dart.run.daemon import notify, watchdog_every_s
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import Sidecar, beat, read_sidecar, remove_sidecar, silent_s, write_sidecar
 from dart.run import sidecars
-from dart.run.main_supervisor import MainSupervisor
-from dart.run.sidecars import HANG_DEADLINE_S, SidecarProcess, sidecar_spec
+from dart.run.sidecars import HANG_DEADLINE_S, SidecarSupervisor, sidecar_spec
 from dart.telemetry.events import SIDECAR_UP
 
 PAGE = sidecar_spec("web", "dart.web.__main__", shutdown_s=3.0)
@@ -52,8 +50,7 @@ class World:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.recorded: list[tuple[str, bool, str]] = []
         self.log = self
-        start = partial(SidecarProcess, paths)
-        self.beside = MainSupervisor(paths, [PAGE], start, self, lambda: self.now_s, self.sleep)
+        self.beside = SidecarSupervisor(paths, [PAGE], self, lambda: self.now_s, self.sleep)
 
     def start(self, command: list[str], **options: Any) -> Process:
         self.started.append(Process(command, **options))

@@ -8,72 +8,16 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import Config, load_config
-from dart.core.records import Event, Version
+from dart.core.records import Version
 from dart.store.browse_queries import RunBrowser
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.tracking import follower
 from dart.tracking.follower import Position, TrackingFollower
-from dart.tracking.points import Between, Point, point
+from dart.tracking.writers import Point
 
-FIGURES = {"loss": 0.5, "staleness_mean": 1.5, "staleness_bound": 4.0}
-
-
-def version(number: int, unix_s: float) -> Version:
-    return Version(version=number, checkpoint="", metrics=FIGURES if number else {}, created_unix_s=unix_s)
-
-
-def load_event(actor: str, unix_s: float, **totals: float) -> Event:
-    return Event(event_id=0, unix_s=unix_s, kind=LOAD, subject=actor, data=totals)
-
-
-def between(**different: object) -> Between:
-    values = {
-        "successes": 3,
-        "episodes": 4,
-        "stored_episodes": 5,
-        "stored_steps": 20,
-        "load": (),
-        "actors": {"environments": 2, "engines": 1, "trainer": 1},
-    }
-    return Between(**{**values, **different})  # type: ignore[arg-type]
-
-
-def test_an_update_is_told_with_what_the_run_did_since_the_one_before() -> None:
-    load = [
-        load_event("env-000", 100.0, wall_s=50.0, in_episode_s=50.0),
-        load_event("env-000", 130.0, wall_s=80.0, in_episode_s=80.0),
-        load_event("rollout-0", 130.0, wall_s=80.0, busy_s=8.0),
-        load_event("trainer", 130.0, wall_s=80.0, update_s=20.0),
-    ]
-
-    told = point(version(6, 100.0), version(7, 130.0), between(load=load))
-
-    assert told == Point(
-        version=7,
-        unix_s=130.0,
-        figures={
-            "update/loss": 0.5,
-            "staleness/mean": 1.5,
-            "staleness/bound": 4.0,
-            "curve/success": 0.75,
-            "utilisation/environments": pytest.approx(0.5),
-            "utilisation/engines": pytest.approx(0.1),
-            "utilisation/trainer": pytest.approx(0.25),
-            "throughput/episodes_per_minute": 10.0,
-            "throughput/steps_per_minute": 40.0,
-        },
-    )
-
-
-def test_what_cannot_be_known_is_left_out() -> None:
-    told = point(version(0, 100.0), version(1, 100.0), between(episodes=0, successes=0))
-
-    assert told.figures.keys() == {"update/loss", "staleness/mean", "staleness/bound"}
-
-
-# ---- following ----
+FIGURES = {"loss": 0.25, "staleness_mean": 1.5}
 
 
 class Notes:
@@ -116,10 +60,12 @@ class World:
         self.now_s += 5.0
         busy = {"wall_s": self.now_s - 1000.0, "in_episode_s": (self.now_s - 1000.0) / 2}
         self.store.record_event(LOAD, "env-000", busy)
+        self.store.record_event(LOAD, "rollout-0", {"wall_s": busy["wall_s"], "busy_s": busy["wall_s"] / 10})
+        self.store.record_event(LOAD, "trainer", {"wall_s": busy["wall_s"], "update_s": busy["wall_s"] / 4})
         newest = self.store.latest_version()
         assert newest is not None
         batch = self.store.lease_batch([group], self.now_s + 60.0)
-        self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, "c", {"loss": 0.25})
+        self.store.commit_update(batch.batch_id, batch.fence, newest.version + 1, "c", FIGURES)
 
     def follower(self, **writers: Notes) -> TrackingFollower:
         """As one that was just started."""
@@ -181,24 +127,39 @@ def test_many_updates_are_written_a_few_at_a_time(world: World, monkeypatch: pyt
     assert notes.kept == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_points_are_what_the_record_says(world: World) -> None:
+def points_of(world: World) -> list[Point]:
     points: list[Point] = []
     notes = Notes()
     notes.write = points.append  # type: ignore[method-assign]
+    world.follower(notes=notes).catch_up(is_over=True)
+    return points
+
+
+def test_the_points_are_what_the_record_says(world: World) -> None:
     for _ in range(2):
         world.update()
 
-    world.follower(notes=notes).catch_up(is_over=True)
-
-    assert points[1].figures == {
+    assert points_of(world)[1].figures == {
         "update/loss": 0.25,
+        "staleness/mean": 1.5,
         "curve/success": 0.5,
         "utilisation/environments": pytest.approx(0.5),
-        "utilisation/engines": 0.0,
-        "utilisation/trainer": 0.0,
+        "utilisation/engines": pytest.approx(0.1),
+        "utilisation/trainer": pytest.approx(0.25),
         "throughput/episodes_per_minute": 12.0,
         "throughput/steps_per_minute": 24.0,
     }
+
+
+def test_what_cannot_be_known_is_left_out(world: World) -> None:
+    """An update that took no time, of a run that has played nothing."""
+    before, version = (
+        Version(version=number, checkpoint="", metrics=FIGURES, created_unix_s=1000.0) for number in (0, 1)
+    )
+
+    told = world.follower(notes=Notes())._point(before, version)
+
+    assert told.figures == {"update/loss": 0.25, "staleness/mean": 1.5}
 
 
 def test_a_run_keeps_its_name_with_the_services(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 from dart.config.config import load_config
 from dart.core.errors import UnavailableError
 from dart.preflight.requirements import missing_trackers, require_installation
-from dart.tracking.points import Point
-from dart.tracking.writers import TensorBoard, WeightsAndBiases
+from dart.tracking.writers import Point, TensorBoard, WeightsAndBiases
 from tests.event_files import scalars
 
 

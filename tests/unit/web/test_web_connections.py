@@ -12,8 +12,7 @@ from uvicorn.server import ServerState
 from dart.core.run_directory import RunPaths
 from dart.web.app import STREAMS_MOST, web_app
 from dart.web.auth import access_for
-from dart.web.connections import HEAD_S, WAITING_MOST, BoundedHttp
-from dart.web.server import CONNECTIONS_MOST
+from dart.web.server import CONNECTIONS_MOST, HEAD_S, WAITING_MOST, BoundedHttp
 
 WHOLE = b"GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HALF = b"GET /stream HTTP/1.1\r\nhost: loc"

@@ -15,9 +15,9 @@ from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
 from dart.web.app import STREAM_S, changes, part_or_error, web_app
 from dart.web.auth import access_for
-from dart.web.export import trajectory_html, write_trajectory
 from dart.web.pages import PagePart, WebPage
 from dart.web.run_view import RunView
+from dart.web.trajectory_pages import trajectory_html, write_trajectory
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
 from tests.unit.web.conftest import TOKEN
 
@@ -216,7 +216,7 @@ class Clock:
 
 async def test_a_stream_tells_a_part_when_it_changes_and_waits_for_no_other() -> None:
     clock, texts, never = Clock(0.5), iter(["a", "a", "b", "b"]), asyncio.Event()
-    page = WebPage("t", "", (PagePart("slow", 1.0, lambda _: ""), PagePart("x", 1.0, lambda _: "")))
+    page = WebPage("t", "", (PagePart("slow", 1.0, lambda *_: ""), PagePart("x", 1.0, lambda *_: "")))
 
     async def html(part: PagePart) -> str:
         if part.name == "slow":
@@ -242,7 +242,7 @@ async def test_a_stream_outlives_what_its_page_is_about() -> None:
     async def html(part: PagePart) -> str:
         raise UsageError("the run has no actor 'env-007'")
 
-    stream = changes(WebPage("t", "", (PagePart("x", 1.0, lambda _: ""),)), html, sleep=clock.sleep)
+    stream = changes(WebPage("t", "", (PagePart("x", 1.0, lambda *_: ""),)), html, sleep=clock.sleep)
     events = [await anext(stream) for _ in range(2)]
     await stream.aclose()
 
@@ -255,7 +255,7 @@ async def test_a_stream_ends_so_that_its_session_is_looked_at_again() -> None:
     async def html(part: PagePart) -> str:
         return "a"
 
-    page = WebPage("t", "", (PagePart("x", 1.0, lambda _: ""),))
+    page = WebPage("t", "", (PagePart("x", 1.0, lambda *_: ""),))
     events = [event async for event in changes(page, html, sleep=clock.sleep, now_s=lambda: clock.now_s)]
 
     assert clock.now_s >= STREAM_S

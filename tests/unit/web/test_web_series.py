@@ -4,10 +4,10 @@ import pytest
 
 from dart.core.records import Event
 from dart.inspect.utilisation import Sizes
-from dart.web.series import Bins, EpisodeCounts, Slots, per_minute, success_over_time, utilisation_over_time
+from dart.web.series import Bins, EpisodeCounts, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
-ENVIRONMENTS = Slots("env-", "in_episode_s", Sizes(((0.0, 2),)))
+ENVIRONMENTS = ("env-", "in_episode_s", Sizes(((0.0, 2),)))
 
 
 def load(actor: str, unix_s: float, wall_s: float, busy_s: float) -> Event:
@@ -16,7 +16,7 @@ def load(actor: str, unix_s: float, wall_s: float, busy_s: float) -> Event:
 
 
 def shares(*points: Event) -> list[float | None]:
-    return [share for _, share in utilisation_over_time(points, BINS, ENVIRONMENTS)]
+    return [share for _, share in utilisation_over_time(points, BINS, *ENVIRONMENTS)]
 
 
 def test_a_slot_is_used_as_much_as_its_actors_counted() -> None:
@@ -56,9 +56,9 @@ def test_the_time_of_one_that_is_down_is_unused() -> None:
 
 def test_what_was_is_a_share_of_the_slots_there_were_then() -> None:
     points = [load("env-000", 1000.0 + wall_s, wall_s, wall_s) for wall_s in (0.0, 10.0, 20.0, 30.0, 40.0)]
-    grown = Slots("env-", "in_episode_s", Sizes(((1000.0, 1), (1015.0, 2), (1020.0, 4))))
+    grown = Sizes(((1000.0, 1), (1015.0, 2), (1020.0, 4)))
 
-    found = [share for _, share in utilisation_over_time(points, BINS, grown)]
+    found = [share for _, share in utilisation_over_time(points, BINS, *ENVIRONMENTS[:2], grown)]
 
     assert found == [pytest.approx(share) for share in (1.0, 1 / 1.5, 1 / 4, 1 / 4)]
 
@@ -78,11 +78,6 @@ def test_nobody_of_another_kind_is_counted() -> None:
 )
 def test_every_moment_has_a_bin(unix_s: float, index: int) -> None:
     assert BINS.index(unix_s) == index
-
-
-def test_bins_have_a_length() -> None:
-    with pytest.raises(ValueError, match="at least one bin"):
-        Bins(begins_unix_s=5.0, ends_unix_s=5.0, count=4)
 
 
 def test_a_point_of_the_success_curve_has_enough_episodes_behind_it() -> None:

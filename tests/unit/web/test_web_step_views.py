@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dart.testing.trajectories import step_at
-from dart.web.step_views import first_difference, views
-from dart.web.token_text import token_texts
+from dart.web.step_views import first_difference, token_texts, views
 
 STEPS = (step_at(3, 0), step_at(4, 1))
 
@@ -14,7 +13,7 @@ STEPS = (step_at(3, 0), step_at(4, 1))
 def test_a_step_is_as_old_as_the_trainer_was_ahead() -> None:
     shown = views(STEPS, lambda _: (160, 210), {}, trained_version=6)
 
-    assert [(step.version, step.staleness) for step in shown] == [(3, 2), (4, 1)]
+    assert [(step.step.policy_version, step.staleness) for step in shown] == [(3, 2), (4, 1)]
     assert [step.staleness for step in views(STEPS, lambda _: None, {}, None)] == [None, None]
 
 
