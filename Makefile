@@ -3,6 +3,9 @@ BIN := .venv/bin
 RUN ?= runs/$(shell date +%Y%m%d-%H%M%S)
 CONFIG ?= configs/laptop.toml
 
+# Tests and benchmarks start thousands of Python processes: each reads bytecode instead of compiling again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup desktop test-pythons bench-quick test-desktop test-ranks bench-desktops train test test-fast test-wheel test-vllm test-vllm-loop check bench-actors bench-decoupling ablation chaos fuzz soak
 
 help: ## list the targets
@@ -29,8 +32,8 @@ test-ranks: setup ## a trainer of two processes beside one of one; one of them i
 test: setup ## all tests, two files at a time; ARGS="-n 0 tests/unit" and others
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-fast: setup ## unit and property tests without the slow ones: the inner loop; ARGS="-n 0 -k store" and others
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" tests/unit tests/property $(ARGS)
+test-fast: setup ## unit and property tests without the slow ones, with fewer examples; ARGS="-n 0 -k store" and others
+	$(BIN)/python -m pytest -n logical --dist loadfile -m "not slow" --hypothesis-profile quick tests/unit tests/property $(ARGS)
 
 test-wheel: setup ## the wheel, installed into an empty environment outside of the checkout, trains there
 	DARTRL_TEST_WHEEL=1 $(BIN)/python -m pytest tests/e2e/test_wheel.py $(ARGS)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.examples import QUICK
+
 # How long an example takes is the machine's matter: no property fails for it.
 settings.register_profile("any machine", deadline=None)
+settings.register_profile(QUICK, deadline=None)
 settings.load_profile("any machine")
 
 

@@ -15,6 +15,7 @@ from actors.future import Future
 from actors.testing import InMemorySystem
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import Supervisor, supervisor_args
+from tests.examples import examples
 
 NAMES = ("a", "b", "c")
 DEADLINE_S = 3.0
@@ -72,7 +73,7 @@ def happens(bench: InMemorySystem, event: tuple[object, ...], asked: list[Future
             }[what](name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), story=st.lists(events, min_size=1, max_size=15))
 def test_every_ask_ends_by_its_deadline_whatever_becomes_of_the_asked(
     seed: int, story: list[tuple[object, ...]]

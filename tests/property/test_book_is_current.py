@@ -25,6 +25,7 @@ from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
 from dart.curation.task_selection import turn
 from dart.testing.local_record import at_once
+from tests.examples import examples
 from tests.scratch_record import ScratchRecord
 
 ENVIRONMENTS = [f"env-{number:03d}" for number in range(8)]
@@ -220,7 +221,7 @@ def plain_batch(rules: CuratorSettings, snapshot: Snapshot, now_unix_s: float) -
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(10), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_a_book_kept_current_is_the_book_read_anew(seed: int) -> None:
     run = Run(seed)
     for _ in range(MOMENTS):
@@ -246,7 +247,7 @@ def test_the_runs_do_contain_updates_and_every_way_to_end() -> None:
     wanted=st.integers(1, 4),
     bound=st.integers(0, 3),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_counting_floors_is_the_same_as_going_through_all_groups(
     floors: list[int], trainer: int, wanted: int, bound: int
 ) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from supervision.actions import Ended
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.core import SupervisorCore
+from tests.examples import examples
 
 WINDOW_S = 5.05
 NO_BACKOFF = Backoff(max_s=0.0)
@@ -40,7 +41,7 @@ def failures_survived(backoff: Backoff, runs_s: list[float], max_restarts: int, 
     return len(runs_s)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(backoffs(), runs_s, st.integers(0, 12), st.lists(st.floats(0.0, 0.999), max_size=40))
 def test_a_child_is_given_up_at_the_same_failure_with_any_backoff_and_with_none(
     backoff: Backoff, runs_s: list[float], max_restarts: int, draws: list[float]
@@ -49,7 +50,7 @@ def test_a_child_is_given_up_at_the_same_failure_with_any_backoff_and_with_none(
     assert with_waits == failures_survived(NO_BACKOFF, runs_s, max_restarts, [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(backoffs(), min_size=1, max_size=6), st.integers(0, 30))
 def test_however_many_children_fail_at_once_their_supervisor_gives_up_at_the_promised_failure(
     waits: list[Backoff], max_restarts: int

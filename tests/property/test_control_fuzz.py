@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dart.run.control_protocol import MAX_FRAME_BYTES, Malformed, Request, decode_request, encode
+from tests.examples import examples
 
 NAMES = ("do", "name", "wait_ms", "environments", "x")
 VERBS = ("ping", "restart", "stop", "release", "pause", "resume", "drain", "scale", "", "exec")
@@ -27,13 +28,13 @@ def decoded(frame: bytes) -> Request | None:
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise: bytes) -> None:
     assert decoded(noise) is None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(maps.map(msgspec.msgpack.encode) | plain.map(msgspec.msgpack.encode))
 def test_a_map_is_a_request_only_with_every_field_in_its_bounds(frame: bytes) -> None:
     request: Any = decoded(frame)
@@ -45,7 +46,7 @@ def test_a_map_is_a_request_only_with_every_field_in_its_bounds(frame: bytes) ->
     assert 1 <= getattr(request, "environments", 1) <= 1000
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(maps.map(msgspec.msgpack.encode), st.data())
 def test_a_frame_that_was_cut_or_damaged_is_no_defect(frame: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(frame) - 1))

@@ -8,6 +8,7 @@ import heapq
 import math
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,6 +143,7 @@ def test_when_environments_die_the_last_play_of_an_episode_counts_and_no_two_liv
     assert len(simulation.plays) == episodes + died
 
 
+@pytest.mark.slow
 def test_more_environments_than_episodes_measure_the_true_rate_although_failures_take_longer() -> None:
     """With the curator and the store themselves; benchmarks/evaluation_bias.py has larger samples."""
     assert measure(60, 15, 4).is_unbiased

@@ -43,6 +43,7 @@ from dart.store.errors import StoreConflict
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import step_at, trajectory_for
+from tests.examples import examples
 
 T = TypeVar("T")
 
@@ -547,7 +548,7 @@ class Training(RuleBasedStateMachine):
 
 TestTraining = Training.TestCase
 TestTraining.settings = settings(
-    max_examples=20,
+    max_examples=examples(20),
     stateful_step_count=50,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

@@ -19,6 +19,7 @@ from dart.curation.settings import CuratorSettings
 from dart.store.store import Store
 from dart.testing.local_record import LocalRecord, at_once
 from dart.testing.trajectories import trajectory_for
+from tests.examples import examples
 
 TICKS = 150
 ENVIRONMENTS = 6
@@ -90,7 +91,7 @@ def simulate(folder: Path, bound: int, groups_per_update: int, seed: int) -> Sim
 
 
 @given(bound=st.integers(0, 3), groups_per_update=st.integers(1, 3), seed=st.integers(0, 2**16))
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(8), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_no_step_becomes_stale_however_slow_an_episode_is(
     bound: int, groups_per_update: int, seed: int
 ) -> None:

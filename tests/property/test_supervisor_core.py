@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from supervision.actions import Action, AskToStop, Ended, Finish, Kill, Report, Spawn, Status, Target
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
 from supervision.core import SupervisorCore
+from tests.examples import examples
 
 CALM_TICKS = 200
 """Far more than a calm world needs for five children, each stopped, killed, backed off and started."""
@@ -283,7 +284,7 @@ class SupervisorInTheWorld(RuleBasedStateMachine):
 
 
 SupervisorInTheWorld.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=30,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),

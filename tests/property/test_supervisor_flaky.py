@@ -39,6 +39,7 @@ from supervision.child_spec import (
     SupervisorFlags,
 )
 from supervision.core import SupervisorCore
+from tests.examples import examples
 
 CALM_TICKS = 300
 NAMES = ("a", "b", "c", "d")
@@ -242,7 +243,7 @@ class FlakyPool(RuleBasedStateMachine):
 
 
 FlakyPool.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

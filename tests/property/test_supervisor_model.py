@@ -42,6 +42,7 @@ from supervision.messages import (
     start_child,
 )
 from supervision.supervisor import Supervisor, supervisor_args
+from tests.examples import examples
 
 HANG_S = 2.001
 START_S = 1.701
@@ -631,7 +632,7 @@ def expected(kid: Kid) -> tuple[str, int, int]:
 
 
 SupervisorLikeTheModel.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

@@ -9,6 +9,7 @@ from dart.core.run_directory import RunPaths
 from dart.web.app import web_app
 from dart.web.auth import access_for
 from dart.web.middleware import HEADERS, Guard
+from tests.examples import examples
 from tests.recorded_run import record_run
 
 TOKEN = "a-token-of-a-good-length-0123456789"
@@ -85,7 +86,9 @@ requests = given(
     is_ours=st.booleans(),
     body=st.binary(max_size=60),
 )
-some = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(
+    max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @some

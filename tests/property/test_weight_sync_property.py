@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dart.inference.weight_sync_plan import LONGEST_RETRY_S, LoadDecision, ServeDecision, SyncPlan
+from tests.examples import examples
 
 WORKERS = [f"rollout-{number}" for number in range(5)]
 
@@ -175,11 +176,11 @@ class LargePool(Pool):
 
 
 TestOneAtATime = Pool.TestCase
-TestOneAtATime.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestOneAtATime.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestAShareAtATime = LargePool.TestCase
-TestAShareAtATime.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAShareAtATime.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestAllAtOnce = CoupledPool.TestCase
-TestAllAtOnce.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAllAtOnce.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def versions_required(sync: SyncPlan, starts: list[int], failing: set[int]) -> Iterator[int]:

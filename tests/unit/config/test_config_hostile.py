@@ -19,6 +19,7 @@ from dart.core.errors import RunDirectoryError
 from dart.core.run_directory import RunPaths, refuse_unfit
 from dart.inference.checkpoint_layout import OtherLayout
 from dart.preflight import memory, requirements
+from tests.examples import examples
 
 SCREEN_BYTES = 12_000
 """Twenty lines of at most a few hundred letters."""
@@ -183,7 +184,7 @@ scalars = st.none() | st.booleans() | numbers | st.text(max_size=300)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4), max_leaves=6)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(KEYS), values), min_size=1, max_size=5))
 def test_any_values_at_any_keys_are_taken_or_refused_on_one_screen(changes: list[tuple[str, Any]]) -> None:
     overrides = [f"{key}={json.dumps(value)}" for key, value in changes]

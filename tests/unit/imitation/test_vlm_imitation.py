@@ -15,7 +15,7 @@ from dart.policy.load import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
 from dart.training.demonstration_format import screenshot_path
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 READING = PromptSpec(prompt="Say where to click.\n\n")
 

@@ -12,6 +12,7 @@ from dart.core.actions import ActionParseError, Click, parse_action
 from dart.policy.codec import HISTORY_ANSWERS, PixelFrameError, PromptCodec, load_pixels
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens
+from tests.examples import examples
 from tests.unit.environments.huge_pictures import huge_png
 
 INSTRUCTION = 'Enter the username "karrie" and the password "AU" into the text fields and press login.'
@@ -62,7 +63,7 @@ def test_a_copy_of_a_span_that_is_not_there_is_no_action() -> None:
         parse_action(CODEC.decode_action(tokens, "Press Submit."))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.integers(-5, 2000), max_size=8))
 def test_whatever_tokens_are_sampled_decode_to_an_action_or_to_text_the_parser_refuses(
     ids: list[int],

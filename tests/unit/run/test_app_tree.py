@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from actors.codec import from_plain
 from dart.config.config import Config, load_config
 from dart.run.app import final_reserve_s
@@ -73,6 +75,7 @@ def test_only_the_supervisor_of_the_engines_holds_a_heavy_library() -> None:
     assert "dart.inference.transformers_engine" in modules["rollout_pool"]
 
 
+@pytest.mark.slow
 def test_what_is_preloaded_may_be_forked_afterwards() -> None:
     modules = sorted(set().union(*preloaded(load_config()).values()))
 

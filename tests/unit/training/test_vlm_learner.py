@@ -26,7 +26,7 @@ from dart.training.distributed import OPTIMIZER_FILE, write_parts
 from dart.training.learner import Learner, LearnerConfig
 from tests.sampled import recorded
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 READING = PromptSpec(limits=ContextLimits(screenshots=2, turns=4), answer_tokens=5)
 
