@@ -1,7 +1,7 @@
 """The actors of a run, from the board, the process table and the supervisors' reports: never from themselves.
 
-Works while every one of them hangs, and needs neither the record nor the configuration's models, so that
-`tree`, `top` and completion answer at once.
+It works while all of them hang. It reads neither the record nor the configuration's models, which would take
+most of the time of `tree`, `actors` and completion.
 """
 
 import time
@@ -37,7 +37,10 @@ def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
 
 
 def is_of_earlier_part(paths: RunPaths) -> bool:
-    """Whether the board is older than the lock: the process that holds the run has no tree of its own yet."""
+    """Whether the board was left by an earlier start of the run.
+
+    It is older than the lock then: the process that holds the run has not started its tree yet.
+    """
     if not paths.board.exists():
         return False
     root = next((row for row in rows_of(paths.board) if row.parent == LAUNCHER), None)
@@ -45,7 +48,7 @@ def is_of_earlier_part(paths: RunPaths) -> bool:
 
 
 def written_config(run_dir: Path) -> Mapping[str, Any]:
-    """Read the resolved configuration of a run without checking it, which would take a tenth of a second."""
+    """Read the resolved configuration of a run. It is not checked: that would take a tenth of a second."""
     try:
         return tomllib.loads(RunPaths(run_dir).config.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -79,7 +82,10 @@ def actor_rows(
 
 
 def is_shown(row: Vitals) -> bool:
-    """Whether a row is an actor: not one of a caller, nor a free one, nor a spare one without a process."""
+    """Whether a row shows an actor.
+
+    Rows of callers and free rows do not, nor does an actor's second row while there is no process in it.
+    """
     is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
     return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
 
@@ -125,7 +131,7 @@ def process_of(row: Vitals) -> Process:
 
 
 def serving(vitals: Iterable[Vitals]) -> Mapping[str, int]:
-    """Engines that answer requests now, by name, with the policy version they serve."""
+    """The policy version that each engine serves, by name; of the engines that take requests now."""
     return {
         row.name: row.gauges[Gauge.SERVED_VERSION]
         for row in vitals
@@ -148,7 +154,7 @@ def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
 def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
     """Every actor with its depth, below its supervisor and in start order.
 
-    An actor whose supervisor is not among them stands at depth 0, so none is left out.
+    An actor whose supervisor is not among them has depth 0, so none is left out.
     """
     rows = list(actors)
     names = {actor.name for actor in rows}

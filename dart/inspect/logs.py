@@ -1,7 +1,7 @@
 """The log of one actor, line by line, with the incarnation that wrote each.
 
-An actor's incarnations share a file (`actors.log`). Lines of earlier incarnations stay until the file is
-full, and then in one older file. The last words of an incarnation that crashed are in `crash/` too.
+An actor's incarnations share a file (`actors.log`). When it is full, it is renamed and a new one begins; one
+older file is kept. `crash/` has what an incarnation printed when it crashed.
 """
 
 import json
@@ -16,10 +16,10 @@ from typing import Any, Self
 from dart.core.run_directory import RunPaths
 
 READY = "actor_ready"
-"""The event with which an incarnation begins its work."""
+"""The event that an incarnation logs when it is ready to work."""
 
 _OWN_KEYS = frozenset({"actor", "incarnation", "event", "level", "timestamp", "pid"})
-"""Keys that are not shown as a key with its value."""
+"""Keys of a line that are no fields of its event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class LogLine:
 
 
 def read_log(paths: RunPaths, name: str) -> list[LogLine]:
-    """Read every line that is kept of an actor, oldest first; a line cut short by a full disk is left out."""
+    """Read the lines that are kept of an actor, oldest first, but for those that a full disk cut short."""
     newest = paths.logs / f"{name}.jsonl"
     return [line for path in (newest.with_name(f"{newest.name}.1"), newest) for line in _lines(path)]
 
@@ -48,7 +48,7 @@ def _lines(path: Path) -> Iterator[LogLine]:
 
 
 class Tail:
-    """Follows an actor's log from now on, also when a full file is replaced by a new one."""
+    """Follows an actor's log from now on, also when a new file begins."""
 
     def __init__(self, paths: RunPaths, name: str) -> None:
         self._path = paths.logs / f"{name}.jsonl"
@@ -110,9 +110,9 @@ def starts(lines: Iterable[LogLine]) -> list[LogLine]:
 
 
 def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
-    """The lines of the incarnation before the current one, which may be of an earlier start of the run.
+    """The lines of the incarnation before the current one; empty when the log has none.
 
-    Empty when the log has none.
+    That incarnation may be of an earlier start of the run.
     """
     now = of_the_last_start(lines)
     if not any(line.incarnation < current for line in now):
@@ -123,7 +123,7 @@ def previous_lines(lines: Sequence[LogLine], current: int) -> list[LogLine]:
 
 
 def of_the_last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines since the last start of the run; each start counts incarnations from 1."""
+    """The lines since the last start of the run. Each start counts incarnations from 1."""
     began, newest = 0, 0
     for place, line in enumerate(lines):
         if line.event == READY:

@@ -1,4 +1,4 @@
-"""Notices: what is wrong with a run beyond single actors, for `status`, the live view and the page."""
+"""Notices: problems of a run that are not those of one actor, for `status`, the live view and the page."""
 
 import shutil
 import signal
@@ -14,16 +14,16 @@ from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HE
 
 
 def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> Iterator[str]:
-    """Problems beyond single actors, a sentence each."""
+    """What an operator should know besides the states of actors, a sentence each."""
     if (ends := signals.read(paths)) is not None:
         yield (
-            f"ends since {clock(ends.since_unix_s)}, by {signal.Signals(ends.signal).name}: episodes and "
-            "updates continue to their end; `dartrl down --now` does not wait for them"
+            f"the run ends: it received {signal.Signals(ends.signal).name} at {clock(ends.since_unix_s)}. "
+            "Episodes and updates continue to their end; `dartrl down --now` does not wait for them"
         )
     held = store.newest_event(WORK_HELD)
     if held is not None and held.data["is_held"]:
         yield (
-            f"paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
+            f"the run is paused by an operator since {clock(held.unix_s)}: no episode and no update begins "
             "until `dartrl resume`"
         )
     stall = store.newest_event(STARVED)
@@ -37,14 +37,12 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
     """A notice that lasts until a person removes the damaged folder."""
     event = store.newest_event(CHECKPOINT_RESTORED)
-    if event is None:
-        return
-    what, folder = event.data, paths.root / str(event.data["damaged_folder"])
-    if folder.exists():
+    if event is not None and (folder := paths.root / str(event.data["damaged_folder"])).exists():
+        what = event.data
         yield (
-            f"version {what['version']} is a copy of version {what['from_version']}, and what was "
-            f"learned between them is lost: its checkpoint was damaged ({what['damage']}) and lies in "
-            f"{folder}; remove that folder to end this notice"
+            f"the checkpoint of version {what['version']} was damaged ({what['damage']}) and is now a copy "
+            f"of version {what['from_version']}: what was learned between them is lost. The damaged "
+            f"checkpoint is in {folder}; remove that folder to end this notice"
         )
 
 
@@ -53,8 +51,8 @@ def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
     event = store.newest_event(LOG_CUT)
     if event is not None and (copy := paths.root / str(event.data["copy"])).exists():
         yield (
-            f"the write-ahead log of the record was damaged ({event.data['damage']}), and the run went "
-            f"on without them; the log as it was is {copy}, remove it to end this notice"
+            f"the write-ahead log of the record was damaged ({event.data['damage']}), and the run continued "
+            f"without these transactions. The damaged log is {copy}; remove that file to end this notice"
         )
 
 

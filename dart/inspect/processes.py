@@ -8,7 +8,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 STAT_BYTES = 4096
-"""More than /proc/pid/stat ever holds. Read without a file object: a scrape may read a thousand."""
+"""More than /proc/pid/stat ever holds. It is read without a file object: a scrape may read a thousand."""
 
 # Places in /proc/pid/stat behind the name (proc_pid_stat(5), field 3 is 0 here).
 _STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
@@ -21,7 +21,7 @@ class ProcessState(StrEnum):
     SUSPENDED = "suspended"
     """Stopped by a signal (SIGSTOP): it does nothing until a SIGCONT."""
     GONE = "gone"
-    """It has ended, or its number belongs to another process by now."""
+    """It has ended; its number may belong to another process by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def process_at(pid: int, start_ticks: int) -> Process:
 
 
 def state_of_main(pid: int) -> str:
-    """What is wrong with the main process of a run: `suspended`, `gone`, or nothing.
+    """What is wrong with the main process of a run: `suspended`, `gone`, or an empty text.
 
     pid   the number in the lock of the run; 0 while the process has not written it yet
     """
@@ -63,7 +63,7 @@ def state_of_main(pid: int) -> str:
 
 
 def parse(stat: bytes, start_ticks: int) -> Process:
-    """Read one line of /proc/pid/stat; the name in it may hold anything, brackets too."""
+    """Read one line of /proc/pid/stat. The name of the process in it may hold brackets and spaces."""
     fields = stat.rpartition(b")")[2].split(None, _RESIDENT + 1)
     if fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE

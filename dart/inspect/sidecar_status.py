@@ -1,4 +1,4 @@
-"""The status of the sidecars: each writes its own into a file, which is valid while its process runs."""
+"""The status of the sidecars. Each writes its own into a file, which counts only while its process runs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dart.core.run_directory import RunPaths
 WEB = "web"
 TRACKING = "tracking"
 CONTROL = "control"
-"""The control endpoint, a thread of the main process; it has a status only while it does not serve."""
+"""The control endpoint, a thread of the main process. It has a status only while it cannot serve."""
 
 NAMES = (WEB, TRACKING, CONTROL)
 
@@ -28,7 +28,7 @@ class Sidecar:
 
 
 def write_sidecar(paths: RunPaths, sidecar: Sidecar) -> None:
-    """Write a status, which is valid while this process runs. Raises OSError."""
+    """Write a status, which counts until this process ends. Raises OSError."""
     said = asdict(sidecar) | {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     path = _file(paths, sidecar.name)
     new = path.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""A file with the signals that the main process took, so that other processes can see it is ending."""
+"""A file of the signals that the main process received, so that other processes see that the run ends."""
 
 import os
 from contextlib import suppress
@@ -11,18 +11,18 @@ from dart.core.run_directory import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A main process that took a signal to end."""
+    """A main process that received a signal to end."""
 
     signal: int
     """The first one."""
     since_unix_s: float
-    """When that one was taken."""
+    """When that one was received."""
     count: int
-    """How many were taken so far."""
+    """How many were received so far."""
 
 
 def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
-    """Note that this process took one more signal.
+    """Note that this process received one more signal.
 
     Safe in a signal handler: it appends one line and replaces nothing. On a full disk the note is lost.
     """
@@ -35,12 +35,12 @@ def note(paths: RunPaths, number: int, now_unix_s: float) -> None:
 
 
 def read(paths: RunPaths) -> Ending | None:
-    """The signals that the running process took; None where it took none, or has ended."""
-    with suppress(OSError, ValueError):
-        taken = [line.split() for line in _file(paths).read_text().splitlines()]
-        pid, ticks = (int(word) for word in taken[0][:2]) if taken else (0, 0)
-        if is_running(pid, ticks):
-            return Ending(signal=int(taken[0][2]), since_unix_s=float(taken[0][3]), count=len(taken))
+    """What the running process received; None if it received no signal, or has ended."""
+    with suppress(OSError, LookupError, ValueError):
+        received = [line.split() for line in _file(paths).read_text().splitlines()]
+        pid, ticks, number, unix_s = received[0]
+        if is_running(int(pid), int(ticks)):
+            return Ending(signal=int(number), since_unix_s=float(unix_s), count=len(received))
     return None
 
 

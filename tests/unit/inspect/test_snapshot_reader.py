@@ -160,8 +160,9 @@ def test_a_checkpoint_that_was_made_anew_is_told_until_the_damaged_folder_is_rem
     )
     (told,) = notices(paths, board)
     assert told == (
-        "version 3 is a copy of version 2, and what was learned between them is lost: its checkpoint was "
-        f"damaged (model.safetensors is corrupt) and lies in {damaged}; remove that folder to end this notice"
+        "the checkpoint of version 3 was damaged (model.safetensors is corrupt) and is now a copy of version "
+        "2: what was learned between them is lost. The damaged checkpoint is in "
+        f"{damaged}; remove that folder to end this notice"
     )
     damaged.rmdir()
     assert notices(paths, board) == ()
@@ -176,8 +177,8 @@ def test_a_log_that_was_cut_is_told_until_its_copy_is_removed(
     store.record_event(LOG_CUT, "store", {"damage": damage, "copy": copy.name})
     (told,) = notices(paths, board)
     assert told == (
-        f"the write-ahead log of the record was damaged ({damage}), and the run went on without them; "
-        f"the log as it was is {copy}, remove it to end this notice"
+        f"the write-ahead log of the record was damaged ({damage}), and the run continued without these "
+        f"transactions. The damaged log is {copy}; remove that file to end this notice"
     )
     copy.unlink()
     assert notices(paths, board) == ()
@@ -190,7 +191,8 @@ def test_a_run_that_was_told_to_end_says_so_while_it_runs(
     signals.note(paths, 2, 1001.0)
 
     (told,) = notices(paths, board)
-    assert "by SIGTERM: episodes and updates continue" in told
+    assert told.startswith("the run ends: it received SIGTERM at ")
+    assert "Episodes and updates continue" in told
     taken = signals.read(paths)
     assert taken is not None
     assert (taken.count, taken.since_unix_s) == (2, 1000.0)
