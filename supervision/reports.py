@@ -108,15 +108,21 @@ def _end_of_cut_line(file: IO[bytes]) -> bytes:
     return b"" if file.read(1) == b"\n" else b"\n"
 
 
-def read(run_dir: Path, supervisor: str) -> tuple[SupervisorReport, ...]:
-    """A supervisor's reports, oldest first. A line cut off by a crash, or of another version, is left out."""
-    reports = []
-    for path in (_file(run_dir, supervisor).with_suffix(".jsonl.1"), _file(run_dir, supervisor)):
-        if path.exists():
-            for line in path.read_text(errors="replace").splitlines():
-                with contextlib.suppress(json.JSONDecodeError, MalformedMessage):
-                    reports.append(from_plain(json.loads(line), SupervisorReport))
-    return tuple(reports)
+def read(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> tuple[SupervisorReport, ...]:
+    """A supervisor's reports since a moment, oldest first; older lines are not parsed.
+
+    A line cut off by a crash, or of another version, is left out.
+    """
+    newest, found = _file(run_dir, supervisor), deque[SupervisorReport]()
+    for path in (newest, newest.with_suffix(".jsonl.1")):
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError, MalformedMessage):
+                report = from_plain(json.loads(line), SupervisorReport)
+                if report.unix_s < since_unix_s:
+                    return tuple(found)
+                found.appendleft(report)
+    return tuple(found)
 
 
 def chain_below(run_dir: Path, supervisor: str) -> tuple[str, ...]:

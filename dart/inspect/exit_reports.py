@@ -1,21 +1,14 @@
-"""Why actors ended: the supervisors' reports in `reports/` of the run, and the chain of causes they make.
+"""Why actors ended, from the reports of their supervisors (`supervision.reports`)."""
 
-Supervisors write one line of JSON for each death (`supervision.reports`).
-"""
-
-import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.codec import from_plain
-from actors.errors import MalformedMessage
 from dart.inspect.logs import LogLine
-from supervision.reports import SupervisorReport
+from supervision.reports import SupervisorReport, read
 
 RESTARTED = "child_terminated"
 """Context of the reports of children that failed and were, or would have been, started again."""
@@ -24,28 +17,9 @@ _DEATHS = frozenset({RESTARTED, "start_error", "shutdown_error"})
 """Other contexts report a decision after a death (child_quarantined, shutdown) or a replacement."""
 
 
-def reports_since(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> list[SupervisorReport]:
-    """Read the reports of one supervisor since a moment, oldest first; older lines are not parsed."""
-    found = []
-    for line in _newest_first(run_dir, supervisor):
-        with suppress(ValueError, MalformedMessage):  # half a line; zeros, after a power failure
-            report = from_plain(json.loads(line), SupervisorReport)
-            if report.unix_s < since_unix_s:
-                break
-            found.append(report)
-    return found[::-1]
-
-
-def _newest_first(run_dir: Path, supervisor: str) -> Iterator[bytes]:
-    newest = run_dir / "reports" / f"{supervisor}.jsonl"
-    for path in (newest, newest.with_name(f"{newest.name}.1")):
-        with suppress(FileNotFoundError):
-            yield from reversed(path.read_bytes().splitlines())
-
-
 def restarts_by_child(run_dir: Path, supervisor: str, since_unix_s: float) -> Counter[str]:
     """How often each child of a supervisor failed since a moment."""
-    since = reports_since(run_dir, supervisor, since_unix_s)
+    since = read(run_dir, supervisor, since_unix_s)
     return Counter(report.offender.id for report in since if report.context == RESTARTED)
 
 
@@ -53,11 +27,8 @@ def all_reports(run_dir: Path, since_unix_s: float = 0.0) -> list[SupervisorRepo
     """Read the reports of every supervisor of the run, oldest first."""
     folder = run_dir / "reports"
     names = {path.name.partition(".jsonl")[0] for path in folder.glob("*.jsonl*")}
-    found = [report for name in names for report in reports_since(run_dir, name, since_unix_s)]
+    found = [report for name in names for report in read(run_dir, name, since_unix_s)]
     return sorted(found, key=lambda report: report.unix_s)
-
-
-# ---- the chain of causes ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

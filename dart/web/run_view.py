@@ -12,13 +12,13 @@ from dart.core.png import png_size
 from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import find_actor, is_of_earlier_part, read_actors
-from dart.inspect.exit_reports import reports_since
 from dart.inspect.logs import LogLine, parse
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.blobs import BlobStore
 from dart.store.browse_queries import RunBrowser
 from dart.web.step_views import token_texts
+from supervision import reports
 from supervision.reports import SupervisorReport
 
 LOG_BYTES = 64 << 10
@@ -104,8 +104,8 @@ class RunView:
 
     def ends(self, actor: ActorRow) -> list[SupervisorReport]:
         """The supervisor's reports about an actor, newest first."""
-        reports = reports_since(self.paths.root, actor.parent) if actor.parent else []
-        return [report for report in reversed(reports) if report.offender.id == actor.name][:REPORTS_MOST]
+        found = reports.read(self.paths.root, actor.parent) if actor.parent else ()
+        return [report for report in reversed(found) if report.offender.id == actor.name][:REPORTS_MOST]
 
     def token_texts(self) -> dict[int, str]:
         """The texts of the policy's tokens; all checkpoints of a run have the tokenizer of its base policy.

@@ -8,7 +8,7 @@ import pytest
 
 from dart.core.run_directory import RunPaths
 from dart.inspect import logs, why
-from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends, reports_since
+from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends
 from dart.inspect.logs import LogLine
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
@@ -133,7 +133,7 @@ def test_only_newer_reports_are_read_and_a_broken_line_is_left_out(tmp_path: Pat
         file.write(b"7\n" + bytes(101))  # after a power failure a file may end in zeros
     reports.append(tmp_path, report("environment_pool", "env-000", 2.5))
 
-    assert [one.unix_s for one in reports_since(tmp_path, "root", 2.0)] == [2.0, 3.0]
+    assert [one.unix_s for one in reports.read(tmp_path, "root", 2.0)] == [2.0, 3.0]
     assert [one.unix_s for one in all_reports(tmp_path)] == [1.0, 2.0, 2.5, 3.0]
 
 
