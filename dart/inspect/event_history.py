@@ -20,7 +20,7 @@ LIMIT = 1000
 """Most events that are read at once, the newest."""
 
 ROUTINE = frozenset({EngineState.HEALTHY.value, EngineState.UPDATING.value})
-"""States between which engines go back and forth at each update."""
+"""States between which every engine changes at each update."""
 
 OVERLAP_S = 30.0
 """How far a follower looks back, for events that were written late."""
@@ -60,7 +60,7 @@ def read_events(
 
 
 def is_news(event: Event) -> bool:
-    """Whether an event is worth reading; that an engine takes over a version, as all do, is not."""
+    """Whether an event is shown by default. That an engine loads a version, as all do, is not."""
     states = {event.data.get("state"), event.data.get("before")}
     return event.kind != ENGINE_STATE or not states <= ROUTINE
 
@@ -97,9 +97,10 @@ def refuse_unknown(kinds: Collection[str]) -> None:
 
 
 class EventFollower:
-    """Returns each new event once. A follower made before anything else is read misses nothing.
+    """Returns each new event once.
 
     read   the events since a moment
+    Make it before the first events are read and shown: then it misses none that happens meanwhile.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ def event_line(event: Event) -> str:
 
 
 def fields_of(event: Event) -> Iterator[tuple[str, str]]:
-    """The fields of an event that say something, as text; of a report, its incarnation and its reason."""
+    """The fields of an event that are not empty, as text; of a report, its incarnation and its reason."""
     names = ("incarnation", "reason") if event.kind in REPORTS else tuple(event.data)
     for name in names:
         value = event.data.get(name)

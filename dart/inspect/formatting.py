@@ -15,7 +15,6 @@ DASH = "–"
 """Where there is no value."""
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)([smhd]))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
@@ -80,16 +79,17 @@ def parse_span(text: str) -> float:
 
     raises    UsageError
     """
-    if not _SPAN.fullmatch(text):
+    parts = _PART.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
         raise UsageError(f"expected a time such as 90s, 10m, 1h30m or 2d, got {text!r}")
-    return sum(float(count) * _UNITS_S[unit] for count, unit in _PART.findall(text))
+    return sum(float(count) * _UNITS_S[unit] for count, unit in parts)
 
 
 # ---- actors ----
 
 
 def state_text(actor: "ActorRow") -> str:
-    """The state of an actor; one that runs and cannot work says so."""
+    """The state of an actor, and why it cannot work although it runs."""
     if actor.state != "running":
         return actor.state
     if actor.process != "alive":

@@ -10,7 +10,8 @@ from dart.inspect.processes import state_of_main
 from dart.inspect.snapshot import ActorRow
 
 ROOT_SILENT_S = 20.0
-"""The root beats four times a second; after this long without a beat the run ends (`dart.run.app`)."""
+"""The root beats four times a second. Without a beat for this long it is suspended or hangs, and the main
+process ends the run (`dart.run.app`)."""
 
 LOADING = ("generate", "load")
 """What the board shows as the work of an engine that loads a version; with `rollout.weight_update` `drain` it

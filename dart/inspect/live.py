@@ -148,7 +148,7 @@ class Flow:
 
 
 def _remarks(snapshot: RunSnapshot) -> Iterator[Text]:
-    """The status of the sidecars, engines that do not answer as they should, and notices."""
+    """The sidecars, the engines that are not healthy, and the notices."""
     yield from map(_sidecar_text, snapshot.sidecars)
     for engine in snapshot.engines:
         if engine.reason:

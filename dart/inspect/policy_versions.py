@@ -20,9 +20,9 @@ class VersionRow:
     created_unix_s: float
     checkpoint: str
     is_kept: bool
-    """Its checkpoint is still there."""
+    """Whether its checkpoint is still there."""
     served_by: tuple[str, ...]
-    """Engines that answer with it now."""
+    """Engines that serve it now."""
     metrics: Mapping[str, float]
     """The figures of the update that made it; empty for version 0."""
 
@@ -36,7 +36,7 @@ class CheckpointRow:
     written_unix_s: float
     size_bytes: int
     is_complete: bool
-    """It was written to its end."""
+    """Whether it was written to its end."""
 
 
 def read_versions(paths: RunPaths) -> list[VersionRow]:

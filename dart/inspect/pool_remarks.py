@@ -1,4 +1,4 @@
-"""Remarks about the demonstrations of a pool. Pure."""
+"""Remarks about the demonstrations of the experience pool. Pure."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
         lines.append(f"{lacking} of them have no thought: {_without_thought(config)}")
     if held and KINDS[config.environments.kind].content_follows_from_seed:
         lines.append(
-            "each joins groups of its own seed only, for the screens of these tasks follow from the seed; "
-            "tasks that fail are played on those seeds"
+            "each joins groups of its own seed only, because the seed determines the screens of these tasks; "
+            "a task that fails is played on the seeds of its demonstrations"
         )
     if not pool.enabled:
         lines.append("the run does not use its pool: set curation.experience_pool.enabled when you resume it")
@@ -30,18 +30,16 @@ def _without_thought(config: Config) -> str:
         return (
             "curation.experience_pool.without_thought is set, so the policy learns to leave its thoughts out"
         )
+    plays = "the policy plays with their actions as hints and writes its own thoughts"
     if pool.self_rolled:
-        return "they are not trained on; the policy plays under their actions and writes its own"
-    return (
-        "they are not trained on; set curation.experience_pool.self_rolled and the policy plays under their "
-        "actions and writes its own"
-    )
+        return f"they are not trained on; {plays}"
+    return f"they are not trained on; set curation.experience_pool.self_rolled, and {plays}"
 
 
 def remarks(one: DemonstrationSummary) -> str:
-    """What is special about one, for a list."""
+    """What is special about a demonstration, for a list."""
     found = [
-        f"self-rolled under {one.guide_id}" if one.is_self_rolled else "",
+        f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
         f"guided {one.rolls} times" if one.rolls else "",
         "no thought" if one.lacks_thought else "",
         "dropped" if one.dropped else "",

@@ -137,7 +137,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
 
 # ---- a run that failed ----
 
-REMEDY = "it has to be repaired before the next start"
+REMEDY = "repair the cause before the next start"
 
 
 def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, paths: RunPaths) -> str:
@@ -158,6 +158,6 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
             f"no episode was played: {deaths[-1].offender.id} failed, {one_line(deaths[-1].reason)}; {REMEDY}"
         )
     return (
-        "no episode was played: the time of the run was over before the first one ended; "
+        "no episode was played: the time of the run was over before its first episode ended; "
         "give it more with --set run.minutes=N"
     )

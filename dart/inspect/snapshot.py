@@ -22,7 +22,7 @@ class ActorRow:
     incarnation: int
     """How many times it was started."""
     ready: bool
-    """It has said that it can do its job."""
+    """Whether it reported that it can do its job."""
     beat_age_s: float
     """Since its last sign of life."""
     busy_s: float
@@ -50,7 +50,7 @@ class ActorRow:
     refused: int = 0
     """Messages it refused to take."""
     last_error: str = ""
-    """Last line of what an incarnation said when it crashed."""
+    """Last line that an incarnation printed when it crashed."""
     process: str = "alive"
     """What the kernel says: alive, suspended (by SIGSTOP) or gone; its supervisor may not know yet."""
     rss_bytes: int = 0
@@ -73,9 +73,9 @@ class TaskRow:
     trajectories: int
     """Finished in training so far."""
     recent: int
-    """How many of the newest ones the rate is about."""
+    """Number of the newest trajectories, over which `success_rate` is."""
     success_rate: float | None
-    """Among the recent ones; None before there is one."""
+    """None before the first trajectory."""
     base_success_rate: float | None = None
     """Of the base policy on held-out seeds; None if it was not measured."""
     rollouts: int = 0
@@ -118,7 +118,7 @@ class RunSnapshot:
     success_rate: float | None = None
     """Over the recent trajectories of all tasks; None before there is one."""
     recent: int = 0
-    """How many trajectories that is."""
+    """Number of those trajectories."""
     trajectories: int = 0
     steps: int = 0
     """Environment steps of all trajectories ever stored."""
@@ -147,11 +147,11 @@ class RunSnapshot:
     pool_size: int = 0
     """Demonstrations of the experience pool that may be used."""
     pool_uses: int = 0
-    """How often a group got one."""
+    """How often one was added to a group."""
     pool_without_thought: int = 0
-    """Of those that may be used: actions without the thought that the policy writes."""
+    """Of those that may be used, how many have actions without the thought that the policy writes."""
     pool_self_rolled: int = 0
-    """Of those that may be used: played by the policy itself under the actions of another."""
+    """Of those that may be used, how many the policy played itself, with the actions of another as hints."""
     parkings: int = 0
     """How often an episode was interrupted and kept."""
     parked_now: int = 0

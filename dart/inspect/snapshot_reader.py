@@ -141,11 +141,8 @@ def engine_rows(vitals: Sequence[Vitals]) -> tuple[EngineRow, ...]:
     """The state of each engine, from the board's rows of the rollout actors and of weight_sync."""
     required = _gauge(vitals, "weight_sync", Gauge.REQUIRED_VERSION)
     newest = _gauge(vitals, "trainer", Gauge.TRAINED_VERSION)
-    return tuple(
-        _engine_row(row, required, newest)
-        for row in vitals
-        if row.name.startswith("rollout-") and is_shown(row)
-    )
+    engines = (row for row in vitals if row.name.startswith("rollout-") and is_shown(row))
+    return tuple(_engine_row(row, required, newest) for row in engines)
 
 
 def _gauge(vitals: Sequence[Vitals], name: str, gauge: Gauge) -> int:

@@ -30,7 +30,7 @@ class Column(Generic[T]):
     folds: bool = False
     """Wrap a long text onto further lines instead of cutting it."""
     width_max: int | None = None
-    """Characters of it that the fitted table shows."""
+    """Most characters of it in a table that is fitted to the screen."""
 
 
 def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool = False) -> "Table":

@@ -45,7 +45,7 @@ class TimeWindow:
         return self.ends_unix_s - self.begins_unix_s
 
     def holds(self, unix_s: float | None) -> bool:
-        """Whether a moment lies in it; its begin does not, so that windows in a row count nothing twice."""
+        """Whether a moment lies after its begin and not after its end: windows in a row share no moment."""
         return unix_s is not None and self.begins_unix_s < unix_s <= self.ends_unix_s
 
     def share(self, begins_unix_s: float, ends_unix_s: float) -> float:

@@ -18,6 +18,7 @@ from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
 from dart.curation.settings import plan_of
 from dart.inspect.evaluation_scores import final_report
+from dart.inspect.health import ROOT_SILENT_S
 from dart.inspect.learning_curve import training_episodes
 from dart.inspect.report import RunReport
 from dart.inspect.result import TrainResult, staleness_of, why_nothing_was_played
@@ -44,9 +45,6 @@ SNAPSHOT_S = 1.0
 
 STOP_DEADLINE_S = 45.0
 """After a first Ctrl-C: the time for all actors to end by themselves, children first."""
-
-ROOT_HANG_DEADLINE_S = 20.0
-"""The root beats four times a second; without a beat for this long it is suspended or hangs."""
 
 EVALUATION_S_PER_EPISODE = 0.15
 LAST_UPDATE_S = 20.0
@@ -235,7 +233,7 @@ def _watch(
 
 def _refuse_hung_root(beat_age_s: float) -> None:
     """Raise TemporaryError when the root hangs: it supervises nothing, so the run has to end."""
-    if beat_age_s > ROOT_HANG_DEADLINE_S:
+    if beat_age_s > ROOT_SILENT_S:
         raise TemporaryError(
             f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; "
             "nothing that was stored is lost, continue with --resume"

@@ -61,7 +61,7 @@ def test_without_an_attempt_the_last_death_is_the_reason(paths: RunPaths) -> Non
     )
     reports.append(paths.root, death)
     why = why_nothing_was_played(NOTHING, NO_SCORES, paths)
-    assert why.startswith("no episode was played: env-000 failed, BrowserDied: gone; it has to be repaired")
+    assert why.startswith("no episode was played: env-000 failed, BrowserDied: gone; repair the cause")
 
 
 def test_without_any_failure_the_time_was_too_short(paths: RunPaths) -> None:

@@ -29,7 +29,7 @@ def test_a_demonstration_of_a_screen_that_follows_from_its_seed_is_said_to_join_
     ("pool", "said"),
     [
         ({}, "not trained on; set curation.experience_pool.self_rolled"),
-        ({"self_rolled": True}, "not trained on; the policy plays under their actions"),
+        ({"self_rolled": True}, "not trained on; the policy plays with their actions as hints"),
         ({"without_thought": True}, "learns to leave its thoughts out"),
     ],
 )
@@ -46,7 +46,7 @@ def test_it_is_said_how_many_have_no_thought_and_what_becomes_of_them(
     [
         ({}, ""),
         ({"lacks_thought": True, "rolls": 2}, "guided 2 times, no thought"),
-        ({"guide_id": 1, "dropped": True}, "self-rolled under 1, dropped"),
+        ({"guide_id": 1, "dropped": True}, "self-rolled with hints of 1, dropped"),
     ],
 )
 def test_the_list_of_the_pool_says_what_is_special_about_one(different: dict[str, object], said: str) -> None:
