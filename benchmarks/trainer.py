@@ -44,7 +44,7 @@ from dart.policy.load import ModelPlacement, device_of
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.vlm_codec import load_vlm_codec
 from dart.store.blobs import BlobStore
-from dart.testing.tiny_qwen import make_tiny_qwen
+from dart.testing.tiny_families import make_tiny_qwen
 from dart.training.learner import Learner, LearnerConfig
 
 OUT = Path(__file__).parent / "out" / "trainer.json"

@@ -37,7 +37,7 @@ from dart.environments.miniwob.demonstrations import collect
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.policy.load import ModelPlacement
 from dart.store.reader import StoreReader
-from dart.testing.tiny_qwen import make_tiny_qwen
+from dart.testing.tiny_families import make_tiny_qwen
 
 CONFIG = runs.REPOSITORY / "configs" / "laptop.toml"
 OUT = Path(__file__).parent / "results" / "vllm_loop.json"

@@ -24,7 +24,7 @@ from dart.policy.protocols import Screen
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
-from dart.testing.tiny_qwen import make_tiny_qwen
+from dart.testing.tiny_families import make_tiny_qwen
 from supervision.child_spec import Backoff, ChildSpec
 from tests.sampled import recorded
 

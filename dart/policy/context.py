@@ -7,18 +7,18 @@ engine builds prompts with it, imported demonstrations get the same prompts, and
 prompt.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 from dart.core.types import GenerateRequest, PastStep
 
 MAX_PAST_TOKENS = 8_000
 """Limit of the tokens of past answers in a request. A message has at most 64 KiB, a token takes up to five
-bytes, and the answer carries the prompt back."""
+bytes, and the reply to the request repeats the prompt."""
 
 MAX_HISTORY_CHARACTERS = 4_000
 """Limit of the characters of past actions in a request, for the same reason."""
-
 
 MAX_HINT_CHARACTERS = 4_000
 """Limit of the characters of a hint's actions in a request."""
@@ -95,14 +95,7 @@ def _show(turns: list[Turn], screenshot: Screenshot) -> None:
 
 def count_fitting(sizes: Sequence[int], budget: int) -> int:
     """Return how many of the last sizes fit into the budget together."""
-    return sum(1 for total in _running(reversed(sizes)) if total <= budget)
-
-
-def _running(sizes: Iterator[int]) -> Iterator[int]:
-    total = 0
-    for size in sizes:
-        total += size
-        yield total
+    return sum(total <= budget for total in accumulate(reversed(sizes)))
 
 
 def newest_past(past: Sequence[PastStep]) -> tuple[PastStep, ...]:
@@ -115,11 +108,6 @@ def first_actions(actions: Sequence[str]) -> tuple[str, ...]:
     """Return the first actions, as many as fit into a request as a hint."""
     count = count_fitting([len(action) for action in reversed(actions)], MAX_HINT_CHARACTERS)
     return tuple(actions[:count])
-
-
-def without_hint(request: GenerateRequest) -> GenerateRequest:
-    """Return the request without its hint; training scores the answer under this prompt."""
-    return replace(request, hint=())
 
 
 def newest_history(history: Sequence[str]) -> tuple[str, ...]:

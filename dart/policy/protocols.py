@@ -5,7 +5,7 @@ checkpoints (`dart.policy.vlm_codec`). `dart.policy.load` chooses by the checkpo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dart.core.errors import UnavailableError
 from dart.core.types import GenerateRequest, PromptImage, Step
-from dart.policy.context import Screenshot, without_hint
+from dart.policy.context import Screenshot
 from dart.policy.coordinates import CoordinateFrame
 
 Pixels = npt.NDArray[np.uint8]
@@ -104,11 +104,11 @@ class Codec(Protocol):
 def recorded_prompt(
     codec: Codec, request: GenerateRequest, screens: Sequence[Screen], shown: Prompt
 ) -> Prompt:
-    """Return the prompt to record for training: the prompt without the hint.
+    """Return the prompt to record, under which training scores the answer: the prompt without the hint.
 
     shown   the prompt that the policy was given
     """
-    return codec.prompt(without_hint(request), screens) if request.hint else shown
+    return codec.prompt(replace(request, hint=()), screens) if request.hint else shown
 
 
 class ForeignPrompt(ValueError):

@@ -73,7 +73,7 @@ thought as if you had found the way yourself; do not mention this plan.
 """
 """Text after the instruction when the policy sees the actions of a demonstration."""
 
-POINTS_IN_WORDS: Mapping[Points, str] = MappingProxyType(
+POINTS_TEXT: Mapping[Points, str] = MappingProxyType(
     {
         "image": "pixels of the last screenshot",
         "screen": "pixels of the last screenshot",
@@ -87,7 +87,7 @@ NOT_AN_ACTION = "not an action: "
 
 def system_prompt(prompt: str, points: Points) -> str:
     """Return the prompt with the unit of points filled in."""
-    return prompt.replace("{points}", POINTS_IN_WORDS[points])
+    return prompt.replace("{points}", POINTS_TEXT[points])
 
 
 def hint_of(actions: Sequence[Action]) -> str:

@@ -67,46 +67,46 @@ class ChatTemplate:
         self._template = template
         self._style = self._detect_style(placeholder)
 
-    def rendered(self, turns: Sequence[Turn]) -> str:
-        """Render the conversation up to the beginning of the next answer."""
-        return self._rendered(turns, self._style)
-
     @property
     def after_answer(self) -> str:
         """The text that the template writes after an answer."""
         return MARK.split(self.rendered(TRIAL_TURNS))[-1]
 
     def _detect_style(self, placeholder: str) -> TemplateStyle:
-        problems: dict[str, None] = {}
+        problems: list[str] = []
         for style in STYLES:
             try:
-                text = self._rendered(TRIAL_TURNS, style)
+                text = self.rendered(TRIAL_TURNS, style)
             except (TemplateError, TypeError, ValueError) as error:
-                problems[str(error)] = None
+                problems.append(str(error))
                 continue
             if MARK.findall(text) == ["0", "1", "2"] and text.count(placeholder) == 2:
                 return style
-            problems[
+            problems.append(
                 f"for a task, two answers and two screenshots it wrote {len(MARK.findall(text))} texts and "
                 f"{text.count(placeholder)} placeholders {placeholder!r}"
-            ] = None
+            )
         raise UnsupportedCheckpoint(
-            f"the checkpoint's chat template cannot render an episode: {'; '.join(problems)}"
+            f"the checkpoint's chat template cannot render an episode: {'; '.join(dict.fromkeys(problems))}"
         )
 
-    def _rendered(self, turns: Sequence[Turn], style: TemplateStyle) -> str:
+    def rendered(self, turns: Sequence[Turn], style: TemplateStyle | None = None) -> str:
+        """Render the conversation up to the beginning of the next answer.
+
+        style   form of the messages; None: the one that the template accepts
+        """
+        style = style or self._style
         messages: list[dict[str, Any]] = []
         answers = 0
         for turn in turns:
             if isinstance(turn, UserTurn):
-                parts = [_mark(0)] if turn.has_instruction else []
+                parts = [_text(_mark(0))] if turn.has_instruction else []
                 messages.append(_user([*parts, *({"type": "image"} for _ in turn.screenshots)]))
                 continue
             if style.alternates and messages[-1]["role"] == "assistant":
-                messages.append(_user([{"type": "text", "text": PLACEHOLDER_TURN}]))
+                messages.append(_user([_text(PLACEHOLDER_TURN)]))
             answers += 1
-            said = _mark(answers)
-            content = said["text"] if style.answers_are_texts else [said]
+            content = _mark(answers) if style.answers_are_texts else [_text(_mark(answers))]
             messages.append({"role": "assistant", "content": content})
         return str(
             self._tokenizer.apply_chat_template(
@@ -119,5 +119,9 @@ def _user(content: list[dict[str, str]]) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def _mark(number: int) -> dict[str, str]:
-    return {"type": "text", "text": f"\ue000{number}\ue001"}
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _mark(number: int) -> str:
+    return f"\ue000{number}\ue001"

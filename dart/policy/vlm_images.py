@@ -45,7 +45,9 @@ class ImageEncoder:
         """
         self._processor = processor
         self._options = {} if rule is None else {"do_resize": False}
-        self._cached_tokens = lru_cache(maxsize=256)(self._tokens_of_blank)
+        self.tokens_for = lru_cache(maxsize=256)(self._tokens_of_blank)
+        """The tokens that replace the placeholder of an image, by its width_px and height_px. Raises the
+        processor's exception for a size that it does not accept."""
         self.placeholder_id = self._one_token()
         self.kinds_name: str | None = None
         """Name of the model input with the kinds of tokens; None if the model has none."""
@@ -57,13 +59,6 @@ class ImageEncoder:
     def placeholder(self) -> str:
         """The text that a chat template writes for an image."""
         return str(self._processor.image_token)
-
-    def tokens_for(self, width_px: int, height_px: int) -> ImageTokens:
-        """Return the tokens that replace the placeholder of an image of this size.
-
-        Raises the processor's exception for a size that it does not accept.
-        """
-        return self._cached_tokens(width_px, height_px)
 
     def inputs(self, pictures: Sequence[Pixels]) -> dict[str, Any]:
         """Return the torch tensors of images [H, W, 3] that the model needs beside the tokens, in order.
@@ -129,7 +124,7 @@ class ImageEncoder:
         names = [name for name in made if name not in MADE_HERE]
         if not names:
             raise UnsupportedCheckpoint(f"{self._name()} makes no tensors of an image for its model")
-        of_text = [name for name in names if not _same(made[name], other[name])]
+        of_text = [name for name in names if not np.array_equal(made[name], other[name])]
         if of_text:
             raise UnsupportedCheckpoint(
                 f"{self._name()} makes {', '.join(of_text)} from the position of an image in the text; "
@@ -144,7 +139,3 @@ class ImageEncoder:
 def blank(width_px: int, height_px: int) -> Pixels:
     """Return a grey image; some processors take black or white for padding."""
     return np.full((height_px, width_px, 3), 120, dtype=np.uint8)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return np.shape(one) == np.shape(other) and bool(np.array_equal(one, other))

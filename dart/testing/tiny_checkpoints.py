@@ -1,14 +1,14 @@
-"""Tiny checkpoints with the layouts of well-known families: what loads the real ones loads them, in no time.
+"""Tiny checkpoints with the files and classes of well-known families of vision-language models.
 
-Random weights of a fixed seed, a small byte-level tokenizer with the special tokens of the family, its chat
-template and the files of its processors. Tests, the runs on a laptop and the measurements of engines start
-from them; nothing is downloaded. Imitation or training gives them something to say. The families are in
-`dart.testing.tiny_families`, those of Qwen in `dart.testing.tiny_qwen`.
+A checkpoint has random weights from a fixed seed, a small byte-level tokenizer with the special tokens of the
+family, its chat template and the files of its processors, so it loads like a real one, but within a second.
+Tests, jobs on a laptop and measurements of engines start from such checkpoints; nothing is downloaded. The
+families are in `dart.testing.tiny_families`.
 """
 
 import json
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,21 @@ from dart.core.actions import GRAMMAR
 from dart.policy.tokenizer import byte_level_tokenizer
 from dart.policy.uitars import PROMPT, system_prompt
 
-transformers_logging.disable_progress_bar()  # a bar per file would break whatever is printed beside it
+transformers_logging.disable_progress_bar()  # a bar per file would break the output of benchmarks and tests
 
 TEXT_TOKENS = 503
 """256 bytes, and the most frequent pairs of the prompt: with the nine special tokens of Qwen2.5-VL 512."""
 
 HIDDEN, VISION_HIDDEN, LAYERS, HEADS = 128, 64, 2, 2
-"""Head dimensions are those that CPU builds of engines support."""
+"""Sizes of the models. The head dimensions are those that engines on the CPU support."""
 
 INITIAL = 0.06
-"""Standard deviation of the first weights: answers differ from each other then."""
-
-Ids = Mapping[str, int]
-"""Token ids by what the tokens are written as."""
+"""Standard deviation of the initial weights: large enough that different prompts get different answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What is different about one family."""
+    """The properties of one family."""
 
     special_tokens: tuple[str, ...]
     pad: str
@@ -47,12 +44,13 @@ class Family:
     """Further tokens that end an answer."""
     begin: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens by the names under which its processor asks the tokenizer for them."""
+    """Special tokens by the names under which the processor asks the tokenizer for them."""
     chat_template: str
-    configuration: Callable[[Ids], Mapping[str, Any]]
-    """Its `config.json`, without the model type; `text_config` on top of `text_layout`."""
+    configuration: Mapping[str, Any]
+    """Its `config.json` without the model type. A special token stands for its id; `text_config` holds what
+    differs from `text_layout`."""
     files: Mapping[str, Mapping[str, Any]]
-    """Of its processors, by name."""
+    """Files of its processors, by name, without values that are the defaults of the processors' classes."""
 
 
 def make_tiny(path: Path, model_type: str, family: Family, seed: int = 0) -> None:
@@ -87,13 +85,15 @@ def tiny_tokenizer(family: Family) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(model_type: str, family: Family, tokenizer: PreTrainedTokenizerFast, seed: int) -> Any:
-    """A model of less than a million parameters."""
+    """Return a model of less than a million parameters."""
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in family.special_tokens}
-    config = dict(family.configuration(ids))
+    config = {
+        key: ids[value] if isinstance(value, str) else value for key, value in family.configuration.items()
+    }
     config["text_config"] = text_layout(family, ids, len(tokenizer)) | config.get("text_config", {})
     torch.manual_seed(seed)
     model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(model_type, **config))
-    _open_eyes(model)
+    _replace_zeros(model)
     model.generation_config = GenerationConfig(
         eos_token_id=[ids[token] for token in (family.end, *family.ends)] if family.ends else ids[family.end],
         pad_token_id=ids[family.pad],
@@ -103,15 +103,16 @@ def tiny_model(model_type: str, family: Family, tokenizer: PreTrainedTokenizerFa
 
 
 @torch.no_grad()
-def _open_eyes(model: Any) -> None:
-    """Some families begin with zeros between what sees and what speaks: blind until they are trained."""
+def _replace_zeros(model: Any) -> None:
+    """Give random values to matrices of zeros. Some families begin with zeros between the vision tower and
+    the language model, so that images have no effect before training."""
     for weight in model.parameters():
         if weight.dim() > 1 and not weight.any():
             weight.normal_(0.0, INITIAL)
 
 
-def text_layout(family: Family, ids: Ids, vocabulary: int) -> dict[str, Any]:
-    """Of a decoder, as most families name its parts."""
+def text_layout(family: Family, ids: Mapping[str, int], vocabulary: int) -> dict[str, Any]:
+    """Return the configuration of a language model, with the names that most families use."""
     return {
         "vocab_size": vocabulary,
         "hidden_size": HIDDEN,
@@ -129,17 +130,13 @@ def text_layout(family: Family, ids: Ids, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def chatml(picture: str, system: str = "") -> str:
-    """A chat template with the messages of ChatML, in which a picture is written as `picture`.
-
-    system   what is said first where the conversation says nothing of the kind
-    """
-    said = (
-        "{%- if messages[0]['role'] != 'system' -%}\n<|im_start|>system\n" + system + "<|im_end|>\n"
-        "{% endif -%}\n"
-    )
-    return (said if system else "") + CHATML.replace("PICTURE", picture)
-
+SYSTEM = """\
+{%- if messages[0]['role'] != 'system' -%}
+<|im_start|>system
+You are a helpful assistant.<|im_end|>
+{% endif -%}
+"""
+"""The system message of Qwen2-VL and Qwen2.5-VL, before a conversation without one."""
 
 CHATML = """\
 {%- for message in messages -%}
@@ -154,3 +151,4 @@ CHATML = """\
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif -%}
 """
+"""A chat template with the messages of ChatML; PICTURE stands for what the family writes for an image."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
-from dart.testing.tiny_qwen import IMAGE, make_tiny_qwen
+from dart.testing.tiny_families import QWEN_IMAGE, make_tiny_qwen
 
 
 def test_the_auto_classes_load_it_and_it_looks_at_a_picture(tiny_qwen: Path) -> None:
@@ -19,7 +19,7 @@ def test_the_auto_classes_load_it_and_it_looks_at_a_picture(tiny_qwen: Path) -> 
     said = []
     for shade in (0, 255):
         seen = processor(images=[np.full((210, 160, 3), shade, np.uint8)], return_tensors="pt")
-        ids = torch.tensor([tokenizer.encode(f"Look: {IMAGE * 48}")])
+        ids = torch.tensor([tokenizer.encode(f"Look: {QWEN_IMAGE * 48}")])
         with torch.no_grad():
             logits = model(
                 input_ids=ids, mm_token_type_ids=(ids == model.config.image_token_id).int(), **seen
