@@ -109,11 +109,11 @@ def _damage(run_dir: Path | None) -> str:
     from dart.config.config import load_config
     from dart.core.errors import DartError
     from dart.core.run_directory import RunPaths
-    from dart.store.integrity import check, told
+    from dart.store.integrity import check, listed
 
     paths = RunPaths(chosen(run_dir))
     try:
         found = check(paths, load_config(paths.config), full=True)
     except DartError as error:
         return f"the data of the run cannot be read: {error}"
-    return f"the data of the run in {paths.root} is damaged:\n{told(found)}" if found else ""
+    return f"the data of the run in {paths.root} is damaged:\n{listed(found)}" if found else ""

@@ -33,7 +33,7 @@ from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.tree import root_spec
 from dart.store.errors import StoreUnavailable
-from dart.store.integrity import check, told
+from dart.store.integrity import check, listed
 from dart.store.reader import StoreReader
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
@@ -263,7 +263,7 @@ def _conclude(
         fold_log(paths.store)
     with SnapshotReader(paths, config) as reader:
         snapshot, scores = reader.read(), final_report(reader.store, config)
-        damage = f"the data of the run is damaged:\n{told(findings)}" if findings else ""
+        damage = f"the data of the run is damaged:\n{listed(findings)}" if findings else ""
         unplayed = "" if ending.stopped_by else why_nothing_was_played(snapshot, scores, paths)
         return TrainResult(
             snapshot=snapshot,

@@ -6,15 +6,14 @@ Runs when a run is taken up, when it ends, and on demand. It reads only.
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from dart.config.config import Config
 from dart.core.errors import DiskError, NotRunningError
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths, holder
-from dart.store.audit import Finding
+from dart.store.audit import Finding, looked
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import (
     STATE_FILE,
@@ -28,18 +27,17 @@ from dart.store.errors import BlobCorrupt, BlobMissing, StoreError, StoreUnavail
 from dart.store.reader import StoreReader
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
 
-T = TypeVar("T")
-
 SHA256 = re.compile("[0-9a-f]{64}")
 
 SAMPLE = 2000
 """Screenshots that are read where not all of them are; chosen at random, so that checks add up."""
 
+RESTORE = "restore the file from a copy"
 DAMAGED_LOG = "go back to a copy of the run, or go on without them: --resume keeps a copy of the log"
 """What can be done about a damaged log."""
 
 SHOWN = 5
-"""Findings told in one message."""
+"""Findings that one message lists."""
 
 
 class RecordDamaged(StoreError, DiskError):
@@ -57,16 +55,13 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
     """
     if not paths.store.is_file():
         return [Finding("it is missing", f"the record {paths.store}")]
-    found = [*damaged_log(paths)]
+    found = damaged_log(paths)
     with StoreReader(paths.store) as record:
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)
-        nothing: frozenset[str] = frozenset()
-        needed = record.screenshots if full else record.screenshots_needed
-        named = or_finding(needed, nothing, "the names of screenshots", found)
-    found += damaged_screenshots(paths.blobs, named if full else sample(named))
-    none: tuple[int, list[Finding]] = -1, []
-    return found + or_finding(lambda: check_checkpoints(paths, full), none, "the versions", found)[1]
+        found += looked("the screenshots", damaged_screenshots, record, paths.blobs, full)
+    found += looked("the checkpoints", lambda: check_checkpoints(paths, full)[1])
+    return found
 
 
 def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
@@ -83,15 +78,6 @@ def check_checkpoints(paths: RunPaths, full: bool) -> tuple[int, list[Finding]]:
     newest = versions[-1]
     damaged = damaged_checkpoints(paths, newest, folders if full else [])
     return newest.version, damaged + checkpoints_ahead(paths, newest.version, folders)
-
-
-def or_finding(read: Callable[[], T], default: T, which: str, found: list[Finding]) -> T:
-    """What can be read; else the default, and why as one more finding."""
-    try:
-        return read()
-    except StoreUnavailable as error:
-        found.append(Finding(str(error), which))
-        return default
 
 
 def damaged_log(paths: RunPaths) -> list[Finding]:
@@ -114,10 +100,10 @@ def is_written_by_another(paths: RunPaths) -> bool:
 def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
     """Raises RecordDamaged that names the first findings, each with its remedy."""
     if findings:
-        raise RecordDamaged(f"the data in {paths.root} is damaged, nothing was started:\n{told(findings)}")
+        raise RecordDamaged(f"the data in {paths.root} is damaged, nothing was started:\n{listed(findings)}")
 
 
-def told(findings: list[Finding]) -> str:
+def listed(findings: list[Finding]) -> str:
     """The first findings, one to a line, each with its remedy."""
     lines = [f"{finding} ({finding.remedy})" for finding in findings[:SHOWN]]
     if len(findings) > SHOWN:
@@ -125,29 +111,23 @@ def told(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def sample(named: frozenset[str]) -> list[str]:
-    """All of them, or some at random."""
-    return sorted(named, key=str) if len(named) <= SAMPLE else random.sample(sorted(named, key=str), SAMPLE)
-
-
-def damaged_screenshots(folder: Path, named: Iterable[str]) -> list[Finding]:
-    """Screenshots that are not there, or not what their name promises."""
+def damaged_screenshots(record: StoreReader, folder: Path, full: bool) -> Iterator[Finding]:
+    """Screenshots that are not on disk, or whose bytes do not have the sha256 that is their name."""
     blobs = BlobStore(folder, read_only=True)
-    found = []
-    for sha256 in named:
-        if not SHA256.fullmatch(str(sha256)):
-            found.append(Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}"))
+    named = sorted(record.screenshots() if full else record.screenshots_needed())
+    for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
+        if not SHA256.fullmatch(sha256):
+            yield Finding("the record names it, and that is no sha256", f"screenshot {sha256!r}")
             continue
+        which = f"screenshot {blobs.path(sha256)}"
         try:
             blobs.read(sha256)
-        except (BlobMissing, BlobCorrupt) as damage:
-            what = (
-                "is missing" if isinstance(damage, BlobMissing) else "has other bytes than its name promises"
-            )
-            found.append(Finding(what, f"screenshot {blobs.path(sha256)}", "restore the file from a copy"))
+        except BlobMissing:
+            yield Finding("is missing", which, RESTORE)
+        except BlobCorrupt:
+            yield Finding("has other bytes than its name promises", which, RESTORE)
         except StoreUnavailable as unreadable:
-            found.append(Finding(str(unreadable), f"screenshot {blobs.path(sha256)}"))
-    return found
+            yield Finding(str(unreadable), which)
 
 
 def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:

@@ -178,7 +178,7 @@ class StoreReader:
     def conservation(self) -> Conservation:
         """The books of invariant one-fate, from what was counted as it happened; `integrity` recounts."""
         with self._reading() as connection:
-            return audit.books_of(connection, queries.tally(connection, "state"))
+            return audit.conservation(connection, queries.tally(connection, "state"))
 
     def integrity(
         self, staleness_bound: int | None = None, since_version: int = 0

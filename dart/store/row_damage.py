@@ -1,16 +1,16 @@
 """Rows that are not what was written.
 
-`dart.store.audit` asks whether the facts of the record agree with each other; here each row is asked whether
-it is what its writer wrote.
+`dart.store.audit` checks whether the facts of the record agree with each other; here each row is checked for
+being what its writer wrote.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 from dart.core.types import Demonstration, RolloutState, Trajectory
-from dart.store.audit import Finding, looked
-from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, first, scalars, select
+from dart.store.audit import Check, Finding, looked
+from dart.store.queries import IS_LIVE, ONE_DEMONSTRATION, ONE_TRAJECTORY, scalars, select
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
     EVENT_COLUMNS,
@@ -27,7 +27,60 @@ from dart.store.serialization import (
 from dart.store.sqlite import Connection
 from dart.store.sqlite_checks import damaged_pages, strange_sequences, strange_tables, strange_types
 
-Check = Callable[[Connection], Iterable[Finding]]
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Rows with a checksum."""
+
+    name: str
+    """Of a row, before its key."""
+    keys: str
+    """Query of the keys of the rows."""
+    row: str
+    """Query of one row."""
+    columns: Sequence[str]
+    """Those that the checksum is of."""
+    read: Callable[[Row], object]
+    """Reads a row back. Raises what `audit.looked` makes a finding of."""
+
+
+TRAJECTORIES = Content(
+    "trajectory of rollout",
+    "SELECT rollout_id FROM trajectories",
+    ONE_TRAJECTORY,
+    TRAJECTORY_COLUMNS,
+    lambda row: check_trajectory(record_of(Trajectory, row)),
+)
+TRAINABLE = replace(
+    TRAJECTORIES,
+    keys=f"""
+        SELECT trajectories.rollout_id FROM trajectories
+        JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
+        JOIN groups ON groups.group_id = rollouts.group_id
+        WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
+    """,
+)
+DEMONSTRATIONS = Content(
+    "demonstration",
+    "SELECT pool_id FROM pool",
+    ONE_DEMONSTRATION,
+    DEMONSTRATION_COLUMNS,
+    lambda row: check_demonstration(record_of(Demonstration, row)),
+)
+PARKED = Content(
+    "parked episode of rollout",
+    "SELECT rollout_id FROM parked",
+    "SELECT * FROM parked WHERE rollout_id = :key",
+    PARKED_COLUMNS,
+    lambda row: check_steps("parked steps", unpack_steps(row.steps)),
+)
+EVENTS = Content(
+    "event",
+    "SELECT event_id FROM events",
+    "SELECT * FROM events WHERE event_id = :key",
+    EVENT_COLUMNS,
+    lambda row: json.loads(row.data),
+)
 
 
 def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
@@ -35,100 +88,29 @@ def damaged_rows(connection: Connection, *, full: bool) -> list[Finding]:
 
     full   every row; else only episodes that may still be trained or replayed
     """
-    needed: dict[str, Check] = {
-        "the trajectories": damaged_trajectories if full else damaged_live_trajectories,
-        "the experience pool": damaged_demonstrations,
-        "the parked episodes": damaged_parked,
-    }
-    others: dict[str, Check] = {
+    checks: dict[str, Check] = {
         "the database file": damaged_pages,
         "the tables": strange_tables,
         "the last numbers of tables": strange_sequences,
         "the types of values": strange_types,
-        "the events": damaged_events,
     }
-    checks = others | needed if full else needed
-    return [finding for which, check in checks.items() for finding in looked(which, check, connection)]
+    contents = (EVENTS, TRAJECTORIES) if full else (TRAINABLE,)
+    found = [one for which, check in checks.items() if full for one in looked(which, check, connection)]
+    for content in (*contents, DEMONSTRATIONS, PARKED):
+        found += looked(f"the rows of each {content.name}", damaged, connection, content)
+    return found
 
 
-OTHER_THAN_STORED = "it is not what was stored: its checksum is another one"
-LIVE_TRAJECTORIES = f"""
-    SELECT trajectories.rollout_id FROM trajectories
-    JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
-    JOIN groups ON groups.group_id = rollouts.group_id
-    WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
-"""
+def damaged(connection: Connection, content: Content) -> Iterator[Finding]:
+    """Rows that have another checksum than when they were written, or that cannot be read back."""
+    for key in scalars(connection, content.keys):
+        which = f"{content.name} {key}"
+        yield from looked(which, _damage_of, connection, content, key, which)
 
 
-def damaged_live_trajectories(connection: Connection) -> Iterator[Finding]:
-    """The same of those that may still be trained."""
-    yield from damaged_trajectories(connection, LIVE_TRAJECTORIES)
-
-
-def damaged_trajectories(
-    connection: Connection, query: str = "SELECT rollout_id FROM trajectories"
-) -> Iterator[Finding]:
-    """Episodes that are not what was stored, or that cannot be read back."""
-    for rollout_id in scalars(connection, query):
-        which = f"trajectory of rollout {rollout_id}"
-        yield from looked(which, _of_trajectory, connection, which, rollout_id)
-
-
-def _of_trajectory(connection: Connection, which: str, rollout_id: int) -> Iterator[Finding]:
-    row = first(connection, ONE_TRAJECTORY, key=rollout_id)
-    if is_damaged(row, TRAJECTORY_COLUMNS):
-        yield Finding(OTHER_THAN_STORED, which)
-    else:
-        check_trajectory(record_of(Trajectory, row))
-
-
-def damaged_demonstrations(connection: Connection) -> Iterator[Finding]:
-    """Demonstrations that are not what was added, or that cannot be read back."""
-    for pool_id in scalars(connection, "SELECT pool_id FROM pool"):
-        which = f"demonstration {pool_id}"
-        yield from looked(which, _of_demonstration, connection, which, pool_id)
-
-
-def _of_demonstration(connection: Connection, which: str, pool_id: int) -> Iterator[Finding]:
-    row = first(connection, ONE_DEMONSTRATION, key=pool_id)
-    if is_damaged(row, DEMONSTRATION_COLUMNS):
-        yield Finding(OTHER_THAN_STORED, which)
-    else:
-        check_demonstration(record_of(Demonstration, row))
-
-
-def is_damaged(row: Row, columns: Sequence[str]) -> bool:
-    """Whether a row has another checksum than when it was written."""
-    return bool(row.checksum != checksum(row._asdict(), columns))
-
-
-def damaged_parked(connection: Connection) -> Iterator[Finding]:
-    """Parked steps that are not what was kept, or that cannot be read back."""
-    for row in select(connection, "SELECT * FROM parked"):
-        which = f"parked episode of rollout {row.rollout_id}"
-        yield from looked(which, _of_parked, which, row)
-
-
-def _of_parked(which: str, row: Row) -> Iterator[Finding]:
-    if is_damaged(row, PARKED_COLUMNS):
-        yield Finding(OTHER_THAN_STORED, which)
-    else:
-        check_steps(which, unpack_steps(row.steps))
-
-
-def damaged_events(connection: Connection) -> Iterator[Finding]:
-    """Events that are not what was recorded, or that cannot be read back."""
-    for number, *values in connection.execute(
-        f"SELECT event_id, checksum, {', '.join(EVENT_COLUMNS)} FROM events"
-    ):
-        which = f"event {number}"
-        yield from looked(
-            which, _of_event, which, dict(zip(("checksum", *EVENT_COLUMNS), values, strict=True))
-        )
-
-
-def _of_event(which: str, row: dict[str, Any]) -> Iterator[Finding]:
-    if row["checksum"] != checksum(row, EVENT_COLUMNS):
-        yield Finding(OTHER_THAN_STORED, which)
-    else:
-        json.loads(row["data"])
+def _damage_of(connection: Connection, content: Content, key: int, which: str) -> Iterable[Finding]:
+    (row,) = select(connection, content.row, key=key)
+    if row.checksum != checksum(row._asdict(), content.columns):
+        return [Finding("it is not what was stored: its checksum is another one", which)]
+    content.read(row)
+    return []
