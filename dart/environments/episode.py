@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
+
 from actors.actor import Actor
 from dart.config.sections import EnvironmentsSettings
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
@@ -25,8 +27,8 @@ from dart.store.blobs import BlobStore
 from dart.store.disk_wait import await_room
 from dart.telemetry.load_meter import LoadMeter
 
+RESET_ATTEMPTS = 2
 RESET_PAUSE_S = 0.2
-"""How long to wait before the second attempt at a reset."""
 
 T = TypeVar("T")
 
@@ -216,16 +218,20 @@ class Player:
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
         """Reset the environment, a second time after a fault: a reset starts from nothing. No step is ever
         repeated."""
-        try:
-            return await self._reset_once(task)
-        except InfrastructureFault:
-            await self._actor.sleep(RESET_PAUSE_S)
-            return await self._reset_once(task)
-
-    async def _reset_once(self, task: EpisodeTask) -> tuple[Observation, float]:
         deadline_s = self._limits.reset_deadline_s
-        reset = self._environment.reset(task.task_id, task.seed, deadline_s=deadline_s, episode=task.key)
-        return await _timed(self._timed_in_environment(reset))
+
+        @retry(
+            retry=retry_if_exception_type(InfrastructureFault),
+            stop=stop_after_attempt(RESET_ATTEMPTS) | stop_after_delay(RESET_ATTEMPTS * deadline_s),
+            wait=wait_fixed(RESET_PAUSE_S),
+            sleep=self._actor.sleep,
+            reraise=True,
+        )
+        async def reset() -> tuple[Observation, float]:
+            work = self._environment.reset(task.task_id, task.seed, deadline_s=deadline_s, episode=task.key)
+            return await _timed(self._timed_in_environment(work))
+
+        return await reset()
 
     def _end_if_interrupted(self, steps: Sequence[Step]) -> None:
         if self.stop_event.is_set:
