@@ -139,9 +139,19 @@ def _path(detail: Mapping[str, Any]) -> list[str]:
     return list(takewhile(lambda part: isinstance(part, str), detail["loc"]))
 
 
+RENAMED: Mapping[str, str] = {
+    "modelled": "simulation",
+    "observe": "telemetry",
+    "curation.quarantine": "curation.task_quarantine",
+}
+"""Old names of sections and keys. They are refused, and the message names the new one."""
+
+
 def _hint(path: Sequence[str], known: Collection[str]) -> str:
-    """Suggest a key: the same name in another section, a similar name in this section, or all names of this
-    section."""
+    """Suggest a key: the new name of a renamed one, the same name in another section, a similar name in this
+    section, or all names of this section."""
+    if renamed := RENAMED.get(".".join(path)):
+        return did_you_mean([renamed])
     elsewhere = [key for key in known if key.rpartition(".")[2] == path[-1]]
     if elsewhere:
         return did_you_mean(elsewhere[:3])

@@ -60,6 +60,20 @@ def test_setting_one_field_of_a_child_keeps_that_childs_other_defaults(tmp_path:
     assert trainer.model_copy(update={"backoff": default.backoff}) == default
 
 
+@pytest.mark.parametrize(
+    ("key", "new"),
+    [
+        ("modelled.success", "simulation"),
+        ("observe.load_every_s", "telemetry"),
+        ("curation.quarantine.rest_s", "curation.task_quarantine"),
+        ("curation.quarantine.fruitless_groups", "curation.task_quarantine"),
+    ],
+)
+def test_the_hint_of_a_renamed_key_is_its_new_name(key: str, new: str) -> None:
+    (problem,) = problems_of(None, f"{key}=1")
+    assert f"is not a key; did you mean {new}?" in problem
+
+
 @pytest.mark.parametrize("text", ["environments = 3", "[environments]\nosworld = 3"])
 def test_a_value_in_the_place_of_a_section_is_refused(tmp_path: Path, text: str) -> None:
     assert problems_of(written(tmp_path, text))
