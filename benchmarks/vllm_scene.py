@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from dart.config.config import Config
 from dart.core.types import GenerateRequest, Generation, PastStep
-from dart.inference.probe import probe_request
 from dart.inference.vllm_engine import VllmEngine
 from dart.policy.load import load
 from dart.policy.prompt_spec import prompt_spec_of
@@ -180,7 +179,6 @@ def engine(folder: Path, config: Config, *, version: int = 0) -> Iterator[VllmEn
             seed=0,
             log=Path(scratch) / "engine.log",
             sockets=Path(scratch) / "sockets",
-            probe=probe_request(Path(scratch) / "blobs"),
         )
         try:
             yield made

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Sender, receives
-from actors.future import Future, Lock
+from actors.future import Future
 from dart.config.config import Config
 from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
 from dart.core import messages as m
@@ -25,19 +25,15 @@ from dart.core.errors import DartError
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.inference.engine_factory import make_engine
-from dart.inference.probe import probe_request
-from dart.inference.protocol import ConcurrentEngine, Engine
-from dart.inference.serving import BatchServing, ConcurrentServing, ServingContext, WaitingRequest
+from dart.inference.protocol import Engine
+from dart.inference.serving import GRACE_S, Serving, WaitingRequest
 from dart.store.reader import StoreReader
 from dart.telemetry.emit import emit
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.load_meter import LOAD, LoadMeter
 
-GRACE_S = 5.0
-"""An engine reports by itself what is late; this much later its thread is given up."""
-
 HOLD_LOADS = 2.0
-"""A held worker resumes by itself after so many `rollout.load_deadline_s`: weight_sync may have died."""
+"""A held engine resumes by itself after so many `rollout.load_deadline_s`: weight_sync may have died."""
 
 GATE_CHECK_S = 0.2
 """How often the required version is read from the board."""
@@ -51,7 +47,7 @@ SOCKETS = "engine-"
 """Folder of an engine's own sockets in the mail folder, by slot."""
 
 UNREADABLE = (DartError, OSError)
-"""How a checkpoint says that it is not there or not what was written."""
+"""Errors of a checkpoint that is not there or not what was written."""
 
 
 class RolloutActor(Actor):
@@ -64,27 +60,30 @@ class RolloutActor(Actor):
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
         self._rollout = self._config.rollout
-        self._answer_deadline_s = self._rollout.answer_deadline_s + GRACE_S
         self._meter = LoadMeter(self.clock.monotonic_s)
-        self._engine_lock = Lock()
         self._out: list[str] = []
         """Why it is out of routing; empty when it is in."""
         self._held_version: int | None = None
         self._loads = 0
         """Loads that were asked for and have not ended: requests wait for them, however old the version."""
         self._required = -1
-        self._probe = probe_request(self.identity.run_dir / "blobs")
         self._see_own_gpus()
         self._engine = await self._first_engine()
-        self._serving = self._make_serving()
-        self._serving.prove()
+        self._serving = Serving(
+            self,
+            self._engine,
+            self._rollout,
+            self._meter,
+            may_serve=self._may_serve,
+            changed=self._publish,
+        )
         self._serving.start()
         self.every(GATE_CHECK_S, self._resume)
         self.every(self._config.telemetry.load_every_s, self._record_load)
 
     def on_stop(self) -> None:
         self._record_load()
-        self._serving.close()
+        self._engine.close()
 
     # ---- requests ----
 
@@ -101,8 +100,10 @@ class RolloutActor(Actor):
     async def probe(self, call: m.Probe, sender: Sender) -> m.VersionLoaded:
         """Prove a doubted engine by a real answer; it is out of routing until then."""
         with self._out_of_routing("probe"):
-            async with self._engine_lock:
-                await self.in_thread(self._serving.prove, name="probe", deadline_s=self._answer_deadline_s)
+            async with self._serving.lock:
+                await self.in_thread(
+                    self._serving.prove, name="probe", deadline_s=self._serving.proof_deadline_s
+                )
         return m.VersionLoaded(version=self._engine.version)
 
     # ---- the gate ----
@@ -172,7 +173,7 @@ class RolloutActor(Actor):
         if call.hold:
             self._begin_hold(call.version)
         try:
-            async with self._engine_lock:
+            async with self._serving.lock:
                 if call.version > self._engine.version:
                     await self._load(call)
         except UNREADABLE as unreadable:
@@ -263,19 +264,4 @@ class RolloutActor(Actor):
             seed=zlib.crc32(run_seed.encode()),
             log=RunPaths(identity.run_dir).logs / f"{identity.name}.vllm.log",
             sockets=identity.mail_dir / f"{SOCKETS}{identity.slot}",
-            probe=self._probe,
         )
-
-    def _make_serving(self) -> BatchServing:
-        context = ServingContext(
-            actor=self,
-            settings=self._rollout,
-            lock=self._engine_lock,
-            meter=self._meter,
-            may_serve=self._may_serve,
-            changed=self._publish,
-            answer_deadline_s=self._answer_deadline_s,
-        )
-        if isinstance(self._engine, ConcurrentEngine):
-            return ConcurrentServing(self._engine, self._probe, context)
-        return BatchServing(self._engine, self._probe, context)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from dart.config.config import Config
-from dart.core.types import GenerateRequest
 from dart.inference.protocol import Engine
 
 
@@ -15,11 +14,10 @@ def make_engine(
     seed: int,
     log: Path,
     sockets: Path,
-    probe: GenerateRequest,
 ) -> Engine:
     """An engine that answers with the checkpoint in `folder`.
 
-    log, sockets, probe   for an engine with processes of its own; see `VllmEngine`
+    log, sockets   for an engine with processes of its own; see `VllmEngine`
     Raises CorruptCheckpoint or CheckpointError when the checkpoint cannot be read.
     """
     name, rollout = config.rollout.engine, config.rollout
@@ -45,7 +43,6 @@ def make_engine(
             seed=seed,
             log=log,
             sockets=sockets,
-            probe=probe,
         )
     from dart.inference.transformers_engine import TransformersEngine
 

@@ -1,7 +1,7 @@
-"""The processes an engine starts for itself: they die with their actor, and it is known why one ended.
+"""The processes that an engine spawns: they die with their actor, and the reason why one ended is found.
 
-vLLM spawns its engine core through `multiprocessing`, and that its workers. A shell is put in front of the
-spawned interpreter, which arms the kernel's parent-death signal first and keeps what it says in a file.
+vLLM spawns its engine core through `multiprocessing`, and the core spawns the workers. A shell runs before
+the spawned interpreter: it arms the kernel's parent-death signal and sends the output to a file.
 """
 
 import multiprocessing.resource_tracker
@@ -24,7 +24,7 @@ SETPRIV = "setpriv"
 """Of util-linux; it sets the parent-death signal, which exec keeps."""
 
 TAIL_BYTES = 65536
-"""Where an engine's last words are looked for."""
+"""Size of the end of a log that is searched for the last error."""
 
 SHORT_OF_MEMORY = (
     "the kernel killed a process for want of memory: lower rollout.vllm.memory, rollout.vllm.cpu_cache_gib, "
@@ -39,7 +39,7 @@ class EngineDied(EngineError):
 
 
 class EngineWedged(EngineError):
-    """An engine's processes are there and do not answer; its actor ends and takes them along."""
+    """The processes of an engine run and do not answer; its actor ends, and they die with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def condition(self) -> str:
-        """In words: gone, stopped, running …"""
+        """`gone`, or the status of the process: `running`, `stopped` …"""
         if not self.is_there:
             return "gone"
         try:
@@ -78,11 +78,11 @@ def launcher_script(python: str, parent_pid: int, log: Path) -> str:
 
 
 def tie_spawned_processes(log: Path) -> None:
-    """Whatever `multiprocessing` spawns from now on dies with the thread of this process that spawns it.
+    """Let the processes that `multiprocessing` spawns from now on die with the thread that spawns them.
 
-    Its output is added to `log`, which begins anew: errors of the engine before are not its last words; the
-    log of that one is kept beside it. The resource tracker is started before: it has to outlive everybody,
-    because it removes what they leave in shared memory, and ends by itself.
+    Their output is added to `log`, which begins anew, so that errors of the engine before are not taken for
+    theirs; the log of that engine is kept beside it. The resource tracker is started first, because it has to
+    outlive them: it removes what they leave in shared memory, and ends by itself.
     """
     multiprocessing.resource_tracker.ensure_running()
     if log.exists():
@@ -115,7 +115,7 @@ def oom_kills() -> int:
 
 
 def last_words(log: Path) -> str:
-    """The last error a log ends with; empty when it names none."""
+    """The last error in a log; empty when it names none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -127,15 +127,15 @@ def last_words(log: Path) -> str:
 
 
 def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int, log: Path) -> str:
-    """What is known of the end of an engine, and what to do about it. Pure but for reading the log.
+    """Why an engine ended, and the remedy. Pure but for reading the log.
 
-    exits    how those ended whose parent this process is, by pid
-    killed   processes the kernel killed for want of memory meanwhile
+    exits    how the children of this process ended, by pid
+    killed   number of processes that the kernel killed for want of memory since the engine started
     """
     ends = ", ".join(f"{one.role} {one.pid} ended{_by(exits.get(one.pid))}" for one in gone)
     words = last_words(log)
     parts = [
-        f"the engine is gone: {ends or 'it says so itself'}",
+        f"the engine is gone: {ends or 'vLLM reports it'}",
         SHORT_OF_MEMORY if killed and _were_killed(gone, exits) else "",
         f"its last words: {words}" if words else "",
         f"its log is {log}",
@@ -144,13 +144,13 @@ def why_died(gone: tuple[Member, ...], exits: dict[int, ExitReason], killed: int
 
 
 def _were_killed(gone: Iterable[Member], exits: Mapping[int, ExitReason]) -> bool:
-    """Or nobody knows. Where all ended by themselves the kernel killed somebody else's process."""
+    """Whether the kernel may have killed one. Where all ended by themselves, it killed another process."""
     ends = [exits.get(one.pid) for one in gone]
     return not ends or any(end is None or end.signal == signal.SIGKILL for end in ends)
 
 
 def why_wedged(missing: str, members: Iterable[Member], deadline_s: float, log: Path) -> str:
-    """What did not come, and how each process is that should have brought it."""
+    """What is missing, and the status of each process of the engine."""
     conditions = ", ".join(f"{one.role} {one.pid} is {one.condition}" for one in members)
     return f"{missing} came within {deadline_s:g} s: {conditions}; its log is {log}"
 

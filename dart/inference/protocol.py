@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 from dart.core.types import GenerateRequest, Generation
 
@@ -18,20 +18,25 @@ class EngineError(RuntimeError):
     """An engine cannot be relied on; its actor ends and is started again with a new one."""
 
 
-class Engine(Protocol):
-    """One copy of the policy that answers batches of requests."""
+class Engine:
+    """One copy of the policy that answers requests."""
 
-    @property
-    def version(self) -> int:
-        """The policy version it answers with."""
-        ...
+    version: int
+    """The policy version it answers with."""
+
+    is_concurrent: ClassVar[bool] = False
+    """Whether it batches by itself, in processes of its own.
+
+    Then `generate` is called from many threads, also while another one calls `load`: answers that are under
+    way end with the new weights, or `load` waits for them.
+    """
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """One answer per request, in order, all of the same policy version.
+        """One answer per request, in order; of the same policy version unless the engine is concurrent.
 
         Raises Unanswerable when one of them cannot be answered; then none of them is.
         """
-        ...
+        raise NotImplementedError
 
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on.
@@ -39,25 +44,14 @@ class Engine(Protocol):
         Raises CorruptCheckpoint or CheckpointError when it is not there or not what was written; the old
         policy stays.
         """
-        ...
+        raise NotImplementedError
 
-
-@runtime_checkable
-class ConcurrentEngine(Engine, Protocol):
-    """An engine that batches by itself, in processes of its own.
-
-    `generate` is called from many threads, also while another one calls `load`: then answers that are under
-    way end with the new weights, or are waited for.
-    """
-
-    def prove(self) -> int:
-        """The version that one token was just sampled with; raises EngineWedged when none comes in time."""
-        ...
+    def prove(self, probe: GenerateRequest) -> int:
+        """Sample for the probe; returns the version that sampled. Raises EngineError when nothing comes."""
+        return self.generate([probe])[0].policy_version
 
     def check_alive(self) -> None:
         """Raises EngineDied when a process of it has ended. Takes microseconds."""
-        ...
 
     def close(self) -> None:
         """End its processes."""
-        ...

@@ -1,27 +1,34 @@
-"""How a rollout actor brings requests to its engine: in batches, or each as soon as there is room.
+"""How a rollout actor brings requests to its engine: in batches, or each as soon as there is room."""
 
-A strategy holds the requests that wait and those that the engine is answering. It asks `may_serve` before it
-hands any over, so a load, a hold or a closed gate keeps requests waiting.
-"""
-
+import io
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from actors.actor import Actor
 from actors.future import Future, Lock
 from dart.config.sections import RolloutSettings
 from dart.core import messages as m
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.protocol import ConcurrentEngine, Engine, EngineError, Unanswerable
+from dart.inference.protocol import Engine, EngineError, Unanswerable
+from dart.store.blobs import BlobStore
 from dart.telemetry.load_meter import LoadMeter
+
+GRACE_S = 5.0
+"""An engine reports by itself what is late; its thread is given up this much later."""
 
 ENGINE_CHECK_S = 0.5
 """How often the processes of an engine are checked."""
 
 REASON_CHARACTERS = 1000
-"""Of the reason for which a request cannot be answered: it must fit into mail."""
+"""Largest length of the reason why a request cannot be answered: it must fit into mail."""
+
+PROBE_SIZE_PX = (160, 210)
+"""Size of the MiniWoB++ pages."""
 
 
 @dataclass(eq=False, slots=True)
@@ -32,65 +39,73 @@ class WaitingRequest:
     answer: Future[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingContext:
-    """What a strategy shares with its rollout actor."""
+class Serving:
+    """Holds the requests that wait for an engine and those that the engine is answering.
 
-    actor: Actor
-    settings: RolloutSettings
-    lock: Lock
-    """Held while weights change, while a batch is answered and while the engine is probed."""
-    meter: LoadMeter
-    may_serve: Callable[[], bool]
-    changed: Callable[[], None]
-    """Called whenever requests begin or end."""
-    answer_deadline_s: float
-    """After this the engine has failed."""
+    A concurrent engine gets each request as soon as there is room. Any other one answers one batch at a time:
+    requests that come meanwhile form the next batch. Nothing is handed over unless `may_serve` allows it, so
+    a load, a hold or a closed gate keeps requests waiting.
 
+    changed   called whenever requests begin or end
+    """
 
-class BatchServing:
-    """Answers one batch at a time: requests that come meanwhile form the next one."""
-
-    def __init__(self, engine: Engine, probe: GenerateRequest, context: ServingContext) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        engine: Engine,
+        settings: RolloutSettings,
+        meter: LoadMeter,
+        *,
+        may_serve: Callable[[], bool],
+        changed: Callable[[], None],
+    ) -> None:
         self.waiting: deque[WaitingRequest] = deque()
         self.in_flight: list[WaitingRequest] = []
         """Requests that the engine is answering."""
+        self.lock = Lock()
+        """Held while weights change, while a batch is answered and while the engine is probed."""
+        self.proof_deadline_s = settings.answer_deadline_s + GRACE_S
+        self._actor = actor
         self._engine = engine
-        self._probe = probe
-        self._context = context
-        self._actor = context.actor
-        self._max_batch = context.settings.max_batch
-        self._deadline_s = context.answer_deadline_s
+        self._probe = probe_request(actor.identity.run_dir / "blobs")
+        self._settings = settings
+        self._meter = meter
+        self._may_serve = may_serve
+        self._changed = changed
         self._is_serving = False
+        self._answered = 0
 
     def start(self) -> None:
-        """Begin what goes on beside requests."""
-
-    def close(self) -> None:
-        """End what the engine started."""
+        """Prove the engine. Then check the processes of a concurrent one, and ask for a token when idle."""
+        self.prove()
+        if self._engine.is_concurrent:
+            self._actor.every(ENGINE_CHECK_S, self._engine.check_alive)
+            self._actor.run(self._stay_healthy())
 
     def prove(self) -> None:
         """Have the engine give a real answer. Blocks; EngineError if its version is not the loaded one."""
-        served, loaded = self._sample_version(), self._engine.version
+        served, loaded = self._engine.prove(self._probe), self._engine.version
         if served != loaded:
             name = self._actor.identity.name
             raise EngineError(f"{name!r} answers with version {served}, version {loaded} was loaded")
-        self._context.changed()
-
-    def _sample_version(self) -> int:
-        return self._engine.generate([self._probe])[0].policy_version
+        self._changed()
 
     async def serve(self) -> None:
-        """Answer what waits, batch after batch, as long as the actor may serve. One call at a time works."""
-        if self._is_serving:
-            return
-        self._is_serving = True
-        while self.waiting and self._context.may_serve():
-            async with self._context.lock:
-                if self.waiting and self._context.may_serve():  # a load may have had the lock before
-                    await self._answer(self._take(self._max_batch))
-        self._is_serving = False
-        self._context.changed()
+        """Hand over the requests that wait, as long as the actor may serve."""
+        if self._engine.is_concurrent:
+            while self._may_hand_over() and len(self.in_flight) < self._settings.max_batch:
+                self._actor.run(self._answer(self._take(1)))
+        elif not self._is_serving:
+            self._is_serving = True
+            while self._may_hand_over():
+                async with self.lock:
+                    if self._may_hand_over():  # a load may have had the lock before
+                        await self._answer(self._take(self._settings.max_batch))
+            self._is_serving = False
+            self._changed()
+
+    def _may_hand_over(self) -> bool:
+        return bool(self.waiting) and self._may_serve()
 
     def _take(self, most: int) -> list[WaitingRequest]:
         batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), most))]
@@ -100,19 +115,21 @@ class BatchServing:
     async def _answer(self, batch: list[WaitingRequest]) -> None:
         self._show_busy()
         requests = [one.request for one in batch]
+        # Weights may change under the requests of a concurrent engine.
+        load_s = self._settings.load_deadline_s if self._engine.is_concurrent else 0.0
         try:
             answers = await self._actor.in_thread(
-                lambda: self._engine.generate(requests), name="generate", deadline_s=self._deadline_s
+                lambda: self._engine.generate(requests),
+                name="generate",
+                deadline_s=self.proof_deadline_s + load_s,
             )
         except Unanswerable as refusal:
             await self._refuse(batch, str(refusal))
             return
-        self._count(answers)
+        self._answered += len(answers)
+        self._meter.add("requests", len(answers))
+        self._meter.add("tokens", sum(len(answer.token_ids) for answer in answers))
         self._finish(batch, answers)
-
-    def _count(self, answers: Sequence[Generation]) -> None:
-        self._context.meter.add("requests", len(answers))
-        self._context.meter.add("tokens", sum(len(answer.token_ids) for answer in answers))
 
     async def _refuse(self, batch: list[WaitingRequest], why: str) -> None:
         """One request of the batch cannot be answered. The engine does not say which, so try each alone."""
@@ -123,7 +140,7 @@ class BatchServing:
         self._actor.log.warning("request_refused", reason=why)
         self._finish(batch, [m.CannotAnswer(reason=why[:REASON_CHARACTERS])])
 
-    def _finish(self, batch: list[WaitingRequest], answers: Sequence[Any]) -> None:
+    def _finish(self, batch: list[WaitingRequest], answers: Sequence[Generation | m.CannotAnswer]) -> None:
         self.in_flight = [one for one in self.in_flight if one not in batch]
         self._show_busy()
         for one, answer in zip(batch, answers, strict=True):
@@ -132,49 +149,31 @@ class BatchServing:
 
     def _show_busy(self) -> None:
         """Count the engine as busy with what it answers; requests that wait do not make it busy."""
-        meter, requests = self._context.meter, len(self.in_flight)
-        meter.weigh("busy_s", float(requests > 0))
-        meter.weigh("weighted_s", requests / self._max_batch)
-        self._context.changed()
-
-
-class ConcurrentServing(BatchServing):
-    """Hands each request to an engine that batches by itself, as soon as there is room."""
-
-    def __init__(self, engine: ConcurrentEngine, probe: GenerateRequest, context: ServingContext) -> None:
-        super().__init__(engine, probe, context)
-        self._concurrent_engine = engine
-        self._deadline_s += context.settings.load_deadline_s  # an answer waits while weights change under it
-        self._answered = 0
-
-    def start(self) -> None:
-        """Watch over the engine: over its processes all the time, with a token when no request proves it."""
-        self._actor.every(ENGINE_CHECK_S, self._concurrent_engine.check_alive)
-        self._actor.run(self._stay_healthy())
-
-    def close(self) -> None:
-        """End the engine's processes."""
-        self._concurrent_engine.close()
-
-    def _sample_version(self) -> int:
-        return self._concurrent_engine.prove()
-
-    async def serve(self) -> None:
-        """Hand over as many requests as there is room for."""
-        while self.waiting and self._context.may_serve() and len(self.in_flight) < self._max_batch:
-            self._actor.run(self._answer(self._take(1)))
-
-    def _count(self, answers: Sequence[Generation]) -> None:
-        super()._count(answers)
-        self._answered += len(answers)
+        requests = len(self.in_flight)
+        self._meter.weigh("busy_s", float(requests > 0))
+        self._meter.weigh("weighted_s", requests / self._settings.max_batch)
+        self._changed()
 
     async def _stay_healthy(self) -> None:
         """Ask for one token whenever no request was answered for a while; without it the actor ends."""
         while not self._actor.is_stopping:
             before = self._answered
-            await self._actor.sleep(self._context.settings.vllm.health_every_s)
+            await self._actor.sleep(self._settings.vllm.health_every_s)
             if self._answered == before:
-                async with self._context.lock:  # no token comes while weights change
-                    await self._actor.in_thread(
-                        self.prove, name="health", deadline_s=self._context.answer_deadline_s
-                    )
+                async with self.lock:  # no token comes while weights change
+                    await self._actor.in_thread(self.prove, name="health", deadline_s=self.proof_deadline_s)
+
+
+def probe_request(blobs_dir: Path) -> GenerateRequest:
+    """A request that any engine of this policy can answer; its blank screenshot is put among the blobs."""
+    picture = io.BytesIO()
+    Image.new("RGB", PROBE_SIZE_PX, "white").save(picture, "PNG")
+    blobs = BlobStore(blobs_dir)
+    sha256 = blobs.put(picture.getvalue())
+    return GenerateRequest(
+        screenshot_path=str(blobs.path(sha256)),
+        screenshot_sha256=sha256,
+        instruction="Click the button.",
+        history=(),
+        temperature=1.0,
+    )

@@ -15,6 +15,7 @@ from dart.config.sections import SimulationSettings
 from dart.core.actions import Click, format_action
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_verify import verify_policy
+from dart.inference.protocol import Engine
 
 WIDTH_PX, HEIGHT_PX = 160, 210
 """Clicks are inside this frame."""
@@ -33,7 +34,7 @@ LONGEST_ANSWER = 4
 MEAN_ENTROPY_NATS = 0.5
 
 
-class SimulatedEngine:
+class SimulatedEngine(Engine):
     """Answers without a policy. Real waiting; the draws come from one generator seeded with `seed`."""
 
     def __init__(
@@ -48,19 +49,13 @@ class SimulatedEngine:
         self._simulation = simulated
         self._random = random.Random(seed)
         self._wait = wait
-        self._version = -1
         self.load(folder, version)
-
-    @property
-    def version(self) -> int:
-        """The policy version it answers with."""
-        return self._version
 
     def load(self, folder: Path, version: int) -> None:
         """Wait `load_s`; then this version answers. Raises CorruptCheckpoint; then the old one stays."""
         self._wait(self._simulation.load_s)
         verify_policy(folder, version)
-        self._version = version
+        self.version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One answer per request, after the service time of the whole batch."""
@@ -79,7 +74,7 @@ class SimulatedEngine:
             logprobs=tuple(0.0 if is_greedy else -self._nats() for _ in range(count)),
             entropies=tuple(self._nats() for _ in range(count)),
             answer=self._text(request),
-            policy_version=self._version,
+            policy_version=self.version,
         )
 
     def _text(self, request: GenerateRequest) -> str:

@@ -13,14 +13,14 @@ import torch
 
 from dart.core.types import GenerateRequest, Generation
 from dart.inference.checkpoint_verify import verify_policy
-from dart.inference.protocol import Unanswerable
+from dart.inference.protocol import Engine, Unanswerable
 from dart.policy.context import Screenshot
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, Screen, recorded_prompt
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """A checkpoint of any kind loaded by transformers. One thread calls it.
 
     Who shares a batch changes no answer's probabilities (to rounding); the draws come from one
@@ -45,11 +45,6 @@ class TransformersEngine:
         self.load(folder, version)
         self._screens = ScreenCache(self._policy.codec)
 
-    @property
-    def version(self) -> int:
-        """The policy version it answers with."""
-        return self._version
-
     def load(self, folder: Path, version: int) -> None:
         """Answer with this checkpoint from now on, once every file of it is proven by its hash.
 
@@ -57,7 +52,7 @@ class TransformersEngine:
         """
         verify_policy(folder, version)
         self._policy = load(folder, self._prompt_spec, self._placement)
-        self._version = version
+        self.version = version
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """One sampled answer per request, each at its own temperature (0: greedy, log-probs 0).
@@ -84,7 +79,7 @@ class TransformersEngine:
                 logprobs=answer.logprobs,
                 entropies=answer.entropies,
                 answer=codec.decode_action(answer.token_ids, request.instruction, row[-1].frame),
-                policy_version=self._version,
+                policy_version=self.version,
             )
             for request, prompt, row, answer in zip(requests, recorded, screens, answers, strict=True)
         ]

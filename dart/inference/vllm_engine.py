@@ -1,12 +1,13 @@
-"""The engine that runs a checkpoint on vLLM (`dart.inference.protocol.ConcurrentEngine`).
+"""The engine that runs a checkpoint on vLLM.
 
-Token ids and screenshots in, sampled token ids with the log-probs and entropies of the very distribution they
-were drawn from out. vLLM batches whatever is under way and keeps what it computed of a prompt's beginning and
-of its screenshots, so that the next step of an episode computes only what is new. Why each setting is as it
-is: docs/engines.md.
+It takes token ids and screenshots and returns sampled token ids, with the log-probs and entropies of the
+distribution that they were drawn from. vLLM batches the requests that are under way, and caches what it
+computed of a prompt's beginning and of its screenshots, so the next step of an episode computes only what is
+new. docs/engines.md has the reason for each setting.
 """
 
 import asyncio
+import functools
 import itertools
 import os
 import shutil
@@ -50,10 +51,9 @@ from dart.inference.engine_processes import (
     why_died,
     why_wedged,
 )
-from dart.inference.protocol import EngineError, Unanswerable
+from dart.inference.protocol import Engine, EngineError, Unanswerable
 from dart.inference.transformers_engine import ScreenCache
-from dart.inference.version_spans import oldest
-from dart.inference.vllm_outputs import AssembledAnswer, whole_answer
+from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
 from dart.policy.load import load_codec
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Prompt, Screen, recorded_prompt
@@ -64,7 +64,7 @@ T = TypeVar("T")
 START_DEADLINE_S = 900.0
 """The limit that counts is the supervisor's (`supervision.rollout_pool.start_deadline_s`)."""
 
-FIRST_WORDS_DEADLINE_S = 60.0
+PREPARE_DEADLINE_S = 60.0
 CLOSE_S = 2.0
 
 NEVER = -100.0
@@ -73,19 +73,21 @@ NEVER = -100.0
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request as the model gets it."""
+    """A request as tokens and pixels."""
 
     prompt: Prompt
     screens: tuple[Screen, ...]
 
     @property
     def tokens(self) -> int:
-        """Of the prompt, as the trainer counts them: each screenshot with all of its own."""
+        """Tokens of the prompt as the trainer counts them: each screenshot with all of its tokens."""
         return len(self.prompt.token_ids) + sum(image.tokens - 1 for image in self.prompt.images)
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """One vLLM engine, its processes and its policy version. Many threads call it."""
+
+    is_concurrent = True
 
     def __init__(
         self,
@@ -97,14 +99,12 @@ class VllmEngine:
         seed: int,
         log: Path,
         sockets: Path,
-        probe: GenerateRequest,
     ) -> None:
         """Returns when it can answer. Raises CorruptCheckpoint or CheckpointError, or EngineError.
 
         prompt_spec   how the policy is shown an episode and answers
-        log       what its processes say is added to this file
-        sockets   a folder for those it talks to its processes by; emptied here, for who is killed leaves some
-        probe     what it is asked when it has to show that it is alive
+        log           file to which the output of its processes is added
+        sockets       folder for the sockets to its processes; emptied first: a killed engine leaves some
         """
         verify_policy(folder, version)
         self._rollout = rollout
@@ -113,13 +113,12 @@ class VllmEngine:
         self._screens_lock = threading.Lock()
         self._answer_tokens = prompt_spec.answer_tokens
         self._layout = layout_of(folder)
-        self._probe = probe
         self._log = log
         self._ids = itertools.count()
         self._members: tuple[Member, ...] = ()
         self._killed_before = oom_kills()
         tie_spawned_processes(log)
-        talk_in(sockets)
+        make_socket_folder(sockets)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="vllm").start()
         args = engine_args(folder, rollout, prompt_spec, seed)
@@ -128,18 +127,8 @@ class VllmEngine:
         except (RuntimeError, ValueError, OSError) as failure:
             raise EngineDied(self._why_died() + f" ({failure})") from failure
         self._members = members_below(process.pid for process in self._cores())
-        self._wait("no worker", self._first_words(version), FIRST_WORDS_DEADLINE_S)
-        self._version = version
-
-    @property
-    def version(self) -> int:
-        """The policy version new requests are answered with."""
-        return self._version
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """Its processes."""
-        return self._members
+        self._wait("no worker", self._prepare_workers(version), PREPARE_DEADLINE_S)
+        self.version = version
 
     # ---- answers ----
 
@@ -152,19 +141,18 @@ class VllmEngine:
         asked = [self._asked(request) for request in requests]
         for one in asked:
             self._refuse_without_room(one)
-        work = self._all(requests, asked, self._answer_tokens)
+        work = self._sample(requests, asked, self._answer_tokens)
         rollout = self._rollout
-        limit_s = rollout.answer_deadline_s + rollout.load_deadline_s  # weights may change under it
+        limit_s = rollout.answer_deadline_s + rollout.load_deadline_s  # weights may change meanwhile
         answers = self._wait("no whole answer", work, limit_s)
         return [
             self._generation(request, one, sampled)
             for request, one, sampled in zip(requests, asked, answers, strict=True)
         ]
 
-    def prove(self) -> int:
-        """One token of an answer to the probe: the version that sampled it."""
-        asked = self._asked(self._probe)
-        work = self._all([self._probe], [asked], 1)
+    def prove(self, probe: GenerateRequest) -> int:
+        """Sample one token of an answer to the probe; returns the version that sampled it."""
+        work = self._sample([probe], [self._asked(probe)], 1)
         [sampled] = self._wait("no token", work, self._rollout.vllm.health_deadline_s)
         return oldest(sampled.spans())
 
@@ -173,14 +161,12 @@ class VllmEngine:
             screens = tuple(self._screens.screen(shown) for shown in self._codec.shown(request))
         return PendingRequest(self._codec.prompt(request, screens), screens)
 
-    async def _all(
+    async def _sample(
         self, requests: Sequence[GenerateRequest], asked: list[PendingRequest], limit: int
     ) -> list[AssembledAnswer]:
-        sampled = (self._sampled(request, one, limit) for request, one in zip(requests, asked, strict=True))
-        return await asyncio.gather(*sampled)
-
-    async def _sampled(self, request: GenerateRequest, asked: PendingRequest, limit: int) -> AssembledAnswer:
-        return await whole_answer(lambda so_far, rest: self._piece(request, asked, so_far, rest), limit)
+        pairs = zip(requests, asked, strict=True)
+        pieces = [functools.partial(self._piece, request, one) for request, one in pairs]
+        return await asyncio.gather(*(whole_answer(piece, limit) for piece in pieces))
 
     async def _piece(
         self, request: GenerateRequest, asked: PendingRequest, so_far: Sequence[int], limit: int
@@ -207,7 +193,7 @@ class VllmEngine:
         return last
 
     def _refuse_without_room(self, asked: PendingRequest) -> None:
-        """vLLM would cut the answer short, which is no action then: a setting would become a reward of 0."""
+        """Refuse a prompt whose answer vLLM would cut short: the episode would end with a reward of 0."""
         most = self._rollout.vllm.max_tokens
         if asked.tokens + self._answer_tokens > most:
             raise Unanswerable(
@@ -235,7 +221,7 @@ class VllmEngine:
         )
 
     def _count_image_tokens(self, asked: PendingRequest, sampled: AssembledAnswer) -> None:
-        """What the trainer will make of the prompt must be what was seen here, to the token."""
+        """Check that vLLM saw as many tokens of the prompt as the trainer will."""
         if sampled.prompt_tokens != asked.tokens:
             raise EngineError(
                 f"vLLM made {sampled.prompt_tokens} tokens of a prompt with {len(asked.screens)} screenshots "
@@ -245,7 +231,7 @@ class VllmEngine:
     # ---- versions ----
 
     def load(self, folder: Path, version: int) -> None:
-        """Answer with this checkpoint from now on; what is under way goes on with it, or is waited for.
+        """Answer with this checkpoint from now on; answers under way go on with it, or are waited for.
 
         Raises CorruptCheckpoint or OtherLayout before anything is changed: the old policy stays. Raises
         EngineDied when the weights were not taken over whole.
@@ -257,19 +243,19 @@ class VllmEngine:
             self._wait("no new weights", work, self._rollout.load_deadline_s)
         except (DartError, OSError) as failure:  # the old weights are gone already
             raise EngineDied(f"version {version} was not taken over whole: {failure}") from failure
-        self._version = version
+        self.version = version
 
     async def _take_over(self, folder: Path, version: int, published: Mapping[str, str]) -> None:
-        # Not "keep": what is kept has to be computed again, and vLLM's workers may lack its screenshots then.
+        # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.
         await self._llm.pause_generation(
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
         loaded = await self._llm.collective_rpc("dartrl_load", args=(str(folder),))
         refuse_other_bytes(folder, published, loaded)
-        # What was computed with the old weights counts no more. Screenshots as they were prepared for the
-        # model stay: no weight is in them.
+        # Results of the old weights are forgotten. Screenshots that were prepared for the model stay: they
+        # do not depend on weights.
         if not await self._llm.reset_prefix_cache():
-            raise EngineDied("vLLM did not forget what it computed with the old weights")
+            raise EngineDied("vLLM did not clear its prefix cache, which holds results of the old weights")
         await self._llm.reset_encoder_cache()
         await self._llm.update_weight_version(str(version))
         await self._llm.resume_generation()
@@ -288,7 +274,7 @@ class VllmEngine:
     async def _begin(self, args: AsyncEngineArgs) -> Any:
         return AsyncLLM.from_engine_args(args)
 
-    async def _first_words(self, version: int) -> None:
+    async def _prepare_workers(self, version: int) -> None:
         await self._llm.collective_rpc("dartrl_begin")
         await self._llm.update_weight_version(str(version))
 
@@ -304,7 +290,7 @@ class VllmEngine:
             raise EngineDied(self._why_died()) from dead
 
     def _why_died(self) -> str:
-        """A child of this process has an exit code; of others it is only known that they are gone."""
+        """Why it died. Only engine cores have an exit code; other processes are not children of this one."""
         gone = tuple(member for member in self._members if not member.is_there)
         exits = {
             core.pid: exit_reason_of(core.exitcode) for core in self._cores() if core.exitcode is not None
@@ -316,8 +302,8 @@ class VllmEngine:
         return () if llm is None else llm.engine_core.resources.engine_manager.processes
 
 
-def talk_in(sockets: Path) -> None:
-    """An empty folder is where this engine's sockets are made."""
+def make_socket_folder(sockets: Path) -> None:
+    """Make the empty folder in which vLLM makes this engine's sockets."""
     shutil.rmtree(sockets, ignore_errors=True)
     sockets.mkdir(mode=0o700, parents=True)
     os.environ["VLLM_RPC_BASE_PATH"] = str(sockets)
@@ -326,7 +312,7 @@ def talk_in(sockets: Path) -> None:
 def engine_args(
     folder: Path, rollout: RolloutSettings, prompt_spec: PromptSpec, seed: int
 ) -> AsyncEngineArgs:
-    """What vLLM is told."""
+    """The arguments of vLLM."""
     settings = rollout.vllm
     on_cpu = current_platform.is_cpu()
     is_eager = settings.eager or on_cpu
@@ -340,7 +326,7 @@ def engine_args(
         dtype=settings.dtype,
         seed=seed,
         max_model_len=settings.max_tokens,
-        max_num_seqs=rollout.max_batch + 1,  # one more than are asked: the token that shows it is alive
+        max_num_seqs=rollout.max_batch + 1,  # room for the probe beside a full batch
         generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
         limit_mm_per_prompt={"image": prompt_spec.limits.screenshots, "video": 0},
         logprobs_mode="processed_logprobs",

@@ -1,30 +1,29 @@
-"""Answers of vLLM put together from pieces. Pure: what vLLM reports is only read."""
+"""Answers of vLLM put together from pieces, and which policy version sampled which token. Pure."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from dart.core.types import VersionSpan
 from dart.inference.protocol import EngineError
-from dart.inference.version_spans import spans_of
 from dart.inference.vllm_worker import ENTROPY_UNITS_PER_NAT
 
 WHOLE = ("stop", "length")
-"""vLLM's reasons for an answer that is one: its end was sampled, or it has as many tokens as it may."""
+"""vLLM's reasons for a whole answer: its end was sampled, or it has as many tokens as it may."""
 
 ENDED_BY_PAUSE = "abort"
-"""vLLM's reason for an answer that it ended because it was paused."""
+"""vLLM's reason for an answer that it ended because it was paused for new weights."""
 
 MOST_FAILURES = 3
-"""vLLM gives a request up for a moment's reason (a screenshot it has forgotten, and is sent again then)."""
+"""vLLM may give a request up for a reason that passes: a screenshot that it has evicted is sent again."""
 
 Ask = Callable[[Sequence[int], int], Awaitable[Any]]
-"""With what was sampled so far and how many tokens may follow: the next piece, a finished `RequestOutput`."""
+"""From the tokens sampled so far and how many may follow: the next piece, a finished `RequestOutput`."""
 
 
 async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
-    """An answer of at most `limit` tokens; a piece that new weights ended continues in the prompt.
+    """An answer of at most `limit` tokens; a piece that new weights ended becomes part of the next prompt.
 
-    Raises EngineError when vLLM gives it up again and again: what is no whole answer must not pass for one.
+    Raises EngineError when vLLM gives the request up again and again.
     """
     sampled, failures = AssembledAnswer(), 0
     while True:
@@ -41,7 +40,7 @@ async def whole_answer(ask: Ask, limit: int) -> "AssembledAnswer":
 
 
 class AssembledAnswer:
-    """An answer as it comes, in one piece or, where weights changed under it, in several."""
+    """An answer in one piece or, where weights changed meanwhile, in several."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -49,7 +48,7 @@ class AssembledAnswer:
         self.entropies: list[float] = []
         """In nats."""
         self.prompt_tokens = 0
-        """As vLLM counted them, those of pictures included."""
+        """Tokens of the prompt as vLLM counted them, those of screenshots included."""
         self._reported: list[tuple[str, int, int]] = []
 
     def add(self, piece: Any) -> None:
@@ -64,5 +63,23 @@ class AssembledAnswer:
             self.entropies.append(entry[token].rank / ENTROPY_UNITS_PER_NAT)
 
     def spans(self) -> tuple[VersionSpan, ...]:
-        """Which version sampled which tokens. Raises ValueError where vLLM did not say it of every token."""
+        """Which version sampled which tokens. Raises ValueError unless vLLM reported it of every token."""
         return spans_of(self._reported, len(self.token_ids))
+
+
+def spans_of(reported: Iterable[tuple[str, int, int]], tokens: int) -> tuple[VersionSpan, ...]:
+    """Spans from an engine's own (version, first token, token after the last) of an answer.
+
+    tokens    of the answer
+    Raises ValueError unless the spans follow one another from the first token to the last.
+    """
+    spans = [(int(name), int(start), int(end)) for name, start, end in reported if end > start]
+    ends = [end for _, _, end in spans]
+    if [start for _, start, _ in spans] != [0, *ends][: len(spans)] or ends[-1:] != [tokens]:
+        raise ValueError(f"expected spans that cover {tokens} tokens one after the other, got {spans}")
+    return tuple(VersionSpan(version=number, end=end) for number, _, end in spans)
+
+
+def oldest(spans: Iterable[VersionSpan]) -> int:
+    """The version an answer counts as: the freshness bound holds for every token of it."""
+    return min(span.version for span in spans)

@@ -1,11 +1,11 @@
-"""What vLLM's workers do for us (`worker_extension_cls`): each in a process of its own, beside the model.
+"""Methods added to vLLM's workers (`worker_extension_cls`), each of which is a process that holds the model.
 
 vLLM mixes the class into its worker; the methods are called by `collective_rpc` with plain arguments.
 """
 
 import hashlib
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ class WeightsNotTaken(RuntimeError):
 
 
 class UnsupportedVllm(RuntimeError):
-    """A part of vLLM that is needed here is not where it was."""
+    """This version of vLLM lacks a part that is needed here."""
 
 
 def sampled_with_entropy(logprobs: Any, num_logprobs: int, token_ids: Any) -> Any:
-    """In the place of vLLM's `Sampler.gather_logprobs`: of the sampled tokens [T] alone, and no rank.
+    """Replaces vLLM's `Sampler.gather_logprobs`: log-probs of the sampled tokens [T], entropies as ranks.
 
     logprobs [T, vocabulary] are those of the sampling distribution (`processed_logprobs`)
     """
@@ -46,12 +46,12 @@ class DartWorker:
     model_config: Any
 
     def __new__(cls, *_: Any, **__: Any) -> "DartWorker":
-        """From before its weights are loaded on, a worker dies along with its engine, stopped or not."""
+        """Before weights are loaded, see to it that a worker dies with its engine, even while suspended."""
         die_with_parent()
         return super().__new__(cls)
 
     def dartrl_begin(self) -> None:
-        """Once, before the first request: measure what training needs."""
+        """Make the sampler measure entropies; called once, before the first request."""
         if not hasattr(self.model_runner.sampler, "gather_logprobs"):
             raise UnsupportedVllm(
                 "this vLLM samples in another way than the one that was tested: its sampler has no "
@@ -60,9 +60,9 @@ class DartWorker:
         self.model_runner.sampler.gather_logprobs = sampled_with_entropy
 
     def dartrl_load(self, folder: str) -> dict[str, str]:
-        """Take the weights of a checkpoint over, layer by layer; sha256 by file of what was read.
+        """Load the weights of a checkpoint in place, layer by layer; returns the sha256 of each file read.
 
-        Raises WeightsNotTaken when a weight of the model was not in it.
+        Raises WeightsNotTaken when the checkpoint lacks a weight of the model.
         """
         from safetensors import safe_open
         from vllm.config import set_current_vllm_config
@@ -72,7 +72,9 @@ class DartWorker:
         )
 
         files = weight_files(Path(folder))
-        digests = _Digests(files)
+        hasher = ThreadPoolExecutor(max_workers=1)
+        digests = hasher.submit(_digests, files)
+        hasher.shutdown(wait=False)
 
         def tensors() -> Iterator[tuple[str, Any]]:
             for file in files:
@@ -90,29 +92,19 @@ class DartWorker:
         missing = sorted(expected - set(taken))
         if missing:
             raise WeightsNotTaken(f"{folder} was loaded, yet {len(missing)} weights were not: {missing[:3]}")
-        return digests.read()
+        return digests.result()
 
 
-class _Digests:
-    """Hashes files in a thread while their tensors are loaded."""
-
-    def __init__(self, files: tuple[Path, ...]) -> None:
-        self._found: dict[str, str] = {}
-        self._thread = threading.Thread(target=self._hash, args=(files,), daemon=True)
-        self._thread.start()
-
-    def _hash(self, files: tuple[Path, ...]) -> None:
-        for path in files:
-            with path.open("rb") as file:
-                self._found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-
-    def read(self) -> dict[str, str]:
-        self._thread.join()
-        return self._found
+def _digests(files: Iterable[Path]) -> dict[str, str]:
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _pack_again(model: Any) -> None:
-    """An output head tied to the embedding keeps a packed copy on CPUs, which a reload leaves as it was."""
+    """Pack the output head again: on CPUs, a head tied to the embedding has a copy that no reload changes."""
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
     for module in model.modules():

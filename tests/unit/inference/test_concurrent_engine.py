@@ -27,8 +27,10 @@ PATIENCE_S = 20.0
 HEALTH_EVERY_S = 10.0
 
 
-class OpenEngine:
+class OpenEngine(Engine):
     """Holds every request until it is let go by name; a load changes the weights under those it holds."""
+
+    is_concurrent = True
 
     def __init__(self) -> None:
         self.version = 0
@@ -74,7 +76,7 @@ class OpenEngine:
             raise CorruptCheckpoint(folder, "weights", "sha256 1", "sha256 2")
         self.version = version
 
-    def prove(self) -> int:
+    def prove(self, probe: GenerateRequest) -> int:
         self.proofs += 1
         if self.is_wedged:
             raise EngineWedged("no token came within 20 s: engine core 7 is stopped")

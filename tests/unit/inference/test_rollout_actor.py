@@ -27,7 +27,7 @@ PATIENCE_S = 20.0
 HOLD_S = HOLD_LOADS * Config().rollout.load_deadline_s
 
 
-class TableEngine:
+class TableEngine(Engine):
     """Answers at once, or when it is let; loads anything but what is corrupt."""
 
     def __init__(self, version: int) -> None:

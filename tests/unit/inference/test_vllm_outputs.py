@@ -9,7 +9,7 @@ import pytest
 
 from dart.core.types import VersionSpan
 from dart.inference.protocol import EngineError
-from dart.inference.vllm_outputs import MOST_FAILURES, AssembledAnswer, whole_answer
+from dart.inference.vllm_outputs import MOST_FAILURES, AssembledAnswer, oldest, spans_of, whole_answer
 from dart.inference.vllm_worker import ENTROPY_UNITS_PER_NAT
 
 LIMIT = 10
@@ -96,3 +96,21 @@ def test_what_vllm_gave_up_is_no_answer_and_is_asked_again() -> None:
 def test_an_engine_that_gives_up_again_and_again_is_at_fault() -> None:
     with pytest.raises(EngineError, match="'error' 4 times"):
         Vllm(*[GIVEN_UP] * (MOST_FAILURES + 1)).answer()
+
+
+def test_an_answer_of_one_version_is_one_span() -> None:
+    assert spans_of([("3", 0, 7)], 7) == (VersionSpan(version=3, end=7),)
+
+
+def test_spans_follow_one_another_and_empty_ones_are_left_out() -> None:
+    spans = spans_of([("3", 0, 2), ("4", 2, 2), ("5", 2, 7)], 7)
+    assert spans == (VersionSpan(version=3, end=2), VersionSpan(version=5, end=7))
+    assert oldest(spans) == 3
+
+
+@pytest.mark.parametrize(
+    "reported", [[], [("3", 0, 0)], [("3", 1, 7)], [("3", 0, 6)], [("3", 0, 2), ("4", 3, 7)]]
+)
+def test_no_spans_and_spans_with_a_hole_are_refused(reported: list[tuple[str, int, int]]) -> None:
+    with pytest.raises(ValueError, match="cover 7 tokens"):
+        spans_of(reported, 7)
