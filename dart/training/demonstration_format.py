@@ -51,8 +51,6 @@ class DemonstrationStep(BaseModel):
     """The whole answer in tokens of this policy, end token included."""
     logprobs: Annotated[list[LogProb], Field(max_length=MAX_ANSWER_TOKENS)] | None = None
     """Log-prob of each token in the distribution from which it was sampled."""
-    target: Annotated[list[float], Field(max_length=4)] | None = None
-    """Box that an oracle aimed at; the importer ignores it."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> Self:

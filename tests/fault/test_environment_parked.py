@@ -61,7 +61,7 @@ async def test_the_timers_of_a_parked_page_stand_still_and_afterwards_it_is_as_b
         pass  # the test's own timeout is the deadline
     assert await environment.inspect("document.visibilityState") == "visible"
     await environment.step(Scroll(80, 120, "down"), deadline_s=DEADLINE_S)  # waits for frames
-    button = (await click(environment, "#subbtn")).action
+    button = await click(environment, "#subbtn")
     assert (await environment.step(button, deadline_s=DEADLINE_S)).terminated
     await environment.observe(deadline_s=DEADLINE_S)
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
@@ -150,7 +150,7 @@ async def written_answers(scratch: Path) -> list[str]:
     played = await play(environment, ORACLES[TASK], TASK, SEED)
     await environment.close()
     assert played.reward == 1.0
-    return [format_action(step.move.action) for step in played.steps]
+    return [format_action(step.action) for step in played.steps]
 
 
 async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_stored_once(folder: Path) -> None:

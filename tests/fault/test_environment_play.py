@@ -30,12 +30,6 @@ def picture(observation: Observation) -> Image.Image:
     return Image.open(io.BytesIO(observation.screenshot)).convert("RGB")
 
 
-async def target(environment: MiniWobEnvironment, selector: str) -> Click:
-    found = await click(environment, selector)
-    assert isinstance(found.action, Click)
-    return found.action
-
-
 async def test_the_start_shows_the_task_frame_and_its_instruction(environment: MiniWobEnvironment) -> None:
     playing: Environment = environment
     start = await playing.reset("miniwob/enter-text", 5, deadline_s=DEADLINE_S)
@@ -50,14 +44,14 @@ async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_bef
     first = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
     await play(environment, ORACLES["miniwob/login-user"], "miniwob/login-user", 12)
     await environment.reset("miniwob/use-spinner", 11, deadline_s=DEADLINE_S)
-    await environment.step(await target(environment, ".ui-spinner-up"), deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, ".ui-spinner-up"), deadline_s=DEADLINE_S)
     again = await environment.reset("miniwob/login-user", 11, deadline_s=DEADLINE_S)
     assert again == first
 
 
 async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWobEnvironment) -> None:
     start = await environment.reset("miniwob/use-spinner", 3, deadline_s=DEADLINE_S)
-    spinner = await target(environment, ".ui-spinner-up")
+    spinner = await click(environment, ".ui-spinner-up")
     await environment.step(spinner, deadline_s=DEADLINE_S)
     after = await environment.observe(deadline_s=DEADLINE_S)
     value = (8, 62, 120, 95)
@@ -70,14 +64,14 @@ async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWo
 async def test_success_ends_the_episode_with_reward_one(environment: MiniWobEnvironment) -> None:
     await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
-    result = await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)
+    result = await environment.step(await click(environment, "#subbtn"), deadline_s=DEADLINE_S)
     assert result.terminated
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
 
 
 async def test_failure_ends_the_episode_with_reward_zero(environment: MiniWobEnvironment) -> None:
     await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
-    assert (await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)).terminated
+    assert (await environment.step(await click(environment, "#subbtn"), deadline_s=DEADLINE_S)).terminated
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
 
 
@@ -85,7 +79,7 @@ async def test_the_last_screen_is_not_covered_and_takes_no_more_steps(
     environment: MiniWobEnvironment,
 ) -> None:
     start = await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
-    button = await target(environment, "#subbtn")
+    button = await click(environment, "#subbtn")
     await environment.step(button, deadline_s=DEADLINE_S)
     last = await environment.observe(deadline_s=DEADLINE_S)
     assert picture(last).crop((0, 0, 160, 50)).tobytes() == picture(start).crop((0, 0, 160, 50)).tobytes()
@@ -95,7 +89,7 @@ async def test_the_last_screen_is_not_covered_and_takes_no_more_steps(
 
 async def test_the_score_of_a_finished_episode_outlives_its_browser(environment: MiniWobEnvironment) -> None:
     await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
-    await environment.step(await target(environment, "#subbtn"), deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, "#subbtn"), deadline_s=DEADLINE_S)
     assert environment._browser is not None
     environment._browser.kill()
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
@@ -121,7 +115,7 @@ async def test_typed_keys_are_trusted_events_with_all_their_parts(environment: M
     kinds = ["keydown", "keypress", "input", "keyup"]
     await environment.inspect(f"""(window.seen = [], {kinds}.forEach((kind) =>
         document.querySelector('#tt').addEventListener(kind, (e) => seen.push([kind, e.isTrusted]))), 1)""")
-    await environment.step(await target(environment, "#tt"), deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, "#tt"), deadline_s=DEADLINE_S)
     await environment.step(Type("a"), deadline_s=DEADLINE_S)
     assert await environment.inspect("seen") == [[kind, True] for kind in kinds]
     await environment.step(Type("é'\\ Zürich 9!"), deadline_s=DEADLINE_S)
@@ -130,7 +124,7 @@ async def test_typed_keys_are_trusted_events_with_all_their_parts(environment: M
 
 async def test_hotkeys_edit_text(environment: MiniWobEnvironment) -> None:
     await environment.reset("miniwob/enter-text", 1, deadline_s=DEADLINE_S)
-    await environment.step(await target(environment, "#tt"), deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, "#tt"), deadline_s=DEADLINE_S)
     keys = [
         Type("abc"),
         Hotkey(("ctrl", "a")),

@@ -37,12 +37,6 @@ async def environment(tmp_path: Path) -> AsyncIterator[MiniWobEnvironment]:
     await environment.close()
 
 
-async def target(environment: MiniWobEnvironment, selector: str) -> Click:
-    action = (await click(environment, selector)).action
-    assert isinstance(action, Click)
-    return action
-
-
 @pytest.mark.parametrize(
     ("kind", "fault", "says"),
     [
@@ -70,7 +64,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 
     async def playing() -> None:
         await faulty.reset(TASK, SEED, deadline_s=DEADLINE_S)
-        for action in (await target(environment, "#tt"), Type("ab"), Type("c")):
+        for action in (await click(environment, "#tt"), Type("ab"), Type("c")):
             await faulty.step(action, deadline_s=deadline_s)
             await faulty.observe(deadline_s=deadline_s)
         await faulty.evaluate(deadline_s=deadline_s)
@@ -122,7 +116,7 @@ async def test_what_pages_do_with_input_is_no_fault(
     then: Callable[[Click], list[Action]],
 ) -> None:
     await environment.reset(f"miniwob/{task_id}", SEED, deadline_s=DEADLINE_S)
-    at = await target(environment, selector)
+    at = await click(environment, selector)
     await environment.inspect(prepare)
     for action in then(at):
         if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:

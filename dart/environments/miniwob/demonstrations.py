@@ -6,8 +6,7 @@ writes, for every task, that many *successful* episodes::
     DIR/demonstrations.jsonl          one episode a line: task_id, seed, instruction, reward, steps
     DIR/screenshots/<sha256>.png      each distinct screen once
 
-A step is ``{"screenshot_sha256", "action", "target"}``: the screenshot before the action, the action's text,
-and the box [left, top, right, bottom] in pixels of the element that it aims at, or null.
+A step is ``{"screenshot_sha256", "action"}``: the screenshot before the action, and the action's text.
 """
 
 import argparse
@@ -51,8 +50,7 @@ def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
 def _step_record(step: OracleStep, screenshots: Path) -> dict[str, Any]:
     return {
         "screenshot_sha256": save_screenshot(screenshots, step.observation.screenshot),
-        "action": format_action(step.move.action),
-        "target": step.move.target,
+        "action": format_action(step.action),
     }
 
 

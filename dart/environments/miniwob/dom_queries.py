@@ -1,28 +1,15 @@
-"""Queries of oracles: find an element of the page, as a pixel to click and the box around that pixel."""
+"""Queries of oracles: find the pixel that clicks an element of the page."""
 
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
 from dart.core.actions import Action, Click
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
 
-Box = tuple[int, int, int, int]
-"""Left, top, right, bottom in pixels; every click inside hits the same element unless something covers it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One action, and the box of the element that it aims at; None when it aims at none."""
-
-    action: Action
-    target: Box | None = None
-
-
-Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Move]]
-"""Yields the moves for a page and its instruction; it is resumed after each move was made."""
+Oracle = Callable[[MiniWobEnvironment, str], AsyncIterator[Action]]
+"""Yields the actions for a page and its instruction; it is resumed after each action was applied."""
 
 
 class TargetNotFound(Exception):
@@ -43,32 +30,28 @@ FIND_TARGET = """
     const points = [];
     for (let x = x0; x <= x1; x++) for (let y = y0; y <= y1; y++) points.push([x, y]);
     points.sort((p, q) => Math.hypot(p[0] - cx, p[1] - cy) - Math.hypot(q[0] - cx, q[1] - cy));
-    const point = points.find(hits);
-    return point === undefined ? null : {point, box: [x0, y0, x1, y1]};
+    return points.find(hits) ?? null;
   };
   return [...document.querySelectorAll(selector)].filter(fits).map(spot).find(s => s !== null) ?? null;
 })
 """
-"""JavaScript that returns the largest box of an element, and the pixel nearest to its centre where a click
-hits the element."""
+"""JavaScript that returns the pixel where a click hits an element, the nearest to the centre of its largest
+box."""
 
 
-async def find(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Move | None:
+async def find(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Click | None:
     """Return a click on the first visible element that matches ``selector`` and shows ``text``; else None."""
     arguments = ", ".join(json.dumps(argument) for argument in (selector, text, WIDTH, HEIGHT))
-    found = await page.inspect(f"{FIND_TARGET}({arguments})")
-    if found is None:
-        return None
-    x0, y0, x1, y1 = found["box"]
-    return Move(Click(*found["point"]), (x0, y0, x1, y1))
+    point = await page.inspect(f"{FIND_TARGET}({arguments})")
+    return None if point is None else Click(*point)
 
 
-async def click(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Move:
+async def click(page: MiniWobEnvironment, selector: str, text: str | None = None) -> Click:
     """Like `find`; raises `TargetNotFound` when nothing matches."""
-    move = await find(page, selector, text)
-    if move is None:
+    found = await find(page, selector, text)
+    if found is None:
         raise TargetNotFound(f"expected a visible element {selector!r} with the text {text!r}, found none")
-    return move
+    return found
 
 
 def quoted(instruction: str) -> list[str]:

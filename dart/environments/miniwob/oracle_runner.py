@@ -1,4 +1,4 @@
-"""Episodes played by oracles, one or many at a time, with their screenshots and moves."""
+"""Episodes played by oracles, one or many at a time, with their screenshots and actions."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dart.environments.miniwob.dom_queries import Move, Oracle, TargetNotFound
+from dart.core.actions import Action
+from dart.environments.miniwob.dom_queries import Oracle, TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Observation
@@ -18,10 +19,10 @@ DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OracleStep:
-    """The screen before a move, and the move."""
+    """The screen before an action, and the action."""
 
     observation: Observation
-    move: Move
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, se
     instruction = observation.instruction
     steps: list[OracleStep] = []
     with contextlib.suppress(TargetNotFound):
-        async for move in oracle(environment, instruction):
-            steps.append(OracleStep(observation, move))
-            if (await environment.step(move.action, deadline_s=DEADLINE_S)).terminated:
+        async for action in oracle(environment, instruction):
+            steps.append(OracleStep(observation, action))
+            if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
                 break
             observation = await environment.observe(deadline_s=DEADLINE_S)
     reward = await environment.evaluate(deadline_s=DEADLINE_S)

@@ -2,15 +2,15 @@
 
 An oracle reads the page's elements to find its targets, but it acts only as a policy can: one `Action` a
 step, whole pixels, keys. Its episodes therefore are pairs of (screenshot, instruction, previous actions) and
-action. Each oracle is an async generator that yields its moves and is resumed after each move; it stops when
+action. Each oracle is an async generator that yields its actions and is resumed after each; it stops when
 the page ends the episode.
 """
 
 import re
 from collections.abc import AsyncIterator, Callable
 
-from dart.core.actions import Click, Drag, Hotkey, Scroll, Type
-from dart.environments.miniwob.dom_queries import Move, Oracle, click, extract, find, quoted
+from dart.core.actions import Action, Drag, Hotkey, Scroll, Type
+from dart.environments.miniwob.dom_queries import Oracle, click, extract, find, quoted
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 
@@ -20,7 +20,7 @@ def one_click(selector: str, text: str | None = None, *, name: str = "") -> Orac
     name   pattern whose first group in the instruction replaces {} in the selector and the text
     """
 
-    async def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+    async def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
         found = extract(name, instruction) if name else ""
         yield await click(page, selector.replace("{}", found), text and text.replace("{}", found))
 
@@ -55,22 +55,22 @@ def solves(*pages: str) -> Callable[[Oracle], Oracle]:
     return register
 
 
-async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Move]:
-    """Yield the moves that fill in a form and submit it; a field is its selector and its text."""
+async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Action]:
+    """Yield the actions that fill in a form and submit it; a field is its selector and its text."""
     for selector, text in fields:
         yield await click(page, selector)
-        yield Move(Type(text))
+        yield Type(text)
     yield await click(page, "#subbtn")
 
 
 @solves("click-button-sequence")
-async def one_then_two(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def one_then_two(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     for name in ("ONE", "TWO"):
         yield await click(page, "button", name)
 
 
 @solves("click-dialog-2")
-async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     name = quoted(instruction)[0]
     if name == "x":
         yield await click(page, ".ui-dialog-titlebar button")
@@ -79,7 +79,7 @@ async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIter
 
 
 @solves("click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard", "click-tab-2")
-async def link_behind_tab(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def link_behind_tab(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     wanted = quoted(instruction)[0]
     for number in range(2, 8):
         target = await find(page, "#area .alink", wanted)
@@ -90,7 +90,7 @@ async def link_behind_tab(page: MiniWobEnvironment, instruction: str) -> AsyncIt
 
 
 @solves("identify-shape")
-async def shape_name(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def shape_name(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     tag, text = await page.inspect(
         "(e => [e.tagName, e.textContent])(document.querySelector('#area_svg > *'))"
     )
@@ -99,13 +99,13 @@ async def shape_name(page: MiniWobEnvironment, instruction: str) -> AsyncIterato
 
 
 @solves("click-option")
-async def option(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def option(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     yield await click(page, "#boxes label", extract(r"Select (.*) and click", instruction))
     yield await click(page, "#subbtn")
 
 
 @solves("click-checkboxes", "click-checkboxes-transfer")
-async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     wanted = extract(r"Select (.*) and click", instruction)
     for name in [] if wanted == "nothing" else wanted.split(", "):
         yield await click(page, "#boxes label", name)
@@ -113,48 +113,48 @@ async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterato
 
 
 @solves("enter-text", "enter-text-dynamic")
-def enter_text(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+def enter_text(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     return filled_in(page, ("#tt", quoted(instruction)[0]))
 
 
 @solves("enter-text-2")
-def enter_text_in_case(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+def enter_text_in_case(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     text = quoted(instruction)[0]
     return filled_in(page, ("#tt", text.upper() if "upper" in instruction else text.lower()))
 
 
 @solves("text-transform")
-async def captcha(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def captcha(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     letters = await page.inspect("document.querySelector('#captcha').innerText")
     yield await click(page, "#tt")
-    yield Move(Type("".join(letters.split())))
+    yield Type("".join(letters.split()))
     yield await click(page, "#subbtn")
 
 
 @solves("enter-password")
-def password_twice(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+def password_twice(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     password = quoted(instruction)[0]
     return filled_in(page, ("#password", password), ("#verify", password))
 
 
 @solves("login-user")
-def login(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+def login(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     name, password = quoted(instruction)
     return filled_in(page, ("#username", name), ("#password", password))
 
 
 @solves("simple-arithmetic")
-async def arithmetic(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def arithmetic(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     problem = await page.inspect("document.querySelector('#math-problem').innerText")
     left, sign, right = re.findall(r"-?\d+|[-+x]", problem)[:3]
     a, b = int(left), int(right)
     yield await click(page, "#math-answer")
-    yield Move(Type(str({"+": a + b, "-": a - b, "x": a * b}[sign])))
+    yield Type(str({"+": a + b, "-": a - b, "x": a * b}[sign]))
     yield await click(page, "#subbtn")
 
 
 @solves("use-spinner")
-async def spinner(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def spinner(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     number = int(extract(r"Select (-?\d+)", instruction))
     for _ in range(abs(number)):
         yield await click(page, ".ui-spinner-up" if number > 0 else ".ui-spinner-down")
@@ -162,39 +162,36 @@ async def spinner(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[M
 
 
 @solves("choose-list")
-async def choose_from_list(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def choose_from_list(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     yield await click(page, "#options")
-    yield Move(Type(extract(r"Select (.*) from", instruction) + "\n"))
+    yield Type(extract(r"Select (.*) from", instruction) + "\n")
     yield await click(page, "#area button")
 
 
 @solves("copy-paste")
-async def copy_paste(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def copy_paste(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     yield await click(page, "#to-copy")
-    yield Move(Hotkey(("ctrl", "a")))
-    yield Move(Hotkey(("ctrl", "c")))
+    yield Hotkey(("ctrl", "a"))
+    yield Hotkey(("ctrl", "c"))
     yield await click(page, "#answer-input")
-    yield Move(Hotkey(("ctrl", "v")))
+    yield Hotkey(("ctrl", "v"))
     yield await click(page, "#subbtn")
 
 
 @solves("drag-box")
-async def drag_small_into_large(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def drag_small_into_large(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     small, large = await click(page, "#draggableSmall"), await click(page, "#draggableLarge")
-    assert isinstance(small.action, Click)
-    assert isinstance(large.action, Click)
-    yield Move(Drag(small.action.x, small.action.y, large.action.x, large.action.y), small.target)
+    yield Drag(small.x, small.y, large.x, large.y)
     yield await click(page, "#subbtn")
 
 
 @solves("scroll-text-2")
-async def scroll_to_end(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Move]:
+async def scroll_to_end(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     direction = "up" if "top" in instruction else "down"
     area = await click(page, "#text-area")
-    assert isinstance(area.action, Click)
     position = "document.querySelector('#text-area').scrollTop"
     before = None
     while before != (now := await page.inspect(position)):
         before = now
-        yield Move(Scroll(area.action.x, area.action.y, direction), area.target)
+        yield Scroll(area.x, area.y, direction)
     yield await click(page, "#subbtn")

@@ -56,7 +56,7 @@ def demonstrations(folder: Path, episodes: int = 2) -> Path:
     (folder / "screenshots").mkdir()
     (folder / "screenshots" / f"{red}.png").write_bytes(png.getvalue())
     actions = ("click(start_box='(82,122)')", "type(content='Ann')")
-    steps = [{"screenshot_sha256": red, "action": action, "target": None} for action in actions]
+    steps = [{"screenshot_sha256": red, "action": action} for action in actions]
     lines = [
         {"task_id": task, "seed": seed, "instruction": INSTRUCTION, "reward": 1.0, "steps": steps}
         for seed in reversed(range(episodes))

@@ -81,7 +81,7 @@ def write(tmp_path: Path) -> Write:
             "seed": 7,
             "instruction": INSTRUCTION,
             "reward": 1.0,
-            "steps": [{"screenshot_sha256": sha256, "action": action, "target": None} for action in actions],
+            "steps": [{"screenshot_sha256": sha256, "action": action} for action in actions],
         }
         lines = [json.dumps(good | change) for change in changes]
         (folder / "demonstrations.jsonl").write_text("\n".join(lines) + "\n")
