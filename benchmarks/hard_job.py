@@ -8,7 +8,6 @@ the libraries are the same. What is there already is kept.
 """
 
 import argparse
-import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -56,8 +55,7 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
 def _collect(tasks: Sequence[str], episodes: int, first_seed: int, folder: Path) -> None:
     from dart.environments.miniwob.demonstrations import collect
 
-    with (folder / "demonstrations.jsonl").open("w") as lines:
-        asyncio.run(collect(tasks, episodes, first_seed, BROWSERS, lines, folder))
+    collect(tasks, episodes, folder, first=first_seed, environments=BROWSERS)
 
 
 def _imitate(folder: Path) -> None:

@@ -16,7 +16,6 @@ It prints a table; the same goes to OUT as JSON. Exit code 0 when all of that ho
 """
 
 import argparse
-import asyncio
 import signal
 import sys
 import tempfile
@@ -97,8 +96,7 @@ def imitated(folder: Path) -> Path:
     demonstrations, base, policy = folder / "demonstrations", folder / "tiny", folder / "imitated"
     demonstrations.mkdir()
     tasks = load_config(CONFIG).tasks.train
-    with (demonstrations / "demonstrations.jsonl").open("w") as lines:
-        kept = asyncio.run(collect(tasks, EPISODES, 0, 2, lines, demonstrations))
+    kept = collect(tasks, EPISODES, demonstrations, environments=2)
     print(f"{sum(kept.values())} demonstrations of {len(kept)} tasks", flush=True)
     make_tiny_qwen(base)
     imitate_folder(demonstrations, base, policy, IMITATION, ModelPlacement(is_trained=True))

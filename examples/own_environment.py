@@ -29,9 +29,7 @@ class SquareEnvironment(Environment):
         screen, file = Image.new("RGB", (WIDTH, HEIGHT), "white"), BytesIO()
         screen.paste("black", (self._x, self._y, self._x + SIDE, self._y + SIDE))
         screen.save(file, "PNG")
-        return Observation(
-            screenshot=file.getvalue(), width=WIDTH, height=HEIGHT, instruction="Click the square."
-        )
+        return Observation(screenshot=file.getvalue(), instruction="Click the square.")
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         if not isinstance(action, Click):

@@ -24,9 +24,7 @@ class Observation:
     """What the policy sees. The pixels of the screenshot are the coordinates of its actions."""
 
     screenshot: bytes
-    """PNG, ``width`` x ``height`` pixels."""
-    width: int
-    height: int
+    """PNG."""
     instruction: str
 
 

@@ -48,9 +48,9 @@ def frame_size(png: bytes, expected: tuple[int, int] | None = None) -> tuple[int
 
 def observation_of(png: bytes, instruction: str, frames: FrameWatch) -> Observation:
     """Check a screenshot, note it in ``frames`` and return it as an observation. Raises CorruptFrame."""
-    width, height = frame_size(png)
+    frame_size(png)
     frames.saw(png)
-    return Observation(screenshot=png, width=width, height=height, instruction=instruction)
+    return Observation(screenshot=png, instruction=instruction)
 
 
 async def refuse_frozen(

@@ -74,7 +74,8 @@ def main_job(
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
     if demonstrations is None:
         report(f"collecting {config.episodes_per_task} episodes of {len(config.tasks)} tasks")
-        _collect(config, folder)
+        folder.mkdir(parents=True)
+        collect(config.tasks, config.episodes_per_task, folder, environments=config.environments)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
     codec = PromptCodec(tokenizer.backend_tokenizer, model.config.image_tokens)
@@ -124,12 +125,6 @@ def _optimizer(model: GuiPolicyForImageTextToText, config: PretrainConfig) -> to
         {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.95))
-
-
-def _collect(config: PretrainConfig, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    with (folder / "demonstrations.jsonl").open("w") as lines:
-        asyncio.run(collect(config.tasks, config.episodes_per_task, 0, config.environments, lines, folder))
 
 
 def _measure(

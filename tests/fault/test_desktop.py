@@ -20,6 +20,7 @@ import pytest
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import DesktopSettings, FaultsSettings
 from dart.core.actions import CallUser, Click, Finished, Hotkey, Scroll, Type, Wait
+from dart.core.png import png_size
 from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
 from dart.environments.desktop.requirements import missing_for_desktops
@@ -143,10 +144,11 @@ async def test_a_long_text_is_typed_and_no_machine_that_hangs(desktop: DesktopEn
 
 async def test_a_point_outside_of_the_screen_is_its_edge(desktop: DesktopEnvironment) -> None:
     seen = await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
+    width, height = png_size(seen.screenshot)
     for aimed, hit in (
         ((200, 300), [200, 300]),
-        ((99_999, 99_999), [seen.width - 1, seen.height - 1]),
-        ((99_999, 400), [seen.width - 1, 400]),
+        ((99_999, 99_999), [width - 1, height - 1]),
+        ((99_999, 400), [width - 1, 400]),
     ):
         await desktop.step(Click(*aimed), deadline_s=DEADLINE_S)
         assert desktop._machine is not None

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from dart.core.actions import Click, Wait
+from dart.core.png import png_size
 from dart.core.types import FaultKind
 from dart.environments.faults import (
     BrowserDied,
@@ -73,7 +74,7 @@ async def fails_in_time(doing: Awaitable[object], fault: type[EnvironmentFault])
 
 async def recovers(environment: MiniWobEnvironment) -> None:
     started = await environment.reset(TASK, 2, deadline_s=DEADLINE_S)
-    assert (started.width, started.height) == (160, 210)
+    assert png_size(started.screenshot) == (160, 210)
     assert await environment.healthy(deadline_s=DEADLINE_S)
     assert not (await environment.step(ELSEWHERE, deadline_s=DEADLINE_S)).terminated
 

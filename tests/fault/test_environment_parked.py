@@ -16,9 +16,9 @@ from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.actions import Scroll, format_action
 from dart.core.types import RolloutLease, RolloutState
+from dart.environments.miniwob.demonstrations import play
 from dart.environments.miniwob.dom_queries import click
 from dart.environments.miniwob.environment import MiniWobEnvironment
-from dart.environments.miniwob.oracle_runner import play
 from dart.environments.miniwob.oracles import ORACLES
 from dart.store.reader import StoreReader
 from dart.store.store import Store
@@ -150,7 +150,7 @@ async def written_answers(scratch: Path) -> list[str]:
     played = await play(environment, ORACLES[TASK], TASK, SEED)
     await environment.close()
     assert played.reward == 1.0
-    return [format_action(step.action) for step in played.steps]
+    return [format_action(action) for _, action in played.steps]
 
 
 async def test_an_episode_parked_by_one_process_is_taken_up_by_another_and_stored_once(folder: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import OSWorldLocalSettings, OSWorldSettings
 from dart.core.actions import Hotkey, Type
+from dart.core.png import png_size
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import (
     ApplicationDied,
@@ -92,7 +93,7 @@ async def environment(tmp_path: Path) -> AsyncIterator[OSWorldEnvironment]:
 
 async def test_a_task_is_set_up_played_and_scored_on_a_real_desktop(environment: OSWorldEnvironment) -> None:
     seen = await environment.reset(TASK, 0, deadline_s=DEADLINE_S)
-    assert (seen.width, seen.height) == (1024, 768)
+    assert png_size(seen.screenshot) == (1024, 768)
     for action in (Type("hello <b>\n"), Hotkey(("ctrl", "s"))):
         await environment.step(action, deadline_s=DEADLINE_S)
         await environment.observe(deadline_s=DEADLINE_S)

@@ -11,20 +11,75 @@ A step is ``{"screenshot_sha256", "action"}``: the screenshot before the action,
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from dart.core.actions import format_action
+from dart.core.actions import Action, format_action
 from dart.core.seeds import training_seed
-from dart.environments.miniwob.oracle_runner import OracleEpisode, OracleStep, play_all
+from dart.environments.miniwob.dom_queries import Oracle, TargetNotFound
+from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
+
+DEADLINE_S = 10.0
+"""Deadline of every call to the environment while an oracle plays."""
 
 SPARE = 1.1
 """Seeds to try for each wanted episode: an oracle fails on up to 5 % of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OracleEpisode:
+    """An episode that an oracle played."""
+
+    task_id: str
+    seed: int
+    instruction: str
+    steps: tuple[tuple[bytes, Action], ...]
+    """Screenshots and the action after each of them."""
+    reward: float
+
+
+async def play(environment: MiniWobEnvironment, oracle: Oracle, task_id: str, seed: int) -> OracleEpisode:
+    """Let ``oracle`` play an episode of ``task_id`` from ``seed``, until it ends or a target is missing."""
+    observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
+    instruction = observation.instruction
+    steps: list[tuple[bytes, Action]] = []
+    with contextlib.suppress(TargetNotFound):
+        async for action in oracle(environment, instruction):
+            steps.append((observation.screenshot, action))
+            if (await environment.step(action, deadline_s=DEADLINE_S)).terminated:
+                break
+            observation = await environment.observe(deadline_s=DEADLINE_S)
+    reward = await environment.evaluate(deadline_s=DEADLINE_S)
+    return OracleEpisode(task_id, seed, instruction, tuple(steps), reward)
+
+
+async def play_all(episodes: Sequence[tuple[str, int]], environments: int) -> AsyncIterator[OracleEpisode]:
+    """Play every (task id, seed) on several environments at a time; yields episodes in the order they end."""
+    waiting = iter(episodes)
+    played: asyncio.Queue[OracleEpisode] = asyncio.Queue(maxsize=environments)
+
+    async def worker(scratch_dir: Path) -> None:
+        environment = MiniWobEnvironment(scratch_dir)
+        try:
+            for task_id, seed in waiting:
+                await played.put(await play(environment, ORACLES[task_id], task_id, seed))
+        finally:
+            await environment.close()
+
+    with tempfile.TemporaryDirectory(prefix="dartrl-oracles-") as scratch:
+        async with asyncio.TaskGroup() as group:
+            for number in range(environments):
+                group.create_task(worker(Path(scratch) / str(number)))
+            for _ in episodes:
+                yield await played.get()
 
 
 def save_screenshot(folder: Path, png: bytes) -> str:
@@ -38,35 +93,42 @@ def save_screenshot(folder: Path, png: bytes) -> str:
 
 def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
     """Write the screenshots of an episode and return its line of the file."""
+    steps = [
+        {"screenshot_sha256": save_screenshot(screenshots, png), "action": format_action(action)}
+        for png, action in play.steps
+    ]
     return {
         "task_id": play.task_id,
         "seed": play.seed,
         "instruction": play.instruction,
         "reward": play.reward,
-        "steps": [_step_record(step, screenshots) for step in play.steps],
+        "steps": steps,
     }
 
 
-def _step_record(step: OracleStep, screenshots: Path) -> dict[str, Any]:
-    return {
-        "screenshot_sha256": save_screenshot(screenshots, step.observation.screenshot),
-        "action": format_action(step.action),
-    }
-
-
-async def collect(
-    tasks: Sequence[str], episodes: int, first: int, environments: int, lines: TextIO, out: Path
+def collect(
+    tasks: Sequence[str], episodes: int, out: Path, *, first: int = 0, environments: int = 4
 ) -> Counter[str]:
-    """Play training seeds from the ``first`` on. Returns the number of episodes by task."""
+    """Let oracles play training seeds from the ``first`` on and add their successes to the folder ``out``.
+
+    Returns the number of episodes by task.
+    """
+    return asyncio.run(_collected(tasks, episodes, out, first, environments))
+
+
+async def _collected(
+    tasks: Sequence[str], episodes: int, out: Path, first: int, environments: int
+) -> Counter[str]:
     screenshots = out / "screenshots"
     screenshots.mkdir(parents=True, exist_ok=True)
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
     tries = range(first, first + int(episodes * SPARE) + 1)
     wanted = [(task, training_seed(index)) for index in tries for task in tasks]
-    async for play in play_all(wanted, environments):
-        if play.reward == 1.0 and kept[play.task_id] < episodes:
-            kept[play.task_id] += 1
-            lines.write(json.dumps(episode_record(play, screenshots)) + "\n")
+    with (out / "demonstrations.jsonl").open("a") as lines:
+        async for play in play_all(wanted, environments):
+            if play.reward == 1.0 and kept[play.task_id] < episodes:
+                kept[play.task_id] += 1
+                lines.write(json.dumps(episode_record(play, screenshots)) + "\n")
     return kept
 
 
@@ -80,13 +142,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="index of the first training seed")
     parser.add_argument("--environments", type=int, default=4, help="browsers at a time")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "demonstrations.jsonl").open("a") as lines:
-        kept = asyncio.run(
-            collect(options.tasks, options.episodes, options.first, options.environments, lines, options.out)
-        )
-    for task, count in kept.items():
+    for task, count in collect(**vars(parser.parse_args())).items():
         print(f"{task:34} {count} episodes")
 
 

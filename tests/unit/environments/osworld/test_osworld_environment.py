@@ -13,6 +13,7 @@ from dart.config.injected_faults import InjectedFault
 from dart.config.machine_address import MachineAddress
 from dart.config.sections import FaultsSettings, OSWorldSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSingle, Scroll, Type, Wait
+from dart.core.png import png_size
 from dart.core.types import Outcome
 from dart.environments.deadlines import LeftS
 from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
@@ -175,7 +176,7 @@ async def test_an_episode_is_set_up_seen_acted_on_and_scored(
     environment: OSWorldEnvironment, provider: FakeProvider
 ) -> None:
     seen = await reset(environment)
-    assert (seen.width, seen.height, seen.instruction) == (1920, 1080, RENAME["instruction"])
+    assert (png_size(seen.screenshot), seen.instruction) == ((1920, 1080), RENAME["instruction"])
     desktop = provider.desktop
     assert (desktop.home / "todo_list_Jan_1").is_dir()
     assert desktop.launched == [["gnome-terminal"]]
