@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import RunDir, chosen, reads_run
+from dart.cli.options import ActorName, RunDir, chosen, offer_actors, reads_run
 from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, print_list, say
 from dart.inspect.formatting import activity, age
 from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 actors_app = typer.Typer(
     help="Each actor of a run: its vitals, its log, its stack; also while it hangs.", no_args_is_help=True
 )
-
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of an actor.", autocompletion=complete.actors)
-]
 
 SHOWN_EVENTS = 10
 SHOWN_ENDS = 3
@@ -61,7 +56,7 @@ def list_actors(
     under: Annotated[
         str | None,
         typer.Option(
-            metavar="SUPERVISOR", help="Only this one and all below it.", autocompletion=complete.actors
+            metavar="SUPERVISOR", help="Only this one and all below it.", autocompletion=offer_actors
         ),
     ] = None,
     output: Output = Format.TABLE,
@@ -87,7 +82,7 @@ def list_actors(
 
 @actors_app.command()
 @reads_run
-def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
+def show(name: ActorName, run_dir: RunDir = None, output: Output = Format.TABLE) -> None:
     """Show one actor: its vitals, its last events, and why it ended the last times.
 
     **Examples**
@@ -115,7 +110,7 @@ def show(name: Name, run_dir: RunDir = None, output: Output = Format.TABLE) -> N
 @actors_app.command()
 @reads_run
 def logs(
-    name: Name,
+    name: ActorName,
     run_dir: RunDir = None,
     previous: Annotated[
         bool,
@@ -150,7 +145,7 @@ def logs(
 @actors_app.command()
 @reads_run
 def stack(
-    name: Name,
+    name: ActorName,
     run_dir: RunDir = None,
     native: Annotated[
         bool, typer.Option("--native", help="With the frames of compiled code, where py-spy can see them.")

@@ -5,25 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import RunDir, chosen
+from dart.cli.options import ActorName, RunDir, chosen
 from dart.cli.output import Format, Output, print_list, say
 from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dart.run.control_protocol import ControlAnswer, Request
+    from dart.run.control_protocol import ControlAnswer
     from dart.run.quarantined_actors import Quarantined
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
 
-Name = Annotated[
-    str, typer.Argument(help="Name of an actor, as in `dartrl tree`.", autocompletion=complete.actors)
-]
 Wait = Annotated[
     float | None,
     typer.Option(
@@ -36,7 +30,7 @@ Wait = Annotated[
 ]
 
 
-def restart(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+def restart(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     """End one actor, children first, and start it again. One that hangs is killed after its `shutdown_s`.
 
     It costs no restart budget. An environment first plays on for a moment or parks its episode.
@@ -46,12 +40,10 @@ def restart(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl actors restart env-003`
     * `dartrl actors restart rollout_pool --wait 60`
     """
-    from dart.run.control_protocol import RestartActor
-
-    _carry_out(lambda wait_ms: RestartActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("restart", run_dir, wait_s, name=name)
 
 
-def stop(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+def stop(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     """End one child of a pool and leave it down, until `dartrl actors restart` or the next start of the run.
 
     **Examples**
@@ -59,9 +51,7 @@ def stop(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl actors stop env-003`
     * `dartrl actors stop env-003 --wait 30`
     """
-    from dart.run.control_protocol import StopActor
-
-    _carry_out(lambda wait_ms: StopActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("stop", run_dir, wait_s, name=name)
 
 
 def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
@@ -74,9 +64,7 @@ def pause(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl pause`
     * `dartrl pause --run-dir runs/laptop`
     """
-    from dart.run.control_protocol import Pause
-
-    _carry_out(lambda wait_ms: Pause(wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("pause", run_dir, wait_s)
 
 
 def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
@@ -89,9 +77,7 @@ def resume(wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl resume`
     * `dartrl resume --run-dir runs/laptop`
     """
-    from dart.run.control_protocol import Resume
-
-    _carry_out(lambda wait_ms: Resume(wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("resume", run_dir, wait_s)
 
 
 def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
@@ -104,9 +90,7 @@ def drain(wait_s: Wait = DRAIN_WAIT_S, run_dir: RunDir = None) -> None:
     * `dartrl drain`
     * `dartrl drain --wait 300 && reboot-the-vms`
     """
-    from dart.run.control_protocol import Drain
-
-    _carry_out(lambda wait_ms: Drain(wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("drain", run_dir, wait_s)
 
 
 def scale(
@@ -123,10 +107,7 @@ def scale(
     * `dartrl scale environments=24`
     * `dartrl scale environments=4 --wait 60`
     """
-    from dart.run.control_protocol import Scale
-
-    count = _count(what)
-    _carry_out(lambda wait_ms: Scale(environments=count, wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("scale", run_dir, wait_s, environments=_count(what))
 
 
 quarantine_app = typer.Typer(
@@ -159,7 +140,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
 
 
 @quarantine_app.command()
-def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
+def release(name: ActorName, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     """Start an environment in quarantine, or one that waits for a restart, and forget its failures.
 
     **Examples**
@@ -167,18 +148,26 @@ def release(name: Name, wait_s: Wait = None, run_dir: RunDir = None) -> None:
     * `dartrl quarantine release env-003`
     * `dartrl quarantine release env-003 --run-dir runs/laptop`
     """
-    from dart.run.control_protocol import ReleaseActor
-
-    _carry_out(lambda wait_ms: ReleaseActor(name=name, wait_ms=wait_ms), run_dir, wait_s)
+    _carry_out("release", run_dir, wait_s, name=name)
 
 
-def _carry_out(call_with: "Callable[[int], Request]", run_dir: Path | None, wait_s: float | None) -> None:
-    """Send a request to the run, print its answer, and end with the exit code of that answer."""
-    from dart.run.control_protocol import QUICK_MS
+def _carry_out(do: str, run_dir: Path | None, wait_s: float | None, **fields: str | int) -> None:
+    """Send a request to the run, print its answer, and end with the exit code of that answer.
+
+    do, fields   what the request does, and its other fields (`dart.run.control_protocol`)
+    """
+    from msgspec import ValidationError, convert
+
+    from dart.core.errors import UsageError
+    from dart.run.control_protocol import QUICK_MS, Request
     from dart.run.control_socket import request
 
     wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
-    answer = request(chosen(run_dir), call_with(wait_ms))
+    try:
+        wanted = convert({"do": do, "wait_ms": wait_ms, **fields}, Request)
+    except ValidationError as error:
+        raise UsageError(f"{do}: {error}") from None
+    answer = request(chosen(run_dir), wanted)
     code = code_of(answer, was_waited_for=wait_s is not None)
     if code:
         end(answer.text, code)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
-from dart.cli.options import RunDir, chosen, reads_run, recorded
+from dart.cli.options import ActorName, RunDir, chosen, offer_actors, reads_run, recorded
 from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, say
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def events(
             "--for",
             metavar="NAME",
             help="Only those about this actor, task or other subject.",
-            autocompletion=complete.actors,
+            autocompletion=offer_actors,
         ),
     ] = None,
     kind: Annotated[
@@ -78,9 +77,7 @@ def events(
 
 @reads_run
 def why(
-    actor: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of an actor.", autocompletion=complete.actors)
-    ],
+    actor: ActorName,
     run_dir: RunDir = None,
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, metavar="N", help="How many ends, the newest.")

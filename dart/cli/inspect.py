@@ -1,7 +1,6 @@
 """`dartrl status`, `tree` and `top`: a run seen from outside, even while everything in it hangs."""
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from dart.cli.output import Format, Output, print_data, print_fitted
 from dart.inspect.terminal_safe import Printable
 
 if TYPE_CHECKING:
-    from dart.inspect.snapshot import RunSnapshot
+    pass
 
 TOP_EVERY_S = 1.0
 
@@ -41,12 +40,14 @@ def status(
     place = chosen(run_dir)
     pid, snapshot = holder(place), read_snapshot(shown(place).root)
     main_is = state_of_main(pid or 0)
+    healthy = snapshot.is_healthy and not main_is
     if output.is_data:
-        healthy = snapshot.is_healthy and not main_is
         print_data({**asdict(snapshot), "pid": pid, "healthy": healthy}, output)
     else:
         Console().print(Printable(live.status(snapshot, pid=pid, main_is=main_is)))
-    raise typer.Exit(ExitCode.FAILED if main_is else verdict(snapshot, pid))
+    if pid is None:
+        raise typer.Exit(ExitCode.NOT_RUNNING)
+    raise typer.Exit(ExitCode.OK if healthy else ExitCode.FAILED)
 
 
 @reads_run
@@ -94,17 +95,6 @@ def top(
     * `dartrl top`
     * `dartrl top --run-dir runs/laptop --every 5`
     """
-    _top(chosen(run_dir), every_s)
-
-
-def verdict(snapshot: "RunSnapshot", pid: int | None) -> ExitCode:
-    """The exit code of `status`."""
-    if pid is None:
-        return ExitCode.NOT_RUNNING
-    return ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED
-
-
-def _top(run_dir: Path, every_s: float) -> None:
     from dataclasses import replace
 
     from rich.console import Console
@@ -114,7 +104,8 @@ def _top(run_dir: Path, every_s: float) -> None:
     from dart.inspect import top as view
     from dart.inspect.snapshot_reader import SnapshotReader
 
-    paths, console, pid = shown(run_dir), Console(), holder(run_dir)
+    paths, console = shown(run_dir), Console()
+    pid = holder(paths.root)
     with SnapshotReader(paths, load_config(paths.config)) as reader:
         if pid is None or not console.is_terminal:
             snapshot = reader.read()
@@ -125,4 +116,4 @@ def _top(run_dir: Path, every_s: float) -> None:
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
                 view.watch(reader.read, console, wait, every_s)
     if pid is None:
-        end(f"the run in {run_dir} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)
+        end(f"the run in {paths.root} is not running; this is how it was at its end", ExitCode.NOT_RUNNING)

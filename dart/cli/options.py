@@ -1,8 +1,14 @@
-"""Options that several commands share, and the run that a command is about."""
+"""Options that several commands share, what the shell offers for them, and the run that a command is about.
 
-from collections.abc import Callable
+When Tab is pressed, names of actors and tasks are read from the board and the configuration of the run,
+without asking an actor. Names that take longer than `COMPLETION_S` to read are not offered.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
@@ -13,6 +19,52 @@ if TYPE_CHECKING:
     from dart.core.run_directory import RunPaths
 
 P = ParamSpec("P")
+
+COMPLETION_S = 0.3
+"""A shell that does not answer to Tab for longer feels broken."""
+
+
+def offer(incomplete: str, names: Callable[[], Iterable[str]], limit_s: float = COMPLETION_S) -> list[str]:
+    """The names that begin so; none when reading them fails or takes too long: Tab is no place for errors."""
+    found: list[str] = []
+
+    def read() -> None:
+        with contextlib.suppress(Exception):
+            found.extend(name for name in names() if name.startswith(incomplete))
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(limit_s)
+    return list(found)
+
+
+def offer_actors(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the actors on the board."""
+
+    def names() -> list[str]:
+        from dart.inspect.actor_table import read_actors
+
+        return [actor.name for actor in read_actors(_named_run(context))]
+
+    return offer(incomplete, names)
+
+
+def offer_tasks(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of the run's tasks."""
+
+    def names() -> list[str]:
+        from dart.inspect.actor_table import written_config
+
+        found: list[str] = written_config(_named_run(context))["tasks"]["train"]
+        return found
+
+    return offer(incomplete, names)
+
+
+def _named_run(context: typer.Context) -> Path:
+    named = context.params.get("run_dir")
+    return chosen(Path(named) if named else None)
+
 
 Overrides = Annotated[
     list[str] | None,
@@ -26,6 +78,15 @@ RunDir = Annotated[
     ),
 ]
 
+ActorName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of an actor, as in `dartrl tree`.", autocompletion=offer_actors
+    ),
+]
+
+OfTask = Annotated[str | None, typer.Option(help="Only those of one task.", autocompletion=offer_tasks)]
+
 ID_MOST = 10**18 - 1
 """Largest number of a rollout or a demonstration; the record counts in 64 bits."""
 
@@ -37,12 +98,12 @@ CONFIGURATION = "TOML file, or the name of a bundled configuration such as `lapt
 
 
 def reads_run(command: Callable[P, None]) -> Callable[P, None]:
-    """Make a command with the option `run_dir` name damaged data when it fails because of them."""
+    """Make a command with the option `run_dir` name its run when the disk fails or its data are damaged."""
 
     @wraps(command)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> None:
         run_dir: Any = kwargs.get("run_dir")
-        with errors_as_exit_codes(damage=partial(_damage, run_dir)):
+        with errors_as_exit_codes(run_dir, partial(_damage, run_dir)):
             command(*args, **kwargs)
 
     return bounded

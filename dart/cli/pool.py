@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
-from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
-from dart.cli.options import ID_MOST, RunDir, reads_run, recorded
+from dart.cli.exit_codes import ExitCode, end
+from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.tables import Column
 
@@ -29,6 +28,7 @@ PoolId = Annotated[
 
 
 @pool_app.command("import")
+@reads_run
 def import_folder(
     folder: Annotated[Path, typer.Argument(help="Folder with a demonstrations.jsonl and its screenshots.")],
     run_dir: RunDir = None,
@@ -47,17 +47,32 @@ def import_folder(
     * `dartrl pool import runs/base-policy/demonstrations --run-dir runs/hard`
     * `python -m dart.environments.miniwob.demonstrations --tasks miniwob/click-tab --out DIR` makes one
     """
-    with errors_as_exit_codes(run_dir):
-        _import(folder, run_dir)
+    from dart.config.config import load_config
+    from dart.inspect.pool_remarks import about_pool
+
+    paths = recorded(run_dir)
+    config = load_config(paths.config)
+    with _held(paths, "import") as store:
+        from dart.policy.prompt_spec import (
+            prompt_spec_of,
+        )  # takes seconds; a run that is running is refused before
+        from dart.training.demonstrations import import_demonstrations
+
+        prompt_spec = prompt_spec_of(config.context)
+        added, known = import_demonstrations(
+            store.add_demonstrations, folder, config.training.policy, paths.blobs, prompt_spec
+        )
+        held = [one for one in store.demonstrations() if not one.dropped]
+    say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
+    for line in about_pool(held, config):
+        say(line)
 
 
 @pool_app.command("list")
 @reads_run
 def list_pool(
     run_dir: RunDir = None,
-    task: Annotated[
-        str | None, typer.Option(help="Only those of one task.", autocompletion=complete.tasks)
-    ] = None,
+    task: OfTask = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show every demonstration: its task, who played it, its steps, how many groups it was added to, and
@@ -108,6 +123,7 @@ def show(pool_id: PoolId, run_dir: RunDir = None, output: Output = Format.TABLE)
 
 
 @pool_app.command()
+@reads_run
 def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
     """Take a demonstration out of use. Groups that have it keep it; importing it again brings it back.
 
@@ -115,30 +131,14 @@ def drop(pool_id: PoolId, run_dir: RunDir = None) -> None:
 
     * `dartrl pool drop 3 --run-dir runs/hard`
     """
-    with errors_as_exit_codes(run_dir):
-        _drop(pool_id, run_dir)
-
-
-def _import(folder: Path, run_dir: Path | None) -> None:
-    from dart.config.config import load_config
-    from dart.inspect.pool_remarks import about_pool
+    from dart.inspect.task_reports import check_demonstration
 
     paths = recorded(run_dir)
-    config = load_config(paths.config)
-    with _held(paths, "import") as store:
-        from dart.policy.prompt_spec import (
-            prompt_spec_of,
-        )  # takes seconds; a run that is running is refused before
-        from dart.training.demonstrations import import_demonstrations
-
-        prompt_spec = prompt_spec_of(config.context)
-        added, known = import_demonstrations(
-            store.add_demonstrations, folder, config.training.policy, paths.blobs, prompt_spec
-        )
-        held = [one for one in store.demonstrations() if not one.dropped]
-    say(f"{added} demonstrations added from {folder}, {known} were known; {len(held)} are in use")
-    for line in about_pool(held, config):
-        say(line)
+    with _held(paths, "drop") as store:
+        check_demonstration(pool_id, store.demonstrations())
+        store.drop_demonstration(pool_id)
+        left = sum(not one.dropped for one in store.demonstrations())
+    say(f"demonstration {pool_id} is out of use; {left} are in use")
 
 
 def columns() -> "list[Column[DemonstrationSummary]]":
@@ -154,17 +154,6 @@ def columns() -> "list[Column[DemonstrationSummary]]":
         Column("origin", lambda one: one.origin),
         Column("", remarks),
     ]
-
-
-def _drop(pool_id: int, run_dir: Path | None) -> None:
-    from dart.inspect.task_reports import check_demonstration
-
-    paths = recorded(run_dir)
-    with _held(paths, "drop") as store:
-        check_demonstration(pool_id, store.demonstrations())
-        store.drop_demonstration(pool_id)
-        left = sum(not one.dropped for one in store.demonstrations())
-    say(f"demonstration {pool_id} is out of use; {left} are in use")
 
 
 @contextmanager

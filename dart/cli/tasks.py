@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
-from dart.cli.options import RunDir, reads_run, recorded
+from dart.cli.options import RunDir, offer_tasks, reads_run, recorded
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import counts, percent
 from dart.inspect.tables import Column
@@ -50,7 +49,7 @@ def show(
     task: Annotated[
         str,
         typer.Argument(
-            help="Id of a task; the last part will do where it is unique.", autocompletion=complete.tasks
+            help="Id of a task; the last part will do where it is unique.", autocompletion=offer_tasks
         ),
     ],
     run_dir: RunDir = None,

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli import complete
 from dart.cli.exit_codes import errors_as_exit_codes
-from dart.cli.options import ID_MOST, RunDir, reads_run, recorded
+from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import clock, number
 from dart.inspect.tables import Column
@@ -45,9 +44,7 @@ COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
 @reads_run
 def list_trajectories(
     run_dir: RunDir = None,
-    task: Annotated[
-        str | None, typer.Option(help="Only those of one task.", autocompletion=complete.tasks)
-    ] = None,
+    task: OfTask = None,
     outcome: Annotated[
         str | None, typer.Option(help="Only those that ended so, such as parse_error.")
     ] = None,

@@ -213,13 +213,11 @@ def _show_plan(settings: "Config") -> None:
 
 def _what_it_would_do(paths: "RunPaths") -> str:
     """What a start would do. Raises RunDirectoryError or DiskError if it would fail."""
-    from dart.core.run_directory import holder, refuse_unfit, taken
+    from dart.core.run_directory import refuse_at_once
     from dart.run.run_record import refuse_without_record
 
     is_resumed = paths.config.exists()
-    refuse_unfit(paths, resume=is_resumed)
-    if paths.lock.exists() and (pid := holder(paths.root)) is not None:
-        raise taken(paths.root, pid)
+    refuse_at_once(paths, resume=is_resumed)
     if is_resumed:
         refuse_without_record(paths)
     return f"would {'continue the run in' if is_resumed else 'begin a run in'} {paths.root}"

@@ -145,10 +145,7 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
     except FileNotFoundError:
         pass  # it will be made
     except OSError as error:  # below a file, or links that lead in a circle
-        raise RunDirectoryError(
-            f"run directory {paths.root} cannot be made: {error.strerror}; "
-            "choose a place you can write to with --run-dir"
-        ) from error
+        raise _cannot_make(paths.root, error) from error
     if paths.root.exists() and not paths.root.is_dir():
         raise RunDirectoryError(f"run directory {paths.root} is a file; choose a folder with --run-dir")
     if paths.config.exists() and not resume:

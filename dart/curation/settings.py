@@ -7,7 +7,7 @@ from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.config.sections import TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
-from dart.core.seeds import TRAINING_SEEDS, held_out_seed
+from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import GroupPlan, Quota, fixed_quota
@@ -86,7 +86,7 @@ def settings_of(config: Config) -> CuratorSettings:
 def plan_of(config: Config, training_ends_unix_s: float) -> RunPlan:
     """What the run is to do, from the configuration."""
     evaluation = config.evaluation
-    seeds = tuple(held_out_seed(index) for index in range(evaluation.seeds_per_task))
+    seeds = tuple(HELD_OUT_SEEDS[: evaluation.seeds_per_task])
     return RunPlan(
         tasks=config.tasks.train,
         held_out_seeds=seeds,

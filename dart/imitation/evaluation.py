@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
-from dart.core.seeds import model_card_seed
+from dart.core.seeds import MODEL_CARD_SEEDS
 from dart.core.types import SUCCESS_ABOVE
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.policy.codec import PromptCodec, load_pixels
@@ -63,7 +63,7 @@ async def play_held_out(
     model: GuiPolicyForImageTextToText, codec: PromptCodec, trial: Trial
 ) -> dict[str, list[float]]:
     """Play all episodes of a trial. Returns the rewards by task, one per episode."""
-    jobs = iter([(task, model_card_seed(index)) for index in range(trial.episodes) for task in trial.tasks])
+    jobs = iter([(task, seed) for seed in MODEL_CARD_SEEDS[: trial.episodes] for task in trial.tasks])
     rewards: dict[str, list[float]] = {task: [] for task in trial.tasks}
     batcher = Batcher(model, trial.temperature, trial.seed)
     with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:

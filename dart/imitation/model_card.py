@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from dart.core.seeds import model_card_seed
+from dart.core.seeds import MODEL_CARD_SEEDS
 from dart.imitation.evaluation import mean_success, success
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _success(config: "PretrainConfig", sampled: Rewards, greedy: Rewards) -> str
     ]
     return SUCCESS.format(
         episodes=config.held_out_episodes,
-        first_seed=model_card_seed(0),
+        first_seed=MODEL_CARD_SEEDS.start,
         step_cap=config.step_cap,
         rows="\n".join(rows),
         sampled=mean_success(sampled),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.core.actions import Action, format_action
-from dart.core.seeds import training_seed
+from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.miniwob.dom_queries import Oracle, TargetNotFound
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
@@ -122,8 +122,8 @@ async def _collected(
     screenshots = out / "screenshots"
     screenshots.mkdir(parents=True, exist_ok=True)
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
-    tries = range(first, first + int(episodes * SPARE) + 1)
-    wanted = [(task, training_seed(index)) for index in tries for task in tasks]
+    seeds = TRAINING_SEEDS[first : first + int(episodes * SPARE) + 1]
+    wanted = [(task, seed) for seed in seeds for task in tasks]
     with (out / "demonstrations.jsonl").open("a") as lines:
         async for play in play_all(wanted, environments):
             if play.reward == 1.0 and kept[play.task_id] < episodes:

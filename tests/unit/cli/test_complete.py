@@ -6,7 +6,7 @@ from threading import Event
 import typer
 
 from actors.board import ActorState, Board
-from dart.cli import complete
+from dart.cli.options import offer, offer_actors, offer_tasks
 
 
 def context(run_dir: Path) -> typer.Context:
@@ -22,17 +22,17 @@ def test_actors_and_tasks_of_the_run_are_offered(tmp_path: Path) -> None:
         board.set_state(board.claim(name, "root"), ActorState.RUNNING)
     board.close()
 
-    assert complete.actors(context(tmp_path), "env-") == ["env-000", "env-001"]
-    assert complete.tasks(context(tmp_path), "miniwob/c") == ["miniwob/click-tab"]
+    assert offer_actors(context(tmp_path), "env-") == ["env-000", "env-001"]
+    assert offer_tasks(context(tmp_path), "miniwob/c") == ["miniwob/click-tab"]
 
 
 def test_without_a_run_nothing_is_offered_and_nothing_is_said(tmp_path: Path) -> None:
-    assert complete.actors(context(tmp_path / "nowhere"), "") == []
-    assert complete.tasks(context(tmp_path / "nowhere"), "") == []
+    assert offer_actors(context(tmp_path / "nowhere"), "") == []
+    assert offer_tasks(context(tmp_path / "nowhere"), "") == []
 
 
 def test_names_that_do_not_come_in_time_are_not_waited_for() -> None:
     never = Event()
 
-    assert complete.in_time(lambda: ["late"] if never.wait(60.0) else [], limit_s=0.01) == []
+    assert offer("", lambda: ["late"] if never.wait(60.0) else [], limit_s=0.01) == []
     never.set()
