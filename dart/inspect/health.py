@@ -14,8 +14,8 @@ ROOT_SILENT_S = 20.0
 process ends the run (`dart.run.app`)."""
 
 LOADING = ("generate", "load")
-"""What the board shows as the work of an engine that loads a version; with `rollout.weight_update` `drain` it
-first answers the requests it has."""
+"""What the board shows as the work of an engine that loads a version. With `rollout.weight_update` `drain`
+it first completes the requests that it has."""
 
 
 def liveness_problems(paths: RunPaths) -> list[str]:

@@ -31,7 +31,9 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals]) -> It
         yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
     yield from _restored_checkpoint(paths, store)
     yield from _cut_log(paths, store)
-    yield from _full_disk(paths, {row.name for row in vitals if _is_waiting(row)})
+    # The store and the trainer are not ready only while the disk refuses what they write.
+    waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
+    yield from _full_disk(paths, waiting)
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
@@ -69,8 +71,3 @@ def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
             f"the trainer cannot write its checkpoint now: the disk is full ({free}); "
             "it continues by itself when there is room"
         )
-
-
-def _is_waiting(row: Vitals) -> bool:
-    """The store and the trainer are not ready only while the disk refuses what they write."""
-    return row.state is ActorState.RUNNING and not row.ready

@@ -213,9 +213,9 @@ STYLES: Mapping[ChangeVerdict, str] = {
 
 
 def render(report: SuccessReport) -> "Group":
-    """The table for people, 80 columns wide; what all tasks have before the slash is said once.
+    """The table for people, 80 columns wide, and below it how many episodes were left out.
 
-    Below it stands how many episodes were left out.
+    Where all tasks are of one family, only the header names it.
     """
     from rich import box
     from rich.console import Group

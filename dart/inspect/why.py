@@ -32,7 +32,7 @@ def read_why(run_dir: Path, name: str) -> tuple[ActorRow, list[ActorEnd]]:
 def summary(row: ActorRow, found: Sequence[ActorEnd]) -> str:
     """The actor's state and how often it ended, in one line."""
     if row.process == "gone" and not found:
-        return f"{row.name} is {state_text(row)}: its process has ended, and no supervisor has said why"
+        return f"{row.name} is {state_text(row)}: its process has ended, and no supervisor has reported why"
     state = state_text(row) + (f" for {age(row.age_s)}" if row.age_s is not None else "")
     if not found:
         return f"{row.name} is {state}; it never ended in this run"
