@@ -8,7 +8,6 @@ import select
 import signal
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 EXIT_CRASHED = 70
 """An uncaught exception; the crash file has it."""
@@ -23,6 +22,9 @@ EXIT_IGNORED = 76
 """The actor had nothing to do, which is no failure (OTP's `ignore`)."""
 
 MANY_FILES = 65536
+
+STAT_BYTES = 4096
+"""More than /proc/pid/stat ever holds."""
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -105,24 +107,40 @@ def fill_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
 
 
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/pid/stat from the state to the resident memory: fields 3 to 24 of proc_pid_stat(5).
+
+    Empty after the end of the process. They are read without a file object, because a scrape of metrics may
+    read those of a thousand processes.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            return parse_stat(os.read(fd, STAT_BYTES))
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def parse_stat(stat: bytes) -> list[bytes]:
+    """Split a line of /proc/pid/stat behind the name of the process, which may hold brackets and spaces."""
+    return stat.rpartition(b")")[2].split(None, 22)[:22]
+
+
 def start_ticks(pid: int) -> int:
     """When a process started, in ticks since the machine did (/proc/pid/stat, field 22); 0 after its end.
 
     Pid and start time identify one process for as long as the machine runs; a pid alone is used again.
     """
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else 0
 
 
 def is_alive(pid: int) -> bool:
     """True while the process runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in (b"Z", b"X")
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
 def is_running(pid: int, ticks: int) -> bool:

@@ -1,16 +1,16 @@
 """Processes as the kernel shows them in /proc."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from actors.process import stat_fields
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-STAT_BYTES = 4096
-"""More than /proc/pid/stat ever holds. It is read without a file object: a scrape may read a thousand."""
-
-# Places in /proc/pid/stat behind the name (proc_pid_stat(5), field 3 is 0 here).
+# Places in what `stat_fields` returns.
 _STATE, _USER, _SYSTEM, _START, _RESIDENT = 0, 11, 12, 19, 21
 
 
@@ -43,14 +43,7 @@ def process_at(pid: int, start_ticks: int) -> Process:
 
     start_ticks   field 22 of its /proc/pid/stat; 0 where it is not known
     """
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        try:
-            return parse(os.read(fd, STAT_BYTES), start_ticks)
-        finally:
-            os.close(fd)
-    except (FileNotFoundError, ProcessLookupError):
-        return GONE
+    return parse(stat_fields(pid), start_ticks)
 
 
 def state_of_main(pid: int) -> str:
@@ -62,10 +55,9 @@ def state_of_main(pid: int) -> str:
     return "" if state is ProcessState.ALIVE else state.value
 
 
-def parse(stat: bytes, start_ticks: int) -> Process:
-    """Read one line of /proc/pid/stat. The name of the process in it may hold brackets and spaces."""
-    fields = stat.rpartition(b")")[2].split(None, _RESIDENT + 1)
-    if fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
+def parse(fields: Sequence[bytes], start_ticks: int) -> Process:
+    """Interpret the fields of /proc/pid/stat."""
+    if not fields or fields[_STATE] in (b"Z", b"X") or (start_ticks and int(fields[_START]) != start_ticks):
         return GONE
     return Process(
         state=ProcessState.SUSPENDED if fields[_STATE] == b"T" else ProcessState.ALIVE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.board import ActorState, Board
-from actors.process import start_ticks
+from actors.process import parse_stat, start_ticks
 from dart.core.errors import NotRunningError, UsageError
 from dart.inspect import actor_table
 from dart.inspect.processes import ProcessState, parse, process_at
@@ -100,18 +100,18 @@ STAT = "7 (a) (b) {} 1 7 7 0 -1 0 0 0 0 0 {} {} 0 0 20 0 1 0 {} 0 {} 0"
     [("S", "alive"), ("R", "alive"), ("t", "alive"), ("T", "suspended"), ("Z", "gone"), ("X", "gone")],
 )
 def test_the_kernel_says_what_a_process_does(letter: str, state: str) -> None:
-    assert parse(STAT.format(letter, 0, 0, 99, 5).encode(), 99).state == state
+    assert parse(parse_stat(STAT.format(letter, 0, 0, 99, 5).encode()), 99).state == state
 
 
 def test_memory_and_processor_time_are_in_bytes_and_seconds() -> None:
-    found = parse(STAT.format("R", 250, 50, 99, 5).encode(), 99)
+    found = parse(parse_stat(STAT.format("R", 250, 50, 99, 5).encode()), 99)
 
     assert found.rss_bytes == 5 * os.sysconf("SC_PAGE_SIZE")
     assert found.cpu_s == 300 / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_number_that_was_given_out_again_is_not_the_process() -> None:
-    assert parse(STAT.format("R", 0, 0, 99, 5).encode(), 98).state is ProcessState.GONE
+    assert parse(parse_stat(STAT.format("R", 0, 0, 99, 5).encode()), 98).state is ProcessState.GONE
     assert process_at(2**22 + 1, 0).state is ProcessState.GONE
 
 
