@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,15 +82,13 @@ def train(
         paths = directory.paths
         resumed_at = prepare_record(config, paths)
         found = look_back(paths) if resume else None
-        fill_experience_pool(config, paths)
+        pool = config.curation.experience_pool
+        if pool.enabled:
+            fill_pool(pool.folders, config.training.policy, paths, config.context)
         note_sizes(config, paths)
         session = TimeBudget(paths, config, reserve_s=final_reserve_s(config))
         definition = _definition(config, paths, session, reread)
-
-        def tell(to: str, content: Any) -> bool:
-            return system.tell(to, content)
-
-        emitter = MainProcess(listener.log, tell)
+        emitter = MainProcess(listener.log, lambda to, content: system.tell(to, content))
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
             SidecarSupervisor(paths, specs, emitter) as sidecars,
@@ -104,10 +102,14 @@ def train(
                 listener.found(found.with_leftovers(system.reaped))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
-            ending = _watch(system, session, paths, config, listener, pollers, signals)
+            stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals)
         signals.nothing_is_left_to_drain()
         listener.ended()
-        result = _conclude(paths, config, session, ending, resumed_at)
+        result = _conclude(paths, config, session, resumed_at)
+        if stopped_by:
+            result = replace(result, stopped_by=stopped_by, is_drained=is_drained)
+        elif not result.failure:
+            result = replace(result, failure=why_nothing_was_played(result.snapshot, result.report, paths))
         listener.concluded(result)
         return result
 
@@ -162,13 +164,6 @@ def note_sizes(config: Config, paths: RunPaths) -> None:
             store.record_event(POOLS_SIZED, "root", sizes)
 
 
-def fill_experience_pool(config: Config, paths: RunPaths) -> None:
-    """Import the folders of demonstrations that are new. Raises UnavailableError, DiskError."""
-    pool = config.curation.experience_pool
-    if pool.enabled:
-        fill_pool(pool.folders, config.training.policy, paths, config.context)
-
-
 def final_reserve_s(config: Config) -> float:
     """Seconds to keep free at the end of the time budget."""
     if not config.evaluation.after:
@@ -184,16 +179,6 @@ class MainProcess:
     tell: Callable[[str, Any], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How the tree of a run ended."""
-
-    stopped_by: int | None = None
-    """The signal that ended it, if one did."""
-    is_drained: bool = False
-    """All actors ended by themselves after the signal, in time."""
-
-
 def _watch(
     system: ActorSystem,
     session: TimeBudget,
@@ -202,9 +187,10 @@ def _watch(
     listener: RunListener,
     pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
-) -> _Ending:
+) -> tuple[int, bool]:
     """Pass snapshots to the listener until the root ends.
 
+    Returns the signal that ended the run (0: none), and whether all actors ended by themselves in time.
     The first signal drains, the second ends at once. Raises DiskError or TemporaryError when the run fails.
     """
     stop_by_s = math.inf
@@ -225,10 +211,9 @@ def _watch(
                 is_drained = False
                 break
         session.keep()
-    if signals.count:
-        return _Ending(signals.last, is_drained)
-    _refuse_early_end(system.verdict())
-    return _Ending()
+    if not signals.count:
+        _refuse_early_end(system.verdict())
+    return signals.last, is_drained
 
 
 def _refuse_hung_root(beat_age_s: float) -> None:
@@ -254,25 +239,18 @@ def _refuse_early_end(verdict: str) -> None:
     raise TemporaryError(what)
 
 
-def _conclude(
-    paths: RunPaths, config: Config, session: TimeBudget, ending: _Ending, resumed_at: int
-) -> TrainResult:
+def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: int) -> TrainResult:
     """Read the result of the run from the record, and check the record."""
     findings = check(paths, config, fresh_since=resumed_at)
     with contextlib.suppress(StoreUnavailable):  # a full disk: the write-ahead log stays beside the record
         fold_log(paths.store)
     with SnapshotReader(paths, config) as reader:
-        snapshot, scores = reader.read(), final_report(reader.store, config)
-        damage = f"the data of the run is damaged:\n{listed(findings)}" if findings else ""
-        unplayed = "" if ending.stopped_by else why_nothing_was_played(snapshot, scores, paths)
         return TrainResult(
-            snapshot=snapshot,
-            report=scores,
+            snapshot=reader.read(),
+            report=final_report(reader.store, config),
             episodes=tuple(training_episodes(reader.store, config, session)),
             seed=config.run.seed,
-            stopped_by=ending.stopped_by,
-            is_drained=ending.is_drained,
             staleness=staleness_of(version.metrics for version in reader.store.versions()),
             violations=tuple(map(str, findings)),
-            failure=damage or unplayed,
+            failure=f"the data of the run is damaged:\n{listed(findings)}" if findings else "",
         )

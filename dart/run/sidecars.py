@@ -74,53 +74,32 @@ def sidecar_spec(name: str, module: str, shutdown_s: float) -> ChildSpec:
     )
 
 
-class SidecarProcess:
-    """One process of a sidecar: `python -m MODULE RUN_DIR PID`, which ends with the process PID.
+def start_sidecar(paths: RunPaths, spec: ChildSpec) -> "subprocess.Popen[bytes]":
+    """Start `python -m MODULE RUN_DIR PID`, which ends with the process PID. Raises OSError."""
+    module = spec.actor.partition(":")[0]
+    with _stderr_of(paths, spec.id).open("wb") as stderr, _sigterm_blocked():
+        return subprocess.Popen(
+            [sys.executable, "-m", module, str(paths.root), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,  # Ctrl-C is for the main process, which stops the sidecar in the end
+        )
 
-    Raises OSError when it cannot be started.
-    """
 
-    def __init__(self, paths: RunPaths, spec: ChildSpec) -> None:
-        self._paths, self._name = paths, spec.id
-        self._stderr = paths.logs / f"{spec.id}.stderr"
-        module = spec.actor.partition(":")[0]
-        with self._stderr.open("wb") as stderr, _sigterm_blocked():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(paths.root), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,  # Ctrl-C is for the main process, which stops the sidecar in the end
-            )
+def _end_reason(paths: RunPaths, name: str, code: int) -> str:
+    """How a sidecar ended, with the last line of its standard error."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    with suppress(OSError):
+        said = _stderr_of(paths, name).read_bytes()[-REASON_BYTES:].decode(errors="replace").strip()
+        if said:
+            return f"ended with exit code {code}: {said.splitlines()[-1]}"
+    return f"ended with exit code {code}"
 
-    def end_reason(self) -> str:
-        """How it ended, with the last line of its standard error; empty while it runs."""
-        code = self._process.poll()
-        if code is None:
-            return ""
-        if code < 0:
-            return f"ended by {signal.Signals(-code).name}"
-        ended = f"ended with exit code {code}"
-        with suppress(OSError):
-            said = self._stderr.read_bytes()[-REASON_BYTES:].decode(errors="replace").strip()
-            return f"{ended}: {said.splitlines()[-1]}" if said else ended
-        return ended
 
-    def silent_s(self) -> float:
-        """Seconds since its last sign of life; 0 before the first."""
-        return silent_s(self._paths, self._name, time.time())
-
-    def status(self) -> Sidecar | None:
-        """What it has written about itself; None before that."""
-        return read_sidecar(self._paths, self._name)
-
-    def stop(self) -> None:
-        """Send SIGTERM."""
-        self._process.terminate()
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self._process.kill()
+def _stderr_of(paths: RunPaths, name: str) -> Path:
+    return paths.logs / f"{name}.stderr"
 
 
 class SidecarSupervisor:
@@ -140,7 +119,7 @@ class SidecarSupervisor:
         self._paths, self._emitter = paths, emitter
         self._clock, self._sleep = clock, sleep
         self._core = SupervisorCore(_FLAGS, tuple(specs))
-        self._running: dict[str, SidecarProcess] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._kill_reasons: dict[str, str] = {}
         self._reported: dict[str, Sidecar] = {}
 
@@ -153,8 +132,8 @@ class SidecarSupervisor:
         Call it about every second; it never waits.
         """
         self._note_ends()
-        for id_, running in self._running.items():
-            self._examine(id_, running)
+        for id_ in self._running:
+            self._examine(id_)
         self._carry_out(self._core.tick(self._clock()))
 
     def __exit__(self, *_: object) -> None:
@@ -169,16 +148,16 @@ class SidecarSupervisor:
 
     def _note_ends(self) -> None:
         for id_, running in list(self._running.items()):
-            if reason := running.end_reason():
+            if (code := running.poll()) is not None:
                 del self._running[id_]
-                self._ended(id_, self._kill_reasons.pop(id_, reason))
+                self._ended(id_, self._kill_reasons.pop(id_, "") or _end_reason(self._paths, id_, code))
 
-    def _examine(self, id_: str, running: SidecarProcess) -> None:
-        child, silent_s = self._core.children[id_], running.silent_s()
-        if silent_s > child.spec.hang_deadline_s:
-            why = f"no sign of life for {silent_s:.0f} s"
+    def _examine(self, id_: str) -> None:
+        child, age_s = self._core.children[id_], silent_s(self._paths, id_, time.time())
+        if age_s > child.spec.hang_deadline_s:
+            why = f"no sign of life for {age_s:.0f} s"
             self._carry_out(self._core.hung(id_, child.incarnation, why))
-        elif (status := running.status()) is not None:
+        elif (status := read_sidecar(self._paths, id_)) is not None:
             self._report(status)
 
     def _carry_out(self, actions: list[Action]) -> None:
@@ -187,7 +166,7 @@ class SidecarSupervisor:
                 case Spawn():
                     self._spawn(action)
                 case AskToStop():
-                    self._running[action.id].stop()
+                    self._running[action.id].terminate()
                 case Kill():
                     self._kill_reasons[action.id] = f"killed: {action.why}"
                     self._running[action.id].kill()
@@ -195,7 +174,7 @@ class SidecarSupervisor:
     def _spawn(self, child: Spawn) -> None:
         remove_sidecar(self._paths, child.id)
         try:
-            self._running[child.id] = SidecarProcess(self._paths, self._core.children[child.id].spec)
+            self._running[child.id] = start_sidecar(self._paths, self._core.children[child.id].spec)
         except OSError as error:  # no memory, no descriptor, no disk: the run goes on
             self._ended(child.id, f"could not be started: {error}")
         else:
@@ -235,7 +214,7 @@ def _sigterm_blocked() -> Iterator[None]:
 def begin_sidecar(name: str, arguments: list[str], on_end: Callable[[], None] | None = None) -> RunPaths:
     """Set up the process of a sidecar: its end with the main process, its priority, its log.
 
-    arguments   as `SidecarProcess` passes them: the run directory and the pid of the main process
+    arguments   as `start_sidecar` passes them: the run directory and the pid of the main process
     on_end      called when the run is over; None: the process ends at once then
     """
     root, parent_pid = arguments

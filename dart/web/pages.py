@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
+from dart.inspect.actor_table import in_tree_order
 from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, is_news
 from dart.inspect.exit_reports import all_reports
@@ -23,11 +24,11 @@ from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED, USER_VISIBLE
 from dart.telemetry.load_meter import LOAD
 from dart.web import series, trajectory_pages
+from dart.web.actor_view import view_of
 from dart.web.charts import Chart, Dot, Series, sparkline
 from dart.web.render import render
 from dart.web.run_view import RunView
 from dart.web.series import Bins, EpisodeCounts
-from dart.web.tree_rows import row_of, tree_rows
 
 BINS = 96
 BIN_S = 4.0
@@ -242,12 +243,13 @@ def event_text(event: Event) -> str:
 
 def _tree(run: RunView, _: Values) -> str:
     is_running = run.pid is not None
-    return render("_tree.html", rows=tree_rows(run.actors, is_running=is_running), is_running=is_running)
+    rows = [(depth, view_of(actor, is_running=is_running)) for actor, depth in in_tree_order(run.actors)]
+    return render("_tree.html", rows=rows, is_running=is_running)
 
 
 def _vitals(run: RunView, values: Values) -> str:
     actor = run.actor(values["name"])
-    row = row_of(actor, is_running=run.pid is not None)
+    row = view_of(actor, is_running=run.pid is not None)
     engine = next((one for one in run.engines if one.name == actor.name), None)
     children = [one.name for one in run.actors if one.parent == actor.name]
     return render("_vitals.html", row=row, actor=actor, engine=engine, children=children)

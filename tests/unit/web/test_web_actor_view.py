@@ -1,11 +1,11 @@
-"""The supervision tree as rows."""
+"""An actor as the pages show it."""
 
 from typing import Any
 
 import pytest
 
 from dart.inspect.snapshot import ActorRow
-from dart.web.tree_rows import tree_rows
+from dart.web.actor_view import view_of
 
 
 def actor(name: str, parent: str = "pool", **fields: Any) -> ActorRow:
@@ -13,21 +13,6 @@ def actor(name: str, parent: str = "pool", **fields: Any) -> ActorRow:
     usual: dict[str, Any] = {"state": "running", "pid": 7, "incarnation": 1, "ready": True, "beat_age_s": 0.1}
     usual |= {"busy_s": 0.0, "handler": "", "messages": 1, "restarts": 0, "last_reason": ""}
     return ActorRow(**{"name": name, "parent": parent, **usual, **fields})
-
-
-def test_children_stand_below_their_supervisor() -> None:
-    actors = [actor("root", ""), actor("pool", "root"), actor("store", "root"), actor("env-000")]
-
-    assert [(row.name, row.depth) for row in tree_rows(actors)] == [
-        ("root", 0),
-        ("pool", 1),
-        ("env-000", 2),
-        ("store", 1),
-    ]
-
-
-def test_an_actor_whose_supervisor_is_gone_is_shown() -> None:
-    assert [row.name for row in tree_rows([actor("env-001", "nobody")])] == ["env-001"]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +33,12 @@ def test_an_actor_whose_supervisor_is_gone_is_shown() -> None:
     ],
 )
 def test_an_actor_is_shown_as_it_is(fields: dict[str, Any], shown: tuple[str, str], doing: str) -> None:
-    (row,) = tree_rows([actor("env-000", **fields)])
+    row = view_of(actor("env-000", **fields), is_running=True)
 
     assert ((row.state, row.tone), row.doing) == (shown, doing)
 
 
 def test_of_a_run_that_has_ended_nobody_is_called_alive() -> None:
-    (row,) = tree_rows([actor("env-000")], is_running=False)
+    row = view_of(actor("env-000"), is_running=False)
 
     assert (row.state, row.tone) == ("ended", "idle")

@@ -1,0 +1,43 @@
+"""An actor as the pages show it. Pure."""
+
+from dataclasses import dataclass
+
+from dart.inspect.formatting import activity, age, state_text
+from dart.inspect.snapshot import ActorRow
+from dart.telemetry.liveness import ACTOR_SILENT_S
+
+TONES = {
+    "starting": "info",
+    "running": "good",
+    "running, not ready": "warn",
+    "running, suspended": "bad",
+    "running, gone": "bad",
+    "backoff": "warn",
+    "stopping": "info",
+    "stopped": "idle",
+    "failed": "bad",
+    "quarantined": "rest",
+}
+"""Classes of the style sheet by what an actor's state says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorView:
+    """One actor as it is shown."""
+
+    actor: ActorRow
+    state: str
+    tone: str
+    doing: str
+    """What it does and for how long; of one that is down, why it ended and when it is tried again."""
+
+
+def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:
+    """An actor as it is shown; is_running: of a run that keeps its board up to date."""
+    if not is_running:
+        return ActorView(actor=actor, state="ended", tone="idle", doing="")
+    again = "" if actor.retry_in_s is None else f", next try in {age(actor.retry_in_s)}"
+    state = state_text(actor)
+    is_silent = actor.state == "running" and actor.beat_age_s > ACTOR_SILENT_S
+    tone = "bad" if is_silent else TONES.get(state, "idle")
+    return ActorView(actor=actor, state=state, tone=tone, doing=f"{activity(actor)}{again}")
