@@ -13,7 +13,7 @@ from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
     from dart.run.control_protocol import ControlAnswer
-    from dart.run.quarantined_actors import Quarantined
+    from dart.run.preconditions import Quarantined
 
 DRAIN_WAIT_S = 60.0
 ENVIRONMENTS_MAX = 1000
@@ -133,7 +133,7 @@ def list_quarantine(run_dir: RunDir = None, output: Output = Format.TABLE) -> No
     * `dartrl quarantine list`
     * `dartrl quarantine list -o jsonl | jq -r .name`
     """
-    from dart.run.quarantined_actors import quarantined
+    from dart.run.preconditions import quarantined
 
     found = quarantined(chosen(run_dir))
     print_list(found, QUARANTINE_COLUMNS, output, empty="no actor is in quarantine")
@@ -156,18 +156,11 @@ def _carry_out(do: str, run_dir: Path | None, wait_s: float | None, **fields: st
 
     do, fields   what the request does, and its other fields (`dart.run.control_protocol`)
     """
-    from msgspec import ValidationError, convert
-
-    from dart.core.errors import UsageError
-    from dart.run.control_protocol import QUICK_MS, Request
+    from dart.run.control_protocol import QUICK_MS, request_of
     from dart.run.control_socket import request
 
     wait_ms = QUICK_MS if wait_s is None else int(wait_s * 1000)
-    try:
-        wanted = convert({"do": do, "wait_ms": wait_ms, **fields}, Request)
-    except ValidationError as error:
-        raise UsageError(f"{do}: {error}") from None
-    answer = request(chosen(run_dir), wanted)
+    answer = request(chosen(run_dir), request_of(do, wait_ms=wait_ms, **fields))
     code = code_of(answer, was_waited_for=wait_s is not None)
     if code:
         end(answer.text, code)

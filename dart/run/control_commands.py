@@ -237,8 +237,8 @@ class Commands:
             if has_resized:
                 failed += await self._resize(new.environments.count)
         if failed:
-            raise NotDone(f"{reload.in_words(plan)}; but not done: {'; '.join(failed)}")
-        return reload.in_words(plan)
+            raise NotDone(f"{plan}; but not done: {'; '.join(failed)}")
+        return str(plan)
 
     def _planned(self) -> tuple[Config, reload.ReloadPlan]:
         """The configuration as it is written now, and how to apply it. Raises NotDone if that is refused."""
@@ -247,12 +247,9 @@ class Commands:
             raise NotDone("only a run started with `dartrl up` can reload its configuration")
         try:
             new = definition.reread()
-            plan = reload.planned(definition.config, new, definition.tree_of)
+            return new, reload.planned(definition.config, new, definition.tree_of)
         except (ConfigurationError, SupervisionError) as error:
             raise NotDone(f"nothing was changed: {error}") from error
-        if plan.refused:
-            raise NotDone(reload.in_words(plan))
-        return new, plan
 
     async def _apply(self, changes: Iterable[reload.Change]) -> list[str]:
         """Send changes to supervisors; returns what failed, and why."""

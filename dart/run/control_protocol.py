@@ -4,12 +4,13 @@ A frame is one packet of at most MAX_FRAME_BYTES. A request is a map whose `do` 
 with a key that is unknown, missing or of another type is refused. No frame can name a class to create.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+
+from dart.core.errors import UsageError
 
 MAX_FRAME_BYTES = 16 * 1024
 
@@ -81,12 +82,12 @@ class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):
 Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drain | Scale | Reload
 
 
-def request_of(fields: Mapping[str, str]) -> Request:
-    """Make a request from its `do` and its fields. Raises Malformed."""
+def request_of(do: str, **fields: str | int) -> Request:
+    """Make a request. Raises UsageError for one that does not exist, and for fields that do not fit it."""
     try:
-        request: Request = msgspec.convert(fields, Request)
+        request: Request = msgspec.convert({"do": do, **fields}, Request)
     except msgspec.ValidationError as error:
-        raise Malformed(str(error)) from error
+        raise UsageError(f"{do}: {error}") from error
     return request
 
 

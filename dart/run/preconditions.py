@@ -1,8 +1,12 @@
-"""Whether an actor can be restarted or stopped, decided from the board alone. Pure."""
+"""Which actors can be restarted or stopped, and which are in quarantine, decided from the board alone."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from actors.board import LAUNCHER, ActorState, Vitals
+from actors.board import LAUNCHER, ActorState, Vitals, rows_of
+from dart.core.errors import NotRunningError
+from dart.core.run_directory import RunPaths, holder
 from dart.core.suggestions import did_you_mean, near
 from dart.telemetry.liveness import ACTOR_SILENT_S
 
@@ -48,3 +52,29 @@ def condition(name: str, actors: Mapping[str, Vitals]) -> str:
     is_silent = is_up and (row.beat_age_s or 0.0) > ACTOR_SILENT_S
     silent = f", without a sign of life for {row.beat_age_s:.1f} s" if is_silent else ""
     return f"{name} is {row.state}{doing}{silent}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """An actor that failed too often."""
+
+    name: str
+    retry_unix_s: float
+    """When its supervisor tries to start it again."""
+    restarts: int
+    last_reason: str
+
+
+def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
+    """The actors in quarantine, by name. Raises NotRunningError."""
+    paths = RunPaths(run_dir)
+    if holder(run_dir) is None or not paths.board.exists():
+        raise NotRunningError(f"the run in {run_dir} is not running, so no actor is in quarantine")
+    rows = known(rows_of(paths.board))
+    return tuple(
+        Quarantined(
+            name=name, retry_unix_s=row.retry_unix_s, restarts=row.restarts, last_reason=row.last_reason
+        )
+        for name, row in sorted(rows.items())
+        if row.state is ActorState.QUARANTINED
+    )

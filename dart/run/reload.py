@@ -12,6 +12,7 @@ from actors.codec import from_plain, to_plain
 from actors.system import RootSpec
 from dart.config.config import Config
 from dart.config.problems import dotted
+from dart.core.errors import ConfigurationError
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.messages import UpdateChild, UpdateFlags
 
@@ -88,49 +89,37 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadPlan:
-    """How a new configuration is applied, or why it is refused."""
+    """How a new configuration is applied."""
 
     keys: tuple[str, ...]
     """The keys whose values differ, sorted."""
-    refused: tuple[str, ...]
-    """Those of them that cannot change while the run goes on; if there are any, nothing changes."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...]
 
-
-def changed_keys(old: Config, new: Config) -> tuple[str, ...]:
-    """The dotted keys whose values differ, sorted."""
-    before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
-    return tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
+    def __str__(self) -> str:
+        return f"changed: {', '.join(self.keys)}" if self.keys else "no key of the configuration has changed"
 
 
 def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> ReloadPlan:
     """Plan the change from one valid configuration to another.
 
-    Raises InvalidChildSpec for limits that no supervisor accepts.
+    Raises ConfigurationError for a key that cannot change while the run goes on, and InvalidChildSpec for
+    limits that no supervisor accepts.
     """
-    keys = changed_keys(old, new)
-    refused = tuple(key for key in keys if not key.startswith(LIVE) or _ends_a_budget(key, old, new))
-    if refused:
-        return ReloadPlan(keys=keys, refused=refused)
-    return ReloadPlan(keys=keys, refused=(), changes=tuple(_changes(tree_of(old), tree_of(new))))
-
-
-def in_words(plan: ReloadPlan) -> str:
-    """The plan in words, for the operator."""
-    if plan.refused:
-        return (
-            f"{', '.join(plan.refused)} cannot change while the run goes on: put them back, or end it with "
-            "`dartrl down` and start it again; nothing was changed"
-        )
-    return f"changed: {', '.join(plan.keys)}" if plan.keys else "the configuration says what holds already"
-
-
-def _ends_a_budget(key: str, old: Config, new: Config) -> bool:
-    """Whether a key removes a budget: a supervisor can change a budget but not remove it."""
-    if not (".budgets." in key and key.endswith(".max_seconds")):
-        return False
     before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))
-    return bool(before.get(key)) and not after.get(key)
+    keys = tuple(sorted(key for key in before | after if before.get(key) != after.get(key)))
+    fixed = [key for key in keys if not key.startswith(LIVE) or _ends_a_budget(key, before, after)]
+    if fixed:
+        raise ConfigurationError(
+            f"{', '.join(fixed)} cannot change while the run goes on: restore the earlier values, or end the "
+            "run with `dartrl down` and start it again"
+        )
+    return ReloadPlan(keys=keys, changes=tuple(_changes(tree_of(old), tree_of(new))))
+
+
+def _ends_a_budget(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a key removes a budget: a supervisor can change a budget but not remove it."""
+    is_budget = ".budgets." in key and key.endswith(".max_seconds")
+    return is_budget and bool(before.get(key)) and not after.get(key)
 
 
 def _changes(old_tree: RootSpec, new_tree: RootSpec) -> Iterator[Change]:

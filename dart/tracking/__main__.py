@@ -3,7 +3,6 @@
 import sys
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 from dart.config.config import Config, load_config
 from dart.core.errors import DartError, UnavailableError
@@ -34,7 +33,8 @@ def main(arguments: list[str]) -> None:
         }
         for writer in writers.values():
             stack.callback(writer.close)
-        write_sidecar(paths, Sidecar(name=TRACKING, is_well=True, text=in_words(config, paths.tracking)))
+        text = f"{' and '.join(config.tracking.writers)} in {paths.tracking}"
+        write_sidecar(paths, Sidecar(name=TRACKING, is_well=True, text=text))
         follower = TrackingFollower(store, config, writers, position)
         while not is_over.wait(POLL_S):
             follower.catch_up()
@@ -48,11 +48,6 @@ def opened(name: str, paths: RunPaths, config: Config, position: Position) -> Tr
     if name == "tensorboard":
         return TensorBoard(folder, first=position.of(name) + 1)
     return WeightsAndBiases(folder, config, position.run_id)
-
-
-def in_words(config: Config, folder: Path) -> str:
-    """The writers and their directory in words."""
-    return f"{' and '.join(config.tracking.writers)} in {folder}"
 
 
 if __name__ == "__main__":

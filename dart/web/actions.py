@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from dart.core.errors import UsageError
-from dart.run.control_protocol import ControlOutcome, Malformed, Request, request_of
+from dart.run.control_protocol import ControlOutcome, Request, request_of
 
 STATUS = {
     ControlOutcome.DONE: 200,
@@ -68,8 +68,8 @@ class RequestedAction:
 
     @property
     def request(self) -> Request:
-        """The request to the run. Raises Malformed where it needs the name of an actor, or takes none."""
-        return request_of({"do": self.do, "name": self.name} if self.name else {"do": self.do})
+        """The request to the run. Raises UsageError where it needs the name of an actor, or takes none."""
+        return request_of(self.do, **({"name": self.name} if self.name else {}))
 
     @property
     def title(self) -> str:
@@ -91,10 +91,7 @@ def wanted(values: Mapping[str, str]) -> RequestedAction:
     asked = RequestedAction(do=values.get("do", ""), name=values.get("name", ""))
     if asked.do not in ACTIONS:
         raise UsageError(f"there is no action {asked.do!r}; there are {', '.join(ACTIONS)}")
-    try:
-        _ = asked.request
-    except Malformed as error:
-        raise UsageError(f"the fields do not fit the action {asked.do}: {error}") from error
+    _ = asked.request  # checks the name
     return asked
 
 

@@ -82,13 +82,11 @@ class AccessRefusal:
     needs_login: bool = False
 
 
-def access_for(
-    host: str, token: str | None, names: Iterable[str] = (), *, is_open: bool | None = None
-) -> Access:
+def access_for(host: str, token: str | None, names: Iterable[str] = (), *, is_open: bool = False) -> Access:
     """The rules for a page that listens at `host`.
 
     names    further host names that requests may use, such as the name of a proxy
-    is_open  whether looking needs no token, which only a loopback address allows; default: without a token
+    is_open  whether reading needs no token though there is one, which only a loopback address allows
     raises   UsageError for a page that other machines can reach without a token, and for a short token
     """
     is_local = is_loopback(host)
@@ -107,7 +105,7 @@ def access_for(
         loopback_only=is_local,
         names=frozenset(own | {host.lower()}),
         token=token,
-        is_open=token is None or (bool(is_open) and is_local),
+        is_open=token is None or (is_open and is_local),
     )
 
 

@@ -1,7 +1,6 @@
 """Middleware of the web page: checks requests by the rules of `dart.web.auth`, adds headers to responses."""
 
 import time
-from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
@@ -29,10 +28,9 @@ KEPT_NOWHERE = "no-store"
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, access: Access, unix_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
-        self._unix_s = unix_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -42,7 +40,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1003})
             return
         asked = asked_of(scope)
-        refused = refusal(self._access, asked, self._unix_s())
+        refused = refusal(self._access, asked, time.time())
         answer: ASGIApp = self._app if refused is None else _response(refused, asked)
         await answer(scope, receive, _with_headers(send))
 

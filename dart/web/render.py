@@ -48,9 +48,9 @@ def render(template: str, **values: object) -> str:
     return _templates().get_template(template).render(**values)
 
 
-def ago(unix_s: float, now_unix_s: float | None = None) -> str:
+def ago(unix_s: float) -> str:
     """`12 s ago`, `3 min ago`, `5 h ago`, `2 d ago`."""
-    seconds = max(0.0, (time.time() if now_unix_s is None else now_unix_s) - unix_s)
+    seconds = max(0.0, time.time() - unix_s)
     for size_s, unit, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48), (86400, "d", math.inf)):
         if seconds / size_s < most:
             return f"{seconds / size_s:.0f} {unit} ago"
