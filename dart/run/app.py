@@ -99,7 +99,7 @@ def train(
         ):
             reserve(paths.board)
             if found is not None:
-                listener.found(found.with_leftovers(system.reaped))
+                listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
             pollers = sidecars, endpoint
             stopped_by, is_drained = _watch(system, session, paths, config, listener, pollers, signals)

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from dart.core.errors import NotRunningError, SilentError
@@ -32,31 +32,20 @@ def listen(path: Path) -> socket.socket:
 
     The run directory is private to its user (0700). Raises OSError.
     """
-    with suppress(FileNotFoundError):
-        path.unlink()
-    listener = _packets()
-    try:
-        with _short(path) as reachable:
-            listener.bind(reachable)
+    path.unlink(missing_ok=True)
+    with _socket_for(path) as (listener, place):
+        listener.bind(place)
         path.chmod(0o600)
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
     return listener
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:
     """Connect; each operation on the connection takes at most `timeout_s`. Raises OSError."""
-    connection = _packets()
-    connection.settimeout(timeout_s)
-    try:
-        with _short(path) as reachable:
-            connection.connect(reachable)
-    except BaseException:
-        connection.close()
-        raise
+    with _socket_for(path) as (connection, place):
+        connection.settimeout(timeout_s)
+        connection.connect(place)
     return connection
 
 
@@ -66,17 +55,19 @@ def is_own(connection: socket.socket) -> bool:
     return _PEER.unpack(peer)[1] in _TRUSTED_UIDS
 
 
-def _packets() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _socket_for(path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """A new socket, closed if the block raises, and a short address of `path` for use in the block."""
+    packets = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield packets, f"/proc/self/fd/{folder}/{path.name}"
+        finally:
+            os.close(folder)
+    except BaseException:
+        packets.close()
+        raise
 
 
 GRACE_S = 1.0

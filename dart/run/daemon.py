@@ -68,7 +68,7 @@ class Daemon(RunListener):
         self._logged: tuple[object, ...] = ()
 
     def found(self, found: RunHistory) -> None:
-        self.log.info("run_taken_up", text=found.in_words(), **asdict(found))
+        self.log.info("run_taken_up", text=found.text(), **asdict(found))
 
     def show(self, snapshot: RunSnapshot) -> None:
         if not self._is_up and any(actor.name == "root" and actor.is_well for actor in snapshot.actors):

@@ -5,9 +5,8 @@ refused before anything in its directory changes. A run that is resumed reports 
 """
 
 import shutil
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from actors.board import LIVING, rows_of
@@ -135,7 +134,9 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
     good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
     if good is None:
         return
-    aside = _set_aside_damaged(newest.folder(paths.root))
+    damaged = newest.folder(paths.root)
+    damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing
+    aside = set_aside(damaged, DAMAGED)
     _copy_as(good, newest.version)
     data = {
         "version": newest.version,
@@ -144,12 +145,6 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
         "damaged_folder": str(aside.relative_to(paths.root)),
     }
     store.record_event(CHECKPOINT_RESTORED, "trainer", data)
-
-
-def _set_aside_damaged(folder: Path) -> Path:
-    """Rename the damaged folder and return its new place; an empty folder stands for one that is missing."""
-    folder.mkdir(exist_ok=True)
-    return set_aside(folder, DAMAGED)
 
 
 def _copy_as(good: Checkpoint, version: int) -> None:
@@ -181,25 +176,22 @@ class RunHistory:
     leftovers: tuple[Orphan, ...] = ()
     """Processes of the earlier part that still ran, and were killed."""
 
-    def with_leftovers(self, leftovers: Sequence[Orphan]) -> "RunHistory":
-        return replace(self, leftovers=tuple(leftovers))
-
-    def in_words(self) -> str:
-        """A line for the operator."""
-        parts = [f"goes on from version {self.version} with {self.trajectories} trajectories"]
+    def text(self) -> str:
+        """The state as one line for the operator."""
+        parts = [f"continues from version {self.version} with {self.trajectories} trajectories"]
         if self.killed:
             parts.insert(0, f"the run was ended by force while {self.killed} actors were up")
         if self.leftovers:
             names = ", ".join(f"{one.name} (process {one.pid})" for one in self.leftovers)
-            parts.append(f"ended what was left over: {names}")
+            parts.append(f"ended processes that were still running: {names}")
         if self.leased:
             parts.append(f"{self.leased} rollouts that were being played are played again")
         if self.parked:
-            parts.append(f"{self.parked} parked episodes are taken up")
+            parts.append(f"{self.parked} parked episodes are continued")
         if self.is_batch_open:
             parts.append("the batch that was being trained is trained again")
         if self.is_held:
-            parts.append("it is paused until `dartrl resume`")
+            parts.append("the run is paused until `dartrl resume`")
         return "; ".join(parts)
 
 
@@ -215,10 +207,6 @@ def look_back(paths: RunPaths) -> RunHistory:
             parked=parked,
             is_batch_open=store.open_batch() is not None,
             is_held=is_work_paused(store),
-            killed=_still_up_on(paths),
+            # A system that ends by itself leaves no actor up on its board, a killed one all of them.
+            killed=sum(row.state in LIVING for row in rows_of(paths.board) if row.parent),
         )
-
-
-def _still_up_on(paths: RunPaths) -> int:
-    """The actors that are up on the board: a system that ends by itself leaves none, a killed one all."""
-    return sum(row.state in LIVING for row in rows_of(paths.board) if row.parent)

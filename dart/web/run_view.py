@@ -37,10 +37,8 @@ class RunView:
     """A run as one answer needs it; every part is read on first use."""
 
     def __init__(self, paths: RunPaths) -> None:
-        missing = next((path for path in (paths.config, paths.store) if not path.exists()), None)
-        if missing:
-            raise RunNotReady(_not_yet(paths, missing))
         self.paths = paths
+        self._require(paths.config, paths.store)
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "RunView":
@@ -48,6 +46,13 @@ class RunView:
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
+
+    def _require(self, *files: Path) -> None:
+        for file in files:
+            if not file.exists():
+                raise RunNotReady(
+                    f"the run in {self.paths.root} has no {file.name} yet; it appears when the run starts"
+                )
 
     @cached_property
     def pid(self) -> int | None:
@@ -65,10 +70,7 @@ class RunView:
     @cached_property
     def snapshot(self) -> RunSnapshot:
         self._refuse_earlier_board()
-        session = self.paths.root / "session.json"
-        missing = next((path for path in (self.paths.board, session) if not path.exists()), None)
-        if missing:
-            raise RunNotReady(_not_yet(self.paths, missing))
+        self._require(self.paths.board, self.paths.root / "session.json")
         record = self.paths.store, self.paths.store.stat().st_ino
         with SnapshotReader(self.paths, self.config, known_events=_counted.get(record, NO_EVENTS)) as reader:
             snapshot = reader.read()
@@ -125,10 +127,6 @@ class RunView:
                 return png_size(file.read(PNG_HEAD_BYTES))
         except (OSError, ValueError):
             return None
-
-
-def _not_yet(paths: RunPaths, missing: Path) -> str:
-    return f"the run in {paths.root} has no {missing.name} yet; it appears when the run starts"
 
 
 _counted: dict[tuple[Path, int], EventCounts] = {}

@@ -135,16 +135,16 @@ def test_the_status_line_names_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({}, "goes on from version 0 with 0 trajectories"),
-        ({"killed": 12}, "the run was ended by force while 12 actors were up; goes on"),
+        ({}, "continues from version 0 with 0 trajectories"),
+        ({"killed": 12}, "the run was ended by force while 12 actors were up; continues"),
         ({"leased": 3}, "; 3 rollouts that were being played are played again"),
-        ({"parked": 2}, "; 2 parked episodes are taken up"),
+        ({"parked": 2}, "; 2 parked episodes are continued"),
         ({"is_batch_open": True}, "; the batch that was being trained is trained again"),
-        ({"is_held": True}, "; it is paused until `dartrl resume`"),
+        ({"is_held": True}, "; the run is paused until `dartrl resume`"),
     ],
 )
 def test_what_a_start_finds_is_said_in_words(changed: dict[str, Any], told: str) -> None:
-    assert told in replace(NOTHING, **changed).in_words()
+    assert told in replace(NOTHING, **changed).text()
 
 
 def test_a_daemon_drains_at_a_hangup_only_when_its_terminal_is_gone(
