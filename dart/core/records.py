@@ -236,6 +236,8 @@ class TaskStatistics:
 
     task_id: str
     groups_opened: int
+    finished: int = 0
+    """Episodes that were ever stored."""
     recent_rewards: tuple[float, ...]
     """Newest last."""
     longest_success_steps: int | None

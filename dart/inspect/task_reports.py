@@ -58,7 +58,8 @@ def task_reports(store: StoreReader, config: Config, now_unix_s: float | None = 
     now_s = time.time() if now_unix_s is None else now_unix_s
     statistics = store.task_statistics(RECENT_PER_TASK)
     curated = TaskTable(settings_of(config), statistics)
-    drops, finished = store.drops_by_task(), store.finished_by_task()
+    drops = store.drops_by_task()
+    finished = {task.task_id: task.finished for task in statistics}
     successes = {
         task.task_id: [reward > config.curation.success_above for reward in task.recent_rewards]
         for task in statistics

@@ -26,7 +26,7 @@ from dart.telemetry.events import PAUSED
 T = TypeVar("T")
 
 RETRY_S = 1.0
-"""While the disk refuses it is tried this often; calls in between are told to wait without another try."""
+"""Seconds between two tries to write while the disk refuses; calls in between get `Paused` without a try."""
 
 
 def receives_every_call(handler: Handler) -> Handler:
@@ -37,13 +37,15 @@ def receives_every_call(handler: Handler) -> Handler:
 
 
 class StoreActor(Actor):
-    """A thin shell around `Store.write`."""
+    """Opens the store when the first call comes, and carries calls out one at a time."""
 
     def on_start(self) -> None:
         self._path = Path(self.args["store"])
         self._success_above: float = self.args["config"]["curation"]["success_above"]
         self._open: Store | None = None
-        self._pause: StorePause | None = None
+        self._pause: m.Paused | None = None
+        """The reply to every call while the disk refuses writes."""
+        self._paused_since_unix_s = self._try_again_s = 0.0
         self._thinned_unix_s: float | None = None
         self._step_files = RunPaths(self.identity.run_dir).step_files
         self.every(EVERY_S, self._thin)
@@ -67,7 +69,7 @@ class StoreActor(Actor):
             self.log.info("step_files_swept", removed=removed)
 
     def _thin(self) -> None:
-        """What a pause keeps from being deleted is found by the next look."""
+        """Delete old events; what a pause prevented is deleted the next time."""
         now_unix_s = self.clock.unix_s()
         thinned = self._write(lambda store: store.thin_events(self._thinned_unix_s))
         if isinstance(thinned, int):
@@ -75,9 +77,9 @@ class StoreActor(Actor):
             self.log.debug("events_thinned", deleted=thinned)
 
     def _write(self, write: Callable[[Store], T]) -> T | m.Paused | m.Contradiction:
-        """One transaction; a contradiction is an answer, not a crash: it is the caller who is wrong."""
-        if self._pause is not None and self.clock.monotonic_s() < self._pause.try_again_s:
-            return self._pause.answer()
+        """Carry out a write; a contradiction is a reply and no crash, because the caller is at fault."""
+        if self._pause is not None and self.clock.monotonic_s() < self._try_again_s:
+            return self._pause
         try:
             store = self._store()
             self._go_on(store)
@@ -94,22 +96,21 @@ class StoreActor(Actor):
         return self._open
 
     def _wait_for_the_disk(self, reason: str) -> m.Paused:
-        now_s = self.clock.monotonic_s()
         if self._pause is None:
-            self._pause = StorePause(reason, began_unix_s=self.clock.unix_s())
+            self._pause = m.Paused(reason=reason, retry_after_s=RETRY_S)
+            self._paused_since_unix_s = self.clock.unix_s()
             self.log.error("record_paused", reason=reason)
             self.set_ready(False)  # on the board, for readers outside
-        self._pause.try_again_s = now_s + RETRY_S
-        return self._pause.answer()
+        self._try_again_s = self.clock.monotonic_s() + RETRY_S
+        return self._pause
 
     def _go_on(self, store: Store) -> None:
-        """After a pause: if the record takes the event that it was paused, it takes everything else."""
+        """End a pause: if the record takes the event that it was paused, it takes everything else."""
         if self._pause is None:
             return
-        paused_s = self.clock.unix_s() - self._pause.began_unix_s
         data: Data = {
-            "began_unix_s": self._pause.began_unix_s,
-            "paused_s": paused_s,
+            "began_unix_s": self._paused_since_unix_s,
+            "paused_s": self.clock.unix_s() - self._paused_since_unix_s,
             "reason": self._pause.reason,
         }
         event = m.EventDraft(kind=PAUSED, subject=self.identity.name, data=data)
@@ -117,16 +118,3 @@ class StoreActor(Actor):
         log_event(self.log, event)
         self._pause = None
         self.set_ready(True)
-
-
-class StorePause:
-    """The time during which the disk refuses writes."""
-
-    def __init__(self, reason: str, began_unix_s: float) -> None:
-        self.reason = reason
-        self.began_unix_s = began_unix_s
-        self.try_again_s = 0.0
-        """On the monotonic clock."""
-
-    def answer(self) -> m.Paused:
-        return m.Paused(reason=self.reason, retry_after_s=RETRY_S)

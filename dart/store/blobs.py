@@ -9,7 +9,6 @@ a picture, and then `read` says so by its hash instead of training on damage.
 
 import errno
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -83,21 +82,15 @@ def is_file_of(path: Path, size_bytes: int) -> bool:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that no reader sees a part of it. Raises StoreUnavailable, leaving nothing behind."""
-    descriptor, temporary = create_temporary(path)
+    temporary = None
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
+            temporary = Path(file.name)
             file.write(content)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise unavailable(path, error) from error
-
-
-def create_temporary(path: Path) -> tuple[int, Path]:
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        return descriptor, Path(name)
-    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise unavailable(path, error) from error
 
 

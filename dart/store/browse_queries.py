@@ -3,7 +3,7 @@
 Every query is bounded: by a page, by a number of bins, or by a sample where a run of weeks has more.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dart.core.records import Event, RolloutRecord, Version
@@ -39,13 +39,10 @@ ATTEMPTS = "SELECT * FROM attempts WHERE rollout_id = :key ORDER BY attempt"
 NEWEST_ATTEMPTS = (
     "SELECT * FROM attempts ORDER BY spent_unix_s DESC, rollout_id DESC, attempt DESC LIMIT :limit"
 )
-EVENTS_OF = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT :limit"
-EVENTS_ABOUT = """
-    SELECT * FROM events WHERE kind = :kind AND subject = :subject ORDER BY event_id DESC LIMIT :limit
+NEWEST_EVENT_ABOUT = """
+    SELECT * FROM (SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT :limit) AS newest
+    WHERE subject = :subject ORDER BY event_id DESC LIMIT 1
 """
-NEWEST_EVENT_ABOUT = (
-    f"SELECT * FROM ({EVENTS_OF}) AS newest WHERE subject = :subject ORDER BY event_id DESC LIMIT 1"
-)
 EVENTS_FROM = """
     SELECT * FROM events WHERE kind = :kind AND event_id < :last AND event_id >= :place
     ORDER BY event_id LIMIT :limit
@@ -186,16 +183,6 @@ class RunBrowser(StoreReader):
         return self._all(Attempt, NEWEST_ATTEMPTS, limit=limit)
 
     # events
-
-    def events_of(self, kinds: Iterable[str], subject: str | None = None, limit: int = PAGE) -> list[Event]:
-        """The newest events of some kinds, about one subject or about all, newest first."""
-        query = EVENTS_OF if subject is None else EVENTS_ABOUT
-        found: list[Event] = []
-        with self._reading() as connection:
-            for kind in kinds:
-                # Each by the index of kinds; asked for all at once, SQLite walks through the table.
-                found += all_of(Event, connection, query, kind=kind, subject=subject, limit=limit)
-        return sorted(found, key=lambda event: -event.event_id)[:limit]
 
     def newest_event_about(self, kind: str, subject: str, among: int = 5000) -> Event | None:
         """The last event of a kind about a subject, among the newest of that kind."""

@@ -35,7 +35,6 @@ from dart.store.disk_wait import is_no_room
 
 STATE_FILE = "state.json"
 FORMAT = 2
-"""Since 2 `state.json` has a hash of itself."""
 OWN_HASH = "state_sha256"
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
 """Why a checkpoint was renamed aside; behind the dot of its name."""
@@ -260,11 +259,11 @@ def _read_state(folder: Path) -> dict[str, Any]:
         raise CorruptCheckpoint(folder, STATE_FILE, "a file", "nothing") from missing
     except ValueError as broken:
         raise CorruptCheckpoint(folder, STATE_FILE, "JSON", str(broken)) from broken
-    if not isinstance(document, dict) or document.get("format") not in (1, FORMAT):
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
         got = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise CorruptCheckpoint(folder, STATE_FILE, f"format {FORMAT}", str(got))
     expected = document.pop(OWN_HASH, None)
-    if document["format"] == FORMAT and expected != (found := _hash_of(document)):
+    if expected != (found := _hash_of(document)):
         raise CorruptCheckpoint(folder, STATE_FILE, f"sha256 {expected} of its content", found)
     return document
 

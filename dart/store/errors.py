@@ -1,16 +1,6 @@
 """What can go wrong with the record.
 
-    StoreError
-    ├── StoreUnavailable   the file cannot be read or written now (disk full, locked, damaged)
-    │   └── StoreBusy      the disk is full or the lock is held: it passes, wait and try again
-    ├── StoreTooOld        the database was made before the first migration of this code
-    ├── StoreTooNew        the database was made by a newer version of this code
-    ├── StoreConflict      the call contradicts the record: a defect, or a second writer
-    └── BlobDamage         a screenshot that the record names cannot be read
-        ├── BlobMissing    it is not on disk
-        └── BlobCorrupt    its bytes are not those its name promises
-
-All but StoreConflict are also one of the errors of `dart.core.errors` that a person can do something about.
+All errors but StoreConflict are also one of the errors of `dart.core.errors` that a person can correct.
 """
 
 from dart.core.errors import DiskError, RunDirectoryError

@@ -38,8 +38,7 @@ ONE_BATCH = "SELECT * FROM batches WHERE batch_id = :key"
 BATCH_GROUPS = "SELECT group_id FROM groups WHERE batch_id = :batch_id ORDER BY group_id"
 NEWEST_VERSION = "SELECT * FROM versions ORDER BY version DESC LIMIT 1"
 ONE_VERSION = "SELECT * FROM versions WHERE version = :key"
-VERSIONS = "SELECT * FROM versions ORDER BY version"
-VERSIONS_FROM = "SELECT * FROM versions WHERE version >= :version ORDER BY version LIMIT :limit"
+VERSIONS = "SELECT * FROM versions WHERE version >= :first ORDER BY version LIMIT :limit"
 ROLLOUTS = """
     SELECT rollouts.*, groups.task_id, groups.seed, groups.step_cap,
         trajectories.reward, trajectories.num_steps, trajectories.fence AS stored_fence,
@@ -69,8 +68,9 @@ KEPT_TRAJECTORIES = f"""
     WHERE trajectories.group_id IN (:keys) AND rollouts.state IN {KEPT}
     ORDER BY trajectories.rollout_id
 """
-EVALUATIONS = "SELECT * FROM evaluations ORDER BY evaluation_id"
-EVALUATIONS_OF_PHASE = "SELECT * FROM evaluations WHERE phase = :phase ORDER BY evaluation_id"
+EVALUATIONS = """
+    SELECT * FROM evaluations WHERE CAST(:phase AS TEXT) IS NULL OR phase = :phase ORDER BY evaluation_id
+"""
 EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_id LIMIT :limit"
 EVENTS_OF_KIND = """
     SELECT * FROM events
@@ -129,8 +129,9 @@ NEWEST_DECISIONS = " UNION ALL ".join(
 )
 DECISIONS = "SELECT * FROM decisions ORDER BY decision_id DESC LIMIT :limit"
 DECISIONS_OF_TASK = "SELECT * FROM decisions WHERE task_id = :task ORDER BY decision_id DESC LIMIT :limit"
-DEMONSTRATIONS = "SELECT * FROM pool ORDER BY pool_id"
-DEMONSTRATIONS_OF_TASK = "SELECT * FROM pool WHERE task_id = :task ORDER BY pool_id"
+DEMONSTRATIONS = """
+    SELECT * FROM pool WHERE CAST(:task AS TEXT) IS NULL OR task_id = :task ORDER BY pool_id
+"""
 POOL_IDS_OF_GROUP = "SELECT pool_id FROM group_demonstrations WHERE group_id = :key"
 IN_POOL = "SELECT * FROM pool WHERE pool_id = :key"
 SAME_CONTENT = "SELECT * FROM pool WHERE content_sha256 = :sha256"
@@ -160,7 +161,6 @@ STEPS_NEEDED = f"""
     UNION ALL {REPLAYED_STEPS}
 """
 ALL_STEPS = f"SELECT steps.steps FROM steps UNION ALL {REPLAYED_STEPS}"
-FINISHED_BY_TASK = "SELECT task_id, finished FROM task_statistics"
 
 
 # ---- asking ----
@@ -285,7 +285,7 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
     for row in select(connection, NEWEST_DECISIONS):
         decided[row.task_id][DecisionKind(row.kind)] = record_of(TaskDecision, row)
     held: defaultdict[str, list[DemonstrationSummary]] = defaultdict(list)
-    for row in select(connection, DEMONSTRATIONS):
+    for row in select(connection, DEMONSTRATIONS, task=None):
         held[row.task_id].append(record_of(DemonstrationSummary, row))
     return tuple(
         record_of(

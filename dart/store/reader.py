@@ -36,6 +36,9 @@ from dart.store.sqlite import Connection, connect, named_errors
 
 T = TypeVar("T")
 
+ALL = 2**31 - 1
+"""More rows than any table has."""
+
 
 class StoreReader:
     """Read-only view of a record that another process may be writing.
@@ -165,8 +168,7 @@ class StoreReader:
 
     def demonstrations(self, task_id: str | None = None) -> tuple[DemonstrationSummary, ...]:
         """What the experience pool holds, for one task or for all of them, dropped ones included."""
-        query = queries.DEMONSTRATIONS if task_id is None else queries.DEMONSTRATIONS_OF_TASK
-        return self._all(DemonstrationSummary, query, task=task_id)
+        return self._all(DemonstrationSummary, queries.DEMONSTRATIONS, task=task_id)
 
     def demonstration(self, pool_id: int) -> Demonstration:
         """One demonstration with its steps."""
@@ -229,18 +231,13 @@ class StoreReader:
         """Environment steps of all trajectories ever stored."""
         return int(self._value(queries.STEPS_PLAYED))
 
-    def versions(self) -> tuple[Version, ...]:
-        """Every policy version, oldest first."""
-        return self._all(Version, queries.VERSIONS)
-
-    def versions_from(self, version: int, limit: int) -> tuple[Version, ...]:
-        """The oldest policy versions from this one on, itself included."""
-        return self._all(Version, queries.VERSIONS_FROM, version=version, limit=limit)
+    def versions(self, first: int = 0, limit: int = ALL) -> tuple[Version, ...]:
+        """The policy versions from `first` on, oldest first, `limit` at most."""
+        return self._all(Version, queries.VERSIONS, first=first, limit=limit)
 
     def evaluations(self, phase: EvaluationPhase | None = None) -> tuple[Evaluation, ...]:
         """Evaluation episodes in the order they were recorded."""
-        query = queries.EVALUATIONS if phase is None else queries.EVALUATIONS_OF_PHASE
-        return self._all(Evaluation, query, phase=phase)
+        return self._all(Evaluation, queries.EVALUATIONS, phase=phase)
 
     def rewards_over_time(self) -> list[tuple[str, float, float]]:
         """Task, reward and the moment it was stored (unix seconds) of every trajectory, oldest first."""
@@ -306,11 +303,6 @@ class StoreReader:
         with self._reading() as connection:
             ever = queries.tally(connection, "parking").get("", 0)
             return ever, scalar(connection, queries.PARKED_NOW)
-
-    def finished_by_task(self) -> dict[str, int]:
-        """Episodes ever stored, by task."""
-        with self._reading() as connection:
-            return dict(connection.execute(queries.FINISHED_BY_TASK).fetchall())
 
     def _all(self, cls: type[T], sql: str, **values: Any) -> tuple[T, ...]:
         with self._reading() as connection:

@@ -92,7 +92,7 @@ class TrackingFollower:
     def _next(self, *, is_over: bool) -> Iterator[Point]:
         """The oldest points that some writer does not have."""
         known = min(self._position.of(name) for name in self._writers)
-        made = self._store.versions_from(known, AT_ONCE + 1)
+        made = self._store.versions(known, AT_ONCE + 1)
         for before, version in pairwise(made):
             is_settled = self._now_unix_s() - version.created_unix_s > self._settle_s
             if not (is_settled or is_over):

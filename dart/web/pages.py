@@ -221,15 +221,15 @@ def _newest(run: RunView, _: Values) -> str:
 
 def _news(run: RunView) -> list[Event]:
     """Events worth reading and the supervisors' reports, newest first."""
-    news = [event for event in run.store.events_of(USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
+    news = [event for event in run.store.find_events(kinds=USER_VISIBLE, limit=NEWS_READ) if is_news(event)]
     news += [event_of(report) for report in all_reports(run.paths.root, time.time() - NEWS_S)]
     return sorted(news, key=lambda event: -event.unix_s)
 
 
 def _news_of(run: RunView, subject: str) -> list[Event]:
     """The newest about one actor."""
-    events = run.store.events_of(USER_VISIBLE, subject, NEWS_READ)
-    return [event for event in events if is_news(event)][:PAGE]
+    events = run.store.find_events(kinds=USER_VISIBLE, subject=subject, limit=NEWS_READ)
+    return [event for event in reversed(events) if is_news(event)][:PAGE]
 
 
 def event_text(event: Event) -> str:

@@ -25,9 +25,7 @@ SCHEMA_VERSION = "0009"
 
 def is_to_migrate(connection: Connection, path: Path) -> bool:
     """Whether a database that is to be written needs `upgrade` first. Raises StoreTooOld, StoreTooNew."""
-    found = found_version(connection)
-    check_version(found, path)
-    return found != SCHEMA_VERSION
+    return found_version(connection) is None or migration_of(connection, path) != SCHEMA_VERSION
 
 
 def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
@@ -44,14 +42,17 @@ def upgrade(connection: "sqlalchemy.Connection", to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def check_version(found: str | None, path: Path) -> None:
-    """Refuse a database that this version of dartrl can neither read nor migrate.
+def migration_of(connection: Connection, path: Path) -> str:
+    """The migration that a record is at. Migrations are numbered, so their names order them.
 
-    Migrations are numbered, so their names order them.
-    Raises StoreTooOld, StoreTooNew.
+    Raises StoreUnavailable for a database that is no record, StoreTooOld and StoreTooNew for a record that
+    this version of dartrl can neither read nor migrate.
     """
+    found = found_version(connection)
     if found is None:
-        return
+        raise StoreUnavailable(
+            f"store {path} has no schema: put a copy of the record back, or start a new run elsewhere"
+        )
     if found < FIRST_VERSION:
         raise StoreTooOld(
             f"store {path} is at schema {found!r}, this version of dartrl knows {FIRST_VERSION!r} and later: "
@@ -63,6 +64,7 @@ def check_version(found: str | None, path: Path) -> None:
             f"store {path} is at schema {found!r}, this version of dartrl knows up to {SCHEMA_VERSION!r}: "
             "upgrade dartrl, or choose another run directory"
         )
+    return found
 
 
 def refuse_absent(path: Path) -> None:
@@ -78,14 +80,6 @@ def refuse_absent(path: Path) -> None:
         raise StoreUnavailable(f"store {path} is empty: put a copy of it back, or start a new run elsewhere")
 
 
-def check_has_schema(connection: Connection, path: Path) -> None:
-    """Refuse a database that is no record. Raises StoreUnavailable."""
-    if found_version(connection) is None:
-        raise StoreUnavailable(
-            f"store {path} has no schema: put a copy of the record back, or start a new run elsewhere"
-        )
-
-
 def require_record(path: Path) -> None:
     """Refuse a file that is no record, or one that cannot be migrated, without changing it.
 
@@ -93,8 +87,7 @@ def require_record(path: Path) -> None:
     """
     refuse_absent(path)
     with named_errors(path), closing(connect(path, read_only=True)) as connection:
-        check_has_schema(connection, path)
-        check_version(found_version(connection), path)
+        migration_of(connection, path)
 
 
 def check_current(connection: Connection, path: Path) -> None:
@@ -102,9 +95,7 @@ def check_current(connection: Connection, path: Path) -> None:
 
     Raises StoreUnavailable, StoreTooOld, StoreTooNew.
     """
-    check_has_schema(connection, path)
-    found = found_version(connection)
-    check_version(found, path)
+    found = migration_of(connection, path)
     if found != SCHEMA_VERSION:
         raise StoreUnavailable(
             f"store {path} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "

@@ -111,8 +111,10 @@ def test_events_of_a_kind_are_found_by_their_moment(tmp_path: Path) -> None:
         found = browser.sampled_events("load", 2.0, 5.0, subjects=1)
         assert [event.unix_s for event in found] == [2.0, 3.0, 4.0]
         assert browser.sampled_events("load", 20.0, 30.0, subjects=1) == ()
-        assert [event.unix_s for event in browser.events_of(["starved"], "trainer", 2)] == [9.0, 8.0]
-        assert browser.events_of(["starved"], "nobody") == []
+        assert [
+            event.unix_s for event in browser.find_events(kinds=["starved"], subject="trainer", limit=2)
+        ] == [8.0, 9.0]
+        assert browser.find_events(kinds=["starved"], subject="nobody") == ()
         newest = browser.newest_event_about("load", "env-000")
         assert newest is not None
         assert newest.unix_s == 9.0

@@ -1,5 +1,4 @@
 import errno
-import json
 from pathlib import Path
 
 import pytest
@@ -67,14 +66,6 @@ def test_a_change_of_the_state_file_itself_is_found(tmp_path: Path, old: str, ne
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(CorruptCheckpoint, match=r"state\.json is corrupt: expected sha256"):
         load_checkpoint(path.parent)
-
-
-def test_a_checkpoint_from_before_the_state_file_had_a_hash_is_read(tmp_path: Path) -> None:
-    path = publish(tmp_path, 1) / "state.json"
-    document = json.loads(path.read_text()) | {"format": 1}
-    del document["state_sha256"]
-    path.write_text(json.dumps(document))
-    assert load_checkpoint(path.parent).state.version == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}'])

@@ -506,7 +506,10 @@ def test_dropped_groups_and_finished_episodes_are_counted_by_task(store: Store) 
             "click-test": {"no_spread": 1, "stale": 1},
             "click-tab": {"no_spread": 1},
         }
-        assert reader.finished_by_task() == {"click-test": 6, "click-tab": 2}
+        assert {task.task_id: task.finished for task in reader.task_statistics()} == {
+            "click-test": 6,
+            "click-tab": 2,
+        }
 
 
 def test_parked_episodes_are_counted_ever_and_now(store: Store) -> None:
