@@ -1,19 +1,19 @@
-"""The curator actor: who plays what next, what is trained next, and when the run is over.
+"""The curator actor: which rollouts are played next, what is trained next, and when the run is over.
 
 Receives   WorkRequest, RolloutStored, RolloutFailed, RolloutParked, EvaluationEnded, EvaluationFailed,
            GuidedStored, GuidedFailed (environments); BatchRequest, UpdateCommitted (trainer);
            PauseWork (operator)
 Asks       the store for every write; reads the record itself
-Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, who
-           starves, which evaluation episodes ended without a result
+Tells      the store which tasks enter and leave quarantine, that the trainer is late with a batch, which
+           actors starve, which evaluation episodes ended without a result
 Dies when  the record contradicts its index (the index was wrong; the next curator reads the record anew)
-On restart it rebuilds everything from the record; leases of rollouts it had given out stay valid, those of
+On restart it rebuilds everything from the record; leases of rollouts that it gave out stay valid, those of
            evaluation episodes are void: their environments are started again with it
 """
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,28 +58,18 @@ OVERDUE_CHECK_S = 2.0
 PAUSED = "the run is paused by an operator"
 
 PATIENCE_S = 10.0
-"""An environment that waited longer than this for its turn has given up: what it got would be lost."""
+"""An environment that waited longer than this for its turn has given up: a lease for it would be lost."""
 
 RECORD_EVALUATION_S = 10.0
-"""Deadline of a write; shorter than the environment waits, which asks again."""
+"""Deadline of a write. The environment waits for longer, and asks again when the write fails."""
 
 T = TypeVar("T")
 
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """An environment or the trainer got no work the last time it asked."""
-
-    since_s: float
-    """Monotonic time of the first of these answers in a row."""
-    reason: str
-    """Of the latest."""
-
-
 class CuratorActor(Actor):
-    """Moves messages between the service (decisions) and the world; one service operation at a time."""
+    """Moves messages between other actors and the service, which runs one operation at a time."""
 
     async def on_start(self) -> None:
         self._config = Config.model_validate(self.args["config"])
@@ -92,9 +82,10 @@ class CuratorActor(Actor):
         )
         self._service_lock = Lock()
         self._is_paused = is_work_paused(self._reader)
-        self._waiting: dict[str, Waiting] = {}
-        """Environments that got no work the last time they asked."""
-        self._trainer_waiting: Waiting | None = None
+        self._environments_wait: dict[str, str] = {}
+        """Environments that got no work the last time they asked, with the reason."""
+        self._trainer_waits = ""
+        """Why the trainer got no batch the last time it asked; empty when it got one."""
         self._evaluations = EvaluationSchedule(
             self._plan,
             self._reader,
@@ -117,13 +108,11 @@ class CuratorActor(Actor):
 
     @receives(m.WorkRequest)
     async def work(self, call: m.WorkRequest, sender: Sender) -> Work | m.NoWorkYet:
-        answer = await self._work_for(call.environment)
-        if isinstance(answer, m.NoWorkYet):
-            before = self._waiting.get(call.environment)
-            self._waiting[call.environment] = self._still_waiting(before, answer.reason)
-        else:
-            self._waiting.pop(call.environment, None)
-        return answer
+        work = await self._work_for(call.environment)
+        self._environments_wait.pop(call.environment, None)
+        if isinstance(work, m.NoWorkYet):
+            self._environments_wait[call.environment] = work.reason
+        return work
 
     async def _work_for(self, environment: str) -> Work | m.NoWorkYet:
         if self._is_paused:
@@ -162,21 +151,21 @@ class CuratorActor(Actor):
 
     @receives(m.EvaluationEnded)
     async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
-        """Record a result of the environment that holds the episode; that of any other does not count."""
+        """Record the result if its environment still holds the episode; any other result does not count."""
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             self.log.warning("evaluation_fenced", environment=sender.name, fence=call.fence)
             return m.CallResult(value=StoredResult.FENCED)
         record = m.RecordEvaluation(evaluation=_result(lease, call))
         with self._evaluations.recording(lease):
-            answer = await self._ask_store(record, deadline_s=RECORD_EVALUATION_S)
-        if isinstance(answer, m.CallResult):
+            reply = await self._ask_store(record, deadline_s=RECORD_EVALUATION_S)
+        if isinstance(reply, m.CallResult):
             self._evaluations.recorded(lease)
-        return answer  # type: ignore[no-any-return]
+        return reply  # type: ignore[no-any-return]
 
     @receives(m.EvaluationFailed)
     def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """The next environment that asks tries again; an episode that always fails is left out."""
+        """Let another environment try again; an episode that fails too often is left out."""
         lease = self._evaluations.holder(call.fence)
         if lease is None:
             return
@@ -193,7 +182,7 @@ class CuratorActor(Actor):
 
     @receives(m.GuidedFailed)
     def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
-        """The next environment that asks tries again; a demonstration that always fails is left alone."""
+        """Let another environment try again; a demonstration that fails too often is not played again."""
         if call.is_interrupted:
             self._guided.end(call.pool_id)
             return
@@ -204,12 +193,9 @@ class CuratorActor(Actor):
 
     @receives(m.BatchRequest)
     async def batch(self, call: m.BatchRequest, sender: Sender) -> Batch | m.NoWorkYet | m.RunOver:
-        answer = await self._batch_now()
-        if isinstance(answer, m.NoWorkYet):
-            self._trainer_waiting = self._still_waiting(self._trainer_waiting, answer.reason)
-        else:
-            self._trainer_waiting = None
-        return answer
+        batch = await self._batch_now()
+        self._trainer_waits = batch.reason if isinstance(batch, m.NoWorkYet) else ""
+        return batch
 
     @receives(m.UpdateCommitted)
     async def update_committed(self, call: m.UpdateCommitted, sender: Sender) -> None:
@@ -220,13 +206,13 @@ class CuratorActor(Actor):
 
     @receives(m.PauseWork)
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
-        """Answered once it is in the record: a restarted curator and the next run keep to it."""
+        """Hold work back or release it. The reply follows the record: a restarted curator keeps to it."""
         if call.is_held is not None and call.is_held != self._is_paused:
             data = {"is_held": call.is_held}
             event = m.EventDraft(kind=WORK_HELD, subject=self.identity.name, data=data)
-            answer = await self._ask_store(m.RecordEvents(events=(event,)), deadline_s=WRITE_DEADLINE_S)
-            if isinstance(answer, m.Paused):
-                return answer
+            reply = await self._ask_store(m.RecordEvents(events=(event,)), deadline_s=WRITE_DEADLINE_S)
+            if isinstance(reply, m.Paused):
+                return reply
             self._is_paused = call.is_held
             log_event(self.log, event)
         now_s = self.clock.unix_s()
@@ -234,7 +220,7 @@ class CuratorActor(Actor):
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=self._is_batch_open())
 
     async def _ask_store(self, record: Any, *, deadline_s: float) -> Any:
-        """The store's answer; `Paused` when there is none."""
+        """The store's reply; `Paused` when there is none."""
         try:
             return await self.ask("store", record, deadline_s=deadline_s)
         except (AskError, MailboxFull) as error:
@@ -246,10 +232,8 @@ class CuratorActor(Actor):
         phase = self._phase()
         if phase is RunPhase.DONE:
             return m.RunOver()
-        if phase is not RunPhase.TRAINING and not self._is_batch_open():
-            return self._no_work(f"the run is in phase {phase}")
-        if self._is_paused and not self._is_batch_open():
-            return self._no_work(PAUSED)
+        if (phase is not RunPhase.TRAINING or self._is_paused) and not self._is_batch_open():
+            return self._no_work(PAUSED if self._is_paused else f"the run is in phase {phase}")
         return await self._in_turn(self._service.batch)
 
     def _is_batch_open(self) -> bool:
@@ -264,7 +248,7 @@ class CuratorActor(Actor):
         return await self._in_turn(lease)
 
     def _guided_for(self, environment: str) -> m.GuidedTask | None:
-        """An episode under a demonstration's actions, where a group failed and the policy has not done it."""
+        """An episode under the actions of a demonstration that the policy should play itself, if any."""
         if self._record.paused:
             return None
         guide = self._guided.lease(environment, self._service.curator.next_guide, self.clock.unix_s())
@@ -300,14 +284,13 @@ class CuratorActor(Actor):
             return "the last batch is still being trained"
         newest = self._evaluations.newest_version()
         if newest is None or self._view.oldest_served() != newest:
-            return "the newest version is not served by every rollout actor yet"
+            return "the newest version is not served by every engine yet"
         return ""
 
     async def _in_turn(self, lease: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
         """Call `lease` when the service is free.
 
-        Nothing is given out while the disk refuses writes, nor to a caller that has waited too long to be
-        there still.
+        Nothing is given out while the disk refuses writes, nor to a caller that has given up by now.
         """
         if self._record.paused:
             return self._no_work(f"the record takes no writes now: {self._record.paused}")
@@ -319,9 +302,6 @@ class CuratorActor(Actor):
 
     def _no_work(self, reason: str) -> m.NoWorkYet:
         return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
-
-    def _still_waiting(self, before: Waiting | None, reason: str) -> Waiting:
-        return Waiting(self.clock.monotonic_s() if before is None else before.since_s, reason)
 
     # ---- the phase of the run ----
 
@@ -342,7 +322,7 @@ class CuratorActor(Actor):
         )
 
     def _actions(self) -> int:
-        """Environment steps played for training; read only when they are limited."""
+        """Environment steps played for training; 0 unless `training.actions` limits them."""
         now_s = self.clock.monotonic_s()
         if self._plan.max_actions and now_s >= self._actions_known_until_s:
             self._actions_known_until_s = now_s + self._config.curation.poll_s
@@ -361,7 +341,7 @@ class CuratorActor(Actor):
         """
         self._refresh_liveness()
         now_s = self.clock.monotonic_s()
-        if not (self._view.store_takes_writes() and self._view.has_disk_space()):
+        if not self._view.can_store_results():
             self._lenient_until_s = now_s + self._config.curation.lease_s
         if now_s < self._lenient_until_s:
             return
@@ -370,7 +350,7 @@ class CuratorActor(Actor):
             revoked = await self._service.revoke_overdue()
             late = self._service.overdue_batch()
         if revoked:
-            self.log.warning("leases_taken_back", count=revoked)
+            self.log.warning("leases_revoked", count=revoked)
         if late is not None:
             lease_s = self._config.curation.batch_lease_s
             data = {"batch": late.batch_id, "fence": late.fence, "lease_s": lease_s}
@@ -386,10 +366,9 @@ class CuratorActor(Actor):
         phase, now_s = self._phase(), self.clock.unix_s()
         if phase is RunPhase.DONE or self._is_paused:
             return RunFacts()
-        trainer = self._trainer_waiting if phase is RunPhase.TRAINING else None
         return RunFacts(
-            trainer_waits_because=trainer.reason if trainer else "",
-            environments_wait_because={name: waiting.reason for name, waiting in self._waiting.items()},
+            trainer_waits_because=self._trainer_waits if phase is RunPhase.TRAINING else "",
+            environments_wait_because=dict(self._environments_wait),
             playing=self._playing(),
             quarantined_tasks=self._service.curator.tasks.quarantined(now_s),
             paused=self._record.paused,

@@ -9,8 +9,8 @@ in order of their floors, number j (from 0) is trained at version c + j // G.
 
 * A new group may be opened when, trained last of all live groups, it is still in time. That is AReaL's
   capacity rule (arXiv 2505.24298, eq. 3), counted in groups instead of trajectories.
-* A batch may go when the groups it leaves behind can still all be in time. So a slow group is waited for
-  rather than overtaken until it is too old.
+* A batch may be leased when the groups that it leaves behind can still all be in time. So the trainer waits
+  for a slow group instead of passing it over until it is too old.
 """
 
 import math
@@ -29,7 +29,7 @@ def groups_admissible(
 
     serving_version  the oldest version any engine serves: the floor of a group opened now. While engines lag
                      behind the trainer it, not the trainer's version, decides.
-    live_groups      opened, and neither consumed nor dropped; a batch at the trainer counts until its commit
+    live_groups      groups neither trained nor dropped; a batch at the trainer counts until its commit
 
     AReaL admits while submitted <= (version + K + 1) * B, counted since the beginning. Of those submitted,
     trainer_version * G groups were consumed, dropped ones are replaced, the others live.
@@ -41,8 +41,8 @@ def groups_admissible(
 def most_groups(over_provision: float, groups_per_update: int) -> float:
     """How many groups may be in flight or ready; what the trainer has is neither.
 
-    APRIL (arXiv 2509.18521) starts alpha times as much as an update takes, so that the slow ones need not be
-    waited for. Fewer than an update takes would never make a batch. An alpha of 0 is no bound.
+    APRIL (arXiv 2509.18521) starts alpha times as many groups as an update takes, so that the trainer need
+    not wait for slow ones. Fewer than an update takes would never make a batch. An alpha of 0 is no bound.
     """
     if over_provision == 0:
         return math.inf

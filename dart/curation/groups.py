@@ -1,4 +1,4 @@
-"""What a group has taught so far and what it still needs, from its record. Pure."""
+"""Whether a group can be trained, and what it still needs, from its record. Pure."""
 
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ class DropReason(StrEnum):
     TOO_FEW = "too_few"
     """Fewer than two rollouts were finished: nothing to compare."""
     TASK_QUARANTINED = "task_quarantined"
-    """Its task is in quarantine because of faults; unfinished rollouts are not continued."""
+    """Its task is in quarantine because of faults, so its unfinished rollouts are not played on."""
     STALE = "stale"
     """A step is older than the staleness bound. Admission prevents it; a lowered bound may cause it."""
 

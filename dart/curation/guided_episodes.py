@@ -1,4 +1,4 @@
-"""Episodes played under a demonstration's actions: who plays which, and which fail too often."""
+"""Leases and failures of guided episodes, in which the policy sees the actions of a demonstration."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -10,7 +10,7 @@ from dart.curation.stall_diagnosis import Playing
 
 @dataclass(frozen=True, slots=True)
 class GuidedLease:
-    """Who plays under a demonstration's actions, and until when."""
+    """The environment that plays a guided episode, and until when."""
 
     environment: str
     task_id: str
@@ -34,7 +34,7 @@ class GuidedEpisodes:
     ) -> DemonstrationSummary | None:
         """The demonstration that an environment plays next; None when there is none.
 
-        next_guide   given the demonstrations that are played or fail too often, chooses another
+        next_guide   chooses a demonstration other than those it is given, which are played or fail too often
         """
         self._leases = {
             pool_id: lease

@@ -1,29 +1,18 @@
-"""What the curator reads from the vitals board: who lives, which versions are served, what has room."""
+"""What the curator reads from the board: which actors live, and which versions they serve."""
 
 import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from actors.board import ActorState, Board, Vitals
+from actors.board import LIVING, ActorState, Board, Vitals
 from dart.curation.curator import Liveness
 from dart.curation.stall_diagnosis import Playing
 from dart.telemetry.gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
 SCREENSHOT_MAX_BYTES = 2**18
-"""With less room on the disk an environment may wait for it, though the database has some left."""
-
-WITHOUT_PROCESS = frozenset(
-    {
-        ActorState.FREE,
-        ActorState.BACKOFF,
-        ActorState.STOPPED,
-        ActorState.FAILED,
-        ActorState.QUARANTINED,
-    }
-)
-"""An actor in one of these states has no process."""
+"""With less room on the disk an environment may wait to write a screenshot, though the store can write."""
 
 
 class LivenessView:
@@ -78,7 +67,7 @@ class LivenessView:
         if slot is None:
             return None
         row = self._board.vitals(slot)
-        return None if row.state in WITHOUT_PROCESS else row.incarnation
+        return row.incarnation if row.state in LIVING else None
 
     def is_still_playing(self, playing: Playing, now_unix_s: float) -> bool:
         """Whether the process that got the episode still runs; a lease alone outlives it."""
@@ -112,14 +101,11 @@ class LivenessView:
 
     # ---- the store ----
 
-    def store_takes_writes(self) -> bool:
-        """False while the store waits for the disk, or is being started."""
+    def can_store_results(self) -> bool:
+        """Whether the store takes writes, and the disk has room for another screenshot."""
         slot = self._board.find("store")
-        return slot is not None and bool(self._board.get(slot, "ready"))
-
-    def has_disk_space(self) -> bool:
-        """Whether the disk has room for another screenshot."""
-        return shutil.disk_usage(self._run_dir).free >= SCREENSHOT_MAX_BYTES
+        takes_writes = slot is not None and bool(self._board.get(slot, "ready"))
+        return takes_writes and shutil.disk_usage(self._run_dir).free >= SCREENSHOT_MAX_BYTES
 
 
 def _lives(row: Vitals, silent_after_s: float) -> bool:

@@ -1,7 +1,6 @@
-"""What the run is doing now: measuring the base policy, training, measuring the result. Pure.
+"""The phase of a run: evaluation of the base policy, training, evaluation of the result. Pure.
 
-The record and the clock decide, never a memory of this process: a restarted
-curator is in the phase the last one was in.
+It follows from the record and the clock alone, so a restarted curator is in the same phase as the last one.
 """
 
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ class EvaluationEpisode(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What was asked of the run."""
+    """What the configuration asks of the run."""
 
     tasks: tuple[str, ...]
     held_out_seeds: tuple[int, ...]

@@ -5,7 +5,7 @@ task      the other rollouts of its group; then it joins another one
 batch     the whole batch: groups are opened only for the version every engine and the trainer are at, as
           many as an update takes, and each that is dropped is replaced
 
-The last two are the coupled ways. They are here to be measured against the first.
+The last two are the coupled ways, kept for comparison.
 """
 
 from enum import StrEnum
@@ -20,7 +20,7 @@ class Scheduling(StrEnum):
 
     @property
     def keeps_environments_with_their_group(self) -> bool:
-        """Whether who played a rollout of a group waits until the group is complete."""
+        """Whether an environment that played a rollout of a group waits until the group is complete."""
         return self is Scheduling.TASK
 
 
@@ -32,7 +32,7 @@ def why_no_new_group(
     live_groups: int,
     groups_per_update: int,
 ) -> str:
-    """What a new group has to wait for, in words; empty when nothing of this. Admission comes on top."""
+    """Why the scheduling lets a new group wait; empty when it need not. Admission is checked besides."""
     if scheduling is not Scheduling.BATCH:
         return ""
     if serving_version != trainer_version:

@@ -1,8 +1,8 @@
-"""Which task and seed the next group is about.
+"""Which task and seed the next group plays.
 
-Round robin: the task with the fewest groups is next, so after any number of groups no task is more than one
-ahead of another. All of it is a function of how many groups each task had, which
-the record knows: a restarted curator goes on where the last one stopped.
+Round robin: the task with the fewest groups is next, so no task is ever more than one group ahead of another.
+Both follow from how many groups each task had, which is in the record: a restarted curator goes on where the
+last one stopped.
 """
 
 import math
@@ -11,9 +11,9 @@ from random import Random
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
-    """When it is a task's turn, after `opened` groups of it: the least of all tasks is next.
+    """The rank of a task after `opened` groups of it: the task of least rank gets the next group.
 
-    First by its number of groups, then by chance, the same for the same seed.
+    Tasks are ordered by their number of groups, then by chance, the same for the same seed.
     """
     return opened, Random(f"{order_seed}/{task_id}/{opened}").random()
 
@@ -21,8 +21,8 @@ def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
 def next_seed(task_id: str, opened: int, seeds: Sequence[int], order_seed: int) -> int:
     """The seed of a task's group number `opened` (from 0).
 
-    Walks the seeds from a start and with a stride that differ by task; the stride is coprime to their
-    number, so none comes again before all came.
+    The seeds are walked from a start and with a stride that differ by task. The stride is coprime to the
+    number of seeds, so no seed is repeated before all were used.
     """
     chance = Random(f"{order_seed}/{task_id}")
     start = chance.randrange(len(seeds))

@@ -328,7 +328,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
     slot = measured.bench.board.find(ENGINE)
     assert slot is not None
     assert measured.work() == m.NoWorkYet(
-        retry_after_s=POLL_S, reason="the newest version is not served by every rollout actor yet"
+        retry_after_s=POLL_S, reason="the newest version is not served by every engine yet"
     )
     measured.bench.board.set_gauges(slot, {Gauge.SERVED_VERSION: 1})
     assert isinstance(measured.work(), m.EvaluationTask)
