@@ -1,4 +1,4 @@
-"""Everything the actors of the training system say to each other.
+"""Every message between the actors of a run.
 
 environment -> curator   WorkRequest, RolloutStored, RolloutFailed, EvaluationEnded, EvaluationFailed,
                          GuidedStored, GuidedFailed
@@ -11,10 +11,10 @@ trainer     -> store     CommitUpdate, RefuseBatch
 trainer     -> weight_sync   VersionPublished
 weight_sync -> rollout   LoadVersion, Serve, Probe
 environment -> weight_sync   EngineSuspect
-anyone      -> weight_sync   WhichEngines
+any actor   -> weight_sync   WhichEngines
 operator    -> curator   PauseWork
-anyone      -> store     RecordEvents
-store       -> asker     Paused, when the disk refuses
+any actor   -> store     RecordEvents
+store       -> any caller   Paused, while the disk refuses writes
 """
 
 from collections.abc import Mapping
@@ -50,16 +50,16 @@ def message(cls: type[T]) -> type[T]:
 
 
 class Call(Generic[T]):
-    """A question that changes the record. A CallResult with a T answers it once the change is durable.
+    """A write to the record. The reply is a CallResult with a T, sent once the change is durable.
 
-    Paused answers it while the disk refuses writes, Contradiction where it contradicts the record.
+    While the disk refuses writes the reply is Paused; for a call that contradicts the record, Contradiction.
     """
 
     __slots__ = ()
 
 
 def result_type(call: type[Call[T]]) -> type[T]:
-    """What the result of a call is an instance of."""
+    """The class T of a call's result."""
     (base,) = call.__orig_bases__  # type: ignore[attr-defined]
     (result,) = get_args(base)
     return result  # type: ignore[no-any-return]
@@ -70,7 +70,7 @@ def result_type(call: type[Call[T]]) -> type[T]:
 
 @message
 class WorkRequest:
-    """An idle environment asks; answered by RolloutLease, EvaluationTask, GuidedTask or NoWorkYet."""
+    """An idle environment asks for an episode: RolloutLease, EvaluationTask, GuidedTask or NoWorkYet."""
 
     environment: str
 
@@ -85,25 +85,25 @@ class EvaluationTask:
     step_cap: int
     temperature: float
     fence: int
-    """Repeated in EvaluationEnded and EvaluationFailed; the curator ignores that of an ended lease."""
+    """Repeated in EvaluationEnded and EvaluationFailed: the curator ignores the report of an ended lease."""
 
 
 @message
 class GuidedTask:
-    """Play the task of a demonstration with its actions as a hint; a success is one of the policy's own."""
+    """Play the task of a demonstration with its actions as a hint; a success becomes a demonstration."""
 
     pool_id: int
-    """The demonstration: its actions are in the record."""
+    """Key of the demonstration; its actions are in the record."""
     task_id: str
     seed: int
     step_cap: int
     attempt: int
-    """1 for the first episode under it."""
+    """1 for the first episode with this hint."""
 
 
 @message
 class NoWorkYet:
-    """Nothing for you now; ask again later."""
+    """There is no work for the sender of the request now; it asks again after `retry_after_s`."""
 
     retry_after_s: float
     reason: str
@@ -111,15 +111,17 @@ class NoWorkYet:
 
 @message
 class PauseWork:
-    """Give out no new episode and batch, or go on; answered by WorkPaused, or Paused: nothing changed."""
+    """Stop giving out episodes and batches, or give them out again.
+
+    The reply is WorkPaused, or Paused if the record could not be written: then nothing changed."""
 
     is_held: bool | None
-    """None asks how it is and changes nothing."""
+    """True: stop; False: give out again; None: change nothing, only reply."""
 
 
 @message
 class WorkPaused:
-    """Whether new work is held back, which is in the record, and what goes on."""
+    """Whether new work is held back, as the record has it, and which work is still running."""
 
     is_held: bool
     playing: int
@@ -129,7 +131,7 @@ class WorkPaused:
 
 @message
 class RolloutStored:
-    """A leased rollout ended and its trajectory is in the record."""
+    """The trajectory of a leased rollout is in the record."""
 
     rollout_id: int
 
@@ -166,7 +168,7 @@ class GuidedFailed:
     pool_id: int
     detail: str
     is_interrupted: bool = False
-    """Its environment was told to stop: that is no failure of the episode."""
+    """Whether its environment had to stop, which does not count as a failure of the episode."""
 
 
 @message
@@ -186,7 +188,7 @@ class EvaluationFailed:
     kind: FaultKind
     detail: str
     is_interrupted: bool = False
-    """Its environment was told to stop: that is no failure of the episode."""
+    """Whether its environment had to stop, which does not count as a failure of the episode."""
 
 
 # ---- generation and weights: rollout actors ----
@@ -194,24 +196,25 @@ class EvaluationFailed:
 
 @message
 class Generate:
-    """Ask the policy for one answer; answered by Generation, by NoWorkYet: another engine may answer, or by
-    CannotAnswer: none can."""
+    """Ask the policy for one answer.
+
+    The reply is Generation, NoWorkYet if another engine may answer, or CannotAnswer if no engine can."""
 
     request: GenerateRequest
 
 
 @message
 class CannotAnswer:
-    """There is something wrong with the request itself; asking again will not help."""
+    """The request itself is wrong, so that no engine can answer it."""
 
     reason: str
 
 
 @message
 class LoadVersion:
-    """Serve this policy version from now on; answered by VersionLoaded once a generate proved it.
+    """Load and serve this policy version; the reply is VersionLoaded after a test request, or LoadFailed.
 
-    With `hold` the engine answers nothing from the moment it hears this until `Serve` (the coupled way)."""
+    With `hold` the engine answers no request from now until `Serve` (weight sync of all engines at once)."""
 
     version: int
     folder: str
@@ -220,21 +223,21 @@ class LoadVersion:
 
 @message
 class Serve:
-    """Every engine has loaded the version: go on. No answer."""
+    """Every engine has loaded the version: answer requests again. There is no reply."""
 
     version: int
 
 
 @message
 class VersionLoaded:
-    """What the engine serves now, as read back from a real answer."""
+    """The version that the engine serves, as its answer to a test request says."""
 
     version: int
 
 
 @message
 class LoadFailed:
-    """The version could not be taken over; the engine still serves the one it had."""
+    """The version could not be loaded; the engine still serves the one before."""
 
     version: int
     """What it serves."""
@@ -243,12 +246,12 @@ class LoadFailed:
 
 @message
 class Probe:
-    """Prove by a real generate that this engine answers; answered by VersionLoaded."""
+    """Answer a test request to show that the engine works; the reply is VersionLoaded."""
 
 
 @message
 class EngineSuspect:
-    """An ask of this engine ended without a reply. No reply; the engine is probed before it is used again."""
+    """An ask of this engine ended without a reply: weight_sync sends it a Probe before it is used again."""
 
     engine: str
     detail: str
@@ -295,12 +298,12 @@ class VersionPublished:
 
 @message
 class BatchRequest:
-    """The trainer is idle; answered by Batch, NoWorkYet or RunOver."""
+    """The idle trainer asks for a batch; the reply is Batch, NoWorkYet or RunOver."""
 
 
 @message
 class RunOver:
-    """Training and evaluation are done; the trainer may end, and with it the run."""
+    """Training and evaluation are done: the trainer ends, and the run with it."""
 
 
 @message
@@ -349,7 +352,7 @@ class ReassignRollout(Call[RolloutChange[RolloutLease | Reassignment]]):
 
 @message
 class ReleaseRollout(Call[RolloutChange[Release]]):
-    """Take a lease back: its attempt is spent."""
+    """Take a lease back. This spends its attempt."""
 
     rollout_id: int
     fence: int
@@ -360,7 +363,7 @@ class ReleaseRollout(Call[RolloutChange[Release]]):
 
 @message
 class StepFile:
-    """The steps of an episode, in a file (`dart.store.step_files`): they may be more than mail carries."""
+    """The file with the steps of an episode (`dart.store.step_files`), which a message is too small for."""
 
     path: str
     sha256: str
@@ -379,7 +382,7 @@ class FinishRollout(Call[StoredResult]):
 
 @message
 class ParkRollout(Call[Park]):
-    """Keep what was played of an episode that must be interrupted."""
+    """Keep the steps of an episode that must be interrupted."""
 
     rollout_id: int
     fence: int
@@ -391,7 +394,7 @@ class ParkRollout(Call[Park]):
 
 @message
 class ForgetParked(Call[StoredResult]):
-    """Forget the parked steps of a rollout that could not be replayed: it is played anew."""
+    """Delete the parked steps of a rollout, because they could not be replayed: it is played anew."""
 
     rollout_id: int
     fence: int
@@ -409,7 +412,7 @@ class InjectDemonstration(Call[None]):
 
 @message
 class RecordGuided(Call[Guided]):
-    """Count an episode that was played under a demonstration's actions."""
+    """Count an episode that was played with a demonstration's actions as a hint."""
 
     guide_id: int
     attempt: int
@@ -420,14 +423,14 @@ class RecordGuided(Call[Guided]):
 
 @message
 class RecordDecisions(Call[int]):
-    """Record what was decided about tasks; answered by how many decisions are new."""
+    """Record decisions about tasks; the result is how many of them are new."""
 
     decisions: tuple[TaskDecision, ...]
 
 
 @message
 class EventDraft:
-    """Something that happened, before it is in the record."""
+    """An event before it is in the record, where it gets its number and time."""
 
     kind: str
     subject: str
@@ -436,14 +439,14 @@ class EventDraft:
 
 @message
 class RecordEvents(Call[int]):
-    """Record what happened; answered by how many events. Told, not asked: a lost one changes nothing."""
+    """Record events; the result is how many. Most senders do not wait for the reply."""
 
     events: tuple[EventDraft, ...]
 
 
 @message
 class DropGroup(Call[int]):
-    """Drop a group and its rollouts; answered by how many rollouts."""
+    """Drop a group and its rollouts; the result is how many rollouts these were."""
 
     group_id: int
     reason: str
@@ -459,7 +462,7 @@ class LeaseBatch(Call[Batch]):
 
 @message
 class ReassignBatch(Call[Batch]):
-    """Lease the open batch again, to a trainer that was started again."""
+    """Lease the open batch again, because the trainer was restarted."""
 
     batch_id: int
     deadline_unix_s: float
@@ -483,9 +486,9 @@ class RefuseBatch(Call[StoredResult]):
     batch_id: int
     fence: int
     group_ids: tuple[int, ...]
-    """To blame: dropped. The others are open again."""
+    """The groups that cannot be trained: they are dropped, and the others of the batch are open again."""
     pool_ids: tuple[int, ...]
-    """Demonstrations to blame: taken out of use."""
+    """The demonstrations that cannot be trained: they are taken out of use."""
     reason: str
     detail: str
 
@@ -499,7 +502,7 @@ class RecordEvaluation(Call[StoredResult]):
 
 @message
 class CallResult:
-    """The answer to a Call, after its effect is durable."""
+    """The reply to a Call, sent when its change is durable."""
 
     value: Any
     """Of the call's result type; `dart.store.client.write` checks and converts it."""
@@ -507,7 +510,7 @@ class CallResult:
 
 @message
 class Paused:
-    """The disk refuses writes. Nothing of this one was kept: ask again later."""
+    """The disk refuses writes, and nothing of this call was kept: repeat it after `retry_after_s`."""
 
     reason: str
     retry_after_s: float
@@ -515,6 +518,6 @@ class Paused:
 
 @message
 class Contradiction:
-    """The call contradicts the record; nothing changed. The caller's picture of the record is wrong."""
+    """The call contradicts the record and changed nothing: the caller assumed something that is not so."""
 
     text: str

@@ -1,4 +1,4 @@
-"""What the store answers with: plain frozen data, no SQL and no I/O."""
+"""The rows of the record and the results of writing it, as frozen data without SQL and I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,13 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from dart.core.run_directory import RunPaths
 from dart.core.types import RolloutState
 
 R = TypeVar("R")
 
 STALENESS_BOUND = "staleness_bound"
-"""Among the figures of a version: how old a step might be, in versions, when it was trained."""
+"""Name of a figure of each version: the largest staleness that its batch might have."""
 
 
 class StoredResult(StrEnum):
@@ -27,16 +26,16 @@ class StoredResult(StrEnum):
 
 
 class Release(StrEnum):
-    """What became of a lease that was taken back or given up."""
+    """What the store did with a lease that was taken back or given up."""
 
     AWAITING = "awaiting"
-    """Still leased in the books, without an owner: it will be played again."""
+    """The attempt is spent; the rollout is still leased, without an environment, and is played again."""
     DROPPED = "dropped"
-    """That was the last attempt."""
+    """The last attempt is spent, and the rollout is dropped."""
     DUPLICATE = "duplicate"
-    """This lease had been taken back before."""
+    """This lease was taken back before; nothing changed."""
     SETTLED = "settled"
-    """This lease ended with a stored trajectory; nothing was spent."""
+    """This lease ended with a stored trajectory; no attempt is spent."""
     FENCED = "fenced"
     """Another environment holds a newer lease; the report is ignored and counted."""
 
@@ -45,48 +44,48 @@ class Reassignment(StrEnum):
     """Why a rollout cannot be leased again."""
 
     SETTLED = "settled"
-    """It is stored, trained or dropped."""
+    """The rollout is stored, trained or dropped."""
     OWNED = "owned"
-    """An environment holds its lease; release that first."""
+    """An environment holds its lease, which must be released first."""
 
 
 class Guided(StrEnum):
-    """What became of an episode that was played under the actions of a demonstration."""
+    """What the store did with an episode that was played with a demonstration's actions as a hint."""
 
     ADDED = "added"
-    """It is a demonstration now."""
+    """The episode is a demonstration now."""
     FAILED = "failed"
-    """Its reward is less than that of the demonstration; the attempt is counted."""
+    """Its reward is below that of the demonstration; only the attempt is counted."""
     DUPLICATE = "duplicate"
     """This attempt was recorded before."""
 
 
 class Park(StrEnum):
-    """What became of an episode that was interrupted at a step boundary."""
+    """What the store did with an episode that was interrupted between two steps."""
 
     PARKED = "parked"
-    """Its steps are in the record; an environment will take it up. No attempt is spent."""
+    """Its steps are in the record, and an environment will play it on. No attempt is spent."""
     REFUSED = "refused"
-    """It was parked too often: the steps are forgotten, the attempt is spent."""
+    """It was parked too often: its steps are deleted and the attempt is spent."""
     DUPLICATE = "duplicate"
-    """This lease had parked it before."""
+    """This lease parked it before; nothing changed."""
     FENCED = "fenced"
     """The lease was taken away; the report is ignored and counted."""
 
 
 class DecisionKind(StrEnum):
-    """What about a task was decided."""
+    """What a decision about a task sets."""
 
     ROLLOUTS = "rollouts"
-    """N of its next groups."""
+    """N, the number of rollouts of its next groups."""
     STEP_CAP = "step_cap"
-    """Steps an episode of it may have."""
+    """The largest number of steps of its episodes."""
     QUARANTINE = "quarantine"
-    """It rests; `after` is the unix time until which, empty when it is released."""
+    """Its quarantine; `after` is the unix time of its end, or empty when it is released."""
 
 
 class GroupState(StrEnum):
-    """Where a group is."""
+    """The state of a group."""
 
     OPEN = "open"
     """Its rollouts are being played, or it is complete and waits for a batch."""
@@ -97,7 +96,7 @@ class GroupState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """Where a batch is."""
+    """The state of a batch."""
 
     LEASED = "leased"
     CONSUMED = "consumed"
@@ -123,7 +122,7 @@ class EvaluationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conservation:
-    """The books of invariant one-fate: issued is a counter of its own."""
+    """Rollouts by fate (invariant one-fate); `issued` is counted apart when a rollout is first leased."""
 
     issued: int = 0
     trained: int = 0
@@ -133,7 +132,7 @@ class Conservation:
 
     @property
     def holds(self) -> bool:
-        """Whether every issued rollout is in exactly one place."""
+        """Whether every issued rollout has exactly one fate."""
         return self.issued == self.trained + self.dropped + self.stored + self.leased
 
     def __str__(self) -> str:
@@ -145,13 +144,13 @@ class Conservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRecord:
-    """Where one rollout is."""
+    """The present state of one rollout."""
 
     rollout_id: int
     group_id: int
     state: RolloutState
     environment: str | None
-    """None while no environment plays it."""
+    """The environment that plays it; None while none does."""
     attempt: int
     fence: int
     deadline_unix_s: float
@@ -162,14 +161,14 @@ class RolloutRecord:
     num_steps: int | None = None
     """Environment steps of its trajectory; None until it is stored."""
     parked_steps: int = 0
-    """Steps kept of an episode that was parked and awaits being taken up."""
+    """Number of parked steps that the next environment replays; 0 while it is not parked."""
     resumes: int = 0
     """How often it was parked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutChange(Generic[R]):
-    """What became of a call about a rollout, and the rollout as the call left it."""
+    """The result of a call about a rollout, and the rollout after it."""
 
     result: R
     rollout: RolloutRecord
@@ -185,13 +184,13 @@ class GroupRecord:
     rollouts_wanted: int
     step_cap: int
     policy_version: int
-    """Oldest version any engine served when the group was opened: no step of it is older."""
+    """Oldest version that any engine served when the group was opened; no step of the group is older."""
     batch_id: int | None
     rollouts: tuple[RolloutRecord, ...]
     probes_length: bool = False
-    """It runs at the global step cap to see whether longer successes exist."""
+    """Whether its episodes may reach the global step cap, to find out whether longer successes exist."""
     injected: tuple[int, ...] = ()
-    """Demonstrations of the experience pool that were added to it (their pool_ids)."""
+    """Keys (pool_id) of the demonstrations that were added to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,23 +210,18 @@ class Version:
 
     version: int
     checkpoint: str
-    """As recorded: the base policy of version 0, of every other version a folder of the run."""
+    """Of version 0 the base policy, of every other version a folder relative to the run directory."""
     metrics: Mapping[str, float]
-    """The figures of the update that made it; empty for version 0."""
+    """The metrics of the update that made it; empty for version 0."""
     created_unix_s: float
 
     def folder(self, run_dir: Path) -> Path:
-        """Where its checkpoint lies, or lay.
-
-        Only the name counts of what was recorded, also of an absolute path: a run that was moved or copied
-        finds its own checkpoints and never looks into the original.
-        """
-        recorded = Path(self.checkpoint)
-        return RunPaths(run_dir).checkpoints / recorded.name if self.version > 0 else recorded
+        """The folder of its checkpoint, which may have been deleted since."""
+        return run_dir / self.checkpoint if self.version > 0 else Path(self.checkpoint)
 
 
 RECENT_REWARDS = 32
-"""Of each task that are read where no more are needed: a group may have more rollouts."""
+"""How many of a task's newest rewards are read by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +251,7 @@ class TaskDecision:
     before: str
     after: str
     reason: str
-    """In words with figures: `success 0.80 over the last 8`."""
+    """For people, such as `success 0.80 over the last 8`."""
     policy_version: int
     unix_s: float
 
@@ -272,15 +266,15 @@ class DemonstrationSummary:
     origin: str
     num_steps: int
     uses: int
-    """How many groups it was added to."""
+    """Number of groups that it was added to."""
     dropped: bool
-    """Taken out of use; groups that have it keep it."""
+    """Whether it is out of use; groups that have it keep it."""
     lacks_thought: bool = False
     """See `Demonstration.lacks_thought`."""
     guide_id: int | None = None
     """See `Demonstration.guide_id`."""
     rolls: int = 0
-    """How many episodes the policy played under its actions."""
+    """Number of episodes that the policy played with its actions as a hint."""
 
     @property
     def is_self_rolled(self) -> bool:
@@ -290,7 +284,7 @@ class DemonstrationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a restarted curator needs, read in one transaction."""
+    """What a restarted curator reads, in one transaction."""
 
     groups: tuple[GroupRecord, ...]
     """Live groups, oldest first."""
@@ -310,12 +304,12 @@ class Evaluation:
     seed: int
     reward: float
     is_greedy: bool = False
-    """Played with the most likely answers instead of samples at `evaluation.temperature`."""
+    """Whether it was played with the most likely answers instead of samples at `evaluation.temperature`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something worth telling that happened in the run."""
+    """An event of the run (`dart.telemetry.events`)."""
 
     event_id: int
     unix_s: float
@@ -326,7 +320,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounts:
-    """How many events there were, up to one of them."""
+    """Number of events of each kind, up to the event `newest_id`."""
 
     newest_id: int
     of_kind: Mapping[str, int]

@@ -375,16 +375,3 @@ def test_a_copied_run_goes_on_from_its_own_checkpoints_and_never_looks_into_the_
     assert newest is not None
     assert newest.folder(copied.root) == copied.checkpoints / "v000003"
     assert learner_at(config, newest, copied.checkpoints).version == 3
-
-
-def test_a_record_with_absolute_paths_of_before_reads_as_one_of_today(
-    config: Config, paths: RunPaths
-) -> None:
-    with sqlite3.connect(paths.store) as connection:
-        connection.execute("UPDATE versions SET checkpoint = '/gone/run/' || checkpoint WHERE version > 0")
-    connection.close()
-    assert prepare_record(config, paths) == 3
-    with StoreReader(paths.store) as store:
-        base, *made = store.versions()
-    assert base.folder(paths.root) == config.training.policy
-    assert [one.folder(paths.root) for one in made] == [paths.checkpoints / f"v00000{n}" for n in (1, 2, 3)]
