@@ -23,23 +23,26 @@ from dart.core.actions import (
 
 Call = tuple[str, dict[str, Any]]
 
+Key = tuple[str, str, int]
+"""DOM key, DOM code, Windows virtual key code."""
+
 DRAG_MOVES = 6
 """Mouse moves between press and release; drag libraries start a drag at the first and need a few more."""
 
-SCROLL_PIXELS = 100
+SCROLL_DELTAS = {"up": (0, -100), "down": (0, 100), "left": (-100, 0), "right": (100, 0)}
 """Pixels of one scroll: one notch of a mouse wheel."""
 
 BUTTON_BITS = {"none": 0, "left": 1, "right": 2}
-MODIFIER_BITS = {"alt": 1, "ctrl": 2, "meta": 4, "shift": 8}
-MODIFIER_KEYS = {
-    "alt": ("Alt", "AltLeft", 18),
-    "ctrl": ("Control", "ControlLeft", 17),
-    "meta": ("Meta", "MetaLeft", 91),
-    "shift": ("Shift", "ShiftLeft", 16),
+CTRL, SHIFT = 2, 8
+MODIFIERS: dict[str, tuple[int, Key]] = {
+    "alt": (1, ("Alt", "AltLeft", 18)),
+    "ctrl": (CTRL, ("Control", "ControlLeft", 17)),
+    "meta": (4, ("Meta", "MetaLeft", 91)),
+    "shift": (SHIFT, ("Shift", "ShiftLeft", 16)),
 }
-"""DOM key, DOM code, Windows virtual key code."""
+"""The bit in the events of other keys, and the key."""
 
-NAMED_KEYS = {
+NAMED_KEYS: dict[str, Key] = {
     "enter": ("Enter", "Enter", 13),
     "tab": ("Tab", "Tab", 9),
     "esc": ("Escape", "Escape", 27),
@@ -62,13 +65,6 @@ KEY_TEXT = {"enter": "\r", "space": " "}
 EDIT_COMMANDS = {"a": "selectAll", "c": "copy", "v": "paste", "x": "cut", "z": "undo"}
 """What ctrl and a letter do in a text field; a headless browser expects the sender to name the command."""
 
-SCROLL_DELTAS = {
-    "up": (0, -SCROLL_PIXELS),
-    "down": (0, SCROLL_PIXELS),
-    "left": (-SCROLL_PIXELS, 0),
-    "right": (SCROLL_PIXELS, 0),
-}
-
 
 def input_calls(action: Action) -> list[Call]:
     """Return the calls that perform ``action``, in order; none for `Wait`, `Finished` and `CallUser`."""
@@ -87,9 +83,8 @@ def input_calls(action: Action) -> list[Call]:
             return [call for character in content for call in _character(character)]
         case Scroll(x, y, direction):
             dx, dy = SCROLL_DELTAS[direction]
-            return [
-                ("Input.dispatchMouseEvent", _mouse("mouseWheel", x, y)[1] | {"deltaX": dx, "deltaY": dy})
-            ]
+            method, wheel = _mouse("mouseWheel", x, y)
+            return [(method, wheel | {"deltaX": dx, "deltaY": dy})]
         case Wait() | Finished() | CallUser():
             return []
 
@@ -121,55 +116,48 @@ def _hotkey(keys: tuple[str, ...]) -> Iterator[Call]:
     *held, last = keys
     modifiers = 0
     for modifier in held:
-        modifiers |= MODIFIER_BITS[modifier]
-        yield _key("rawKeyDown", *MODIFIER_KEYS[modifier], modifiers)
+        bit, key = MODIFIERS[modifier]
+        modifiers |= bit
+        yield _key("rawKeyDown", key, modifiers)
     yield from _last_key(last, modifiers)
     for modifier in reversed(held):
-        modifiers &= ~MODIFIER_BITS[modifier]
-        yield _key("keyUp", *MODIFIER_KEYS[modifier], modifiers)
+        bit, key = MODIFIERS[modifier]
+        modifiers &= ~bit
+        yield _key("keyUp", key, modifiers)
 
 
-def _last_key(key: str, modifiers: int) -> Iterator[Call]:
-    dom = NAMED_KEYS.get(key) or _character_key(key)
-    shift_only = modifiers in (0, MODIFIER_BITS["shift"])
-    text = KEY_TEXT.get(key, key if len(key) == 1 else "") if shift_only else ""
-    if modifiers == MODIFIER_BITS["shift"]:
+def _last_key(name: str, modifiers: int) -> Iterator[Call]:
+    key = NAMED_KEYS.get(name) or _character_key(name)
+    text = KEY_TEXT.get(name, name if len(name) == 1 else "") if modifiers in (0, SHIFT) else ""
+    if modifiers == SHIFT:
         text = text.upper()
-    commands = [EDIT_COMMANDS[key]] if modifiers == MODIFIER_BITS["ctrl"] and key in EDIT_COMMANDS else []
-    yield _key("keyDown" if text else "rawKeyDown", *dom, modifiers, text, commands)
-    yield _key("keyUp", *dom, modifiers)
+    command = EDIT_COMMANDS.get(name, "") if modifiers == CTRL else ""
+    yield _key("keyDown" if text else "rawKeyDown", key, modifiers, text, command)
+    yield _key("keyUp", key, modifiers)
 
 
 def _character(character: str) -> tuple[Call, Call]:
     if character == "\n":
-        return _key("keyDown", *NAMED_KEYS["enter"], text="\r"), _key("keyUp", *NAMED_KEYS["enter"])
-    dom = _character_key(character)
-    return _key("keyDown", *dom, text=character), _key("keyUp", *dom)
+        return _key("keyDown", NAMED_KEYS["enter"], text="\r"), _key("keyUp", NAMED_KEYS["enter"])
+    key = _character_key(character)
+    return _key("keyDown", key, text=character), _key("keyUp", key)
 
 
-def _character_key(character: str) -> tuple[str, str, int]:
-    """DOM key, code and virtual key code of the key that types ``character``; the code is empty for
-    characters whose key depends on the keyboard layout."""
+def _character_key(character: str) -> Key:
+    """Return the key that types ``character``; its code is empty where it depends on the keyboard layout."""
     if character.isascii() and character.isalpha():
         return character, f"Key{character.upper()}", ord(character.upper())
     if character.isascii() and character.isdigit():
         return character, f"Digit{character}", ord(character)
-    return character, "Space" if character == " " else "", 32 if character == " " else 0
+    return NAMED_KEYS["space"] if character == " " else (character, "", 0)
 
 
-def _key(
-    kind: str,
-    key: str,
-    code: str,
-    key_code: int,
-    modifiers: int = 0,
-    text: str = "",
-    commands: list[str] | None = None,
-) -> Call:
-    event: dict[str, Any] = {"type": kind, "key": key, "code": code, "windowsVirtualKeyCode": key_code}
-    event["modifiers"] = modifiers
+def _key(kind: str, key: Key, modifiers: int = 0, text: str = "", command: str = "") -> Call:
+    name, code, key_code = key
+    event: dict[str, Any] = {"type": kind, "key": name, "code": code, "modifiers": modifiers}
+    event["windowsVirtualKeyCode"] = key_code
     if text:
         event["text"] = text
-    if commands:
-        event["commands"] = commands
+    if command:
+        event["commands"] = [command]
     return "Input.dispatchKeyEvent", event

@@ -36,9 +36,5 @@ def expected_counts(calls: Iterable[Call]) -> InputCounts:
 
 def differences(sent: Mapping[str, int], arrived: Mapping[str, int]) -> str:
     """Describe what does not agree, such as `2 of 1 pointerdown`; empty when everything agrees."""
-    names = sorted({*sent, *arrived})
-    return ", ".join(
-        f"{arrived.get(name, 0)} of {sent.get(name, 0)} {name}"
-        for name in names
-        if arrived.get(name, 0) != sent.get(name, 0)
-    )
+    counts = {name: (arrived.get(name, 0), sent.get(name, 0)) for name in sorted({*sent, *arrived})}
+    return ", ".join(f"{came} of {went} {name}" for name, (came, went) in counts.items() if came != went)

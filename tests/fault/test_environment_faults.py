@@ -52,8 +52,8 @@ def page(environment: MiniWobEnvironment) -> CdpSession:
 
 
 def browser(environment: MiniWobEnvironment) -> psutil.Process:
-    assert environment.browser_pid is not None
-    return psutil.Process(environment.browser_pid)
+    assert environment._browser is not None
+    return psutil.Process(environment._browser.pid)
 
 
 def renderer(environment: MiniWobEnvironment) -> psutil.Process:
@@ -83,10 +83,10 @@ async def test_a_script_that_never_returns_hangs_its_page_only(environment: Mini
     page(environment).post("Runtime.evaluate", {"expression": "while (true) {}"})
     await asyncio.sleep(0.2)
     assert not await environment.healthy(deadline_s=0.5)
-    before = environment.browser_pid
+    before = browser(environment)
     await fails_in_time(environment.step(ELSEWHERE, deadline_s=HANG_S), PageHung)
     await recovers(environment)
-    assert environment.browser_pid == before
+    assert browser(environment) == before
 
 
 async def test_a_screenshot_of_a_hung_page_ends_too(environment: MiniWobEnvironment) -> None:
@@ -251,7 +251,7 @@ from dart.environments.miniwob.environment import MiniWobEnvironment
 async def main():
     environment = MiniWobEnvironment(Path(sys.argv[1]))
     await environment.reset("miniwob/click-test", 1, deadline_s=30)
-    print(environment.browser_pid, flush=True)
+    print(environment._browser.pid, flush=True)
     await asyncio.sleep(600)
 
 asyncio.run(main())

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -60,8 +61,8 @@ CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
 WAIT_S = 0.25
 """How long the action `Wait` waits."""
 
-PROBE_S = 0.5
-"""How long browser and page have to show which of them still answers, once an operation has timed out.
+DIAGNOSIS_S = 0.5
+"""How long browser and page have to show which of them still responds, once an operation has timed out.
 
 It is part of the operation's deadline, at most a quarter of it."""
 
@@ -71,9 +72,9 @@ confirmed it."""
 
 INSPECT_DEADLINE_S = 5.0
 
-EPISODES_PER_COLLECTION = 200
-"""Number of episodes after which the browser is told to collect garbage. By itself it hardly does: a renderer
-grew by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
+RESETS_PER_COLLECTION = 200
+"""Number of resets after which the browser has to collect garbage. By itself it hardly does: a renderer grew
+by 43 KiB an episode, and after 1,500 episodes 62 of its 120 MiB were garbage."""
 
 NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
@@ -107,14 +108,9 @@ class MiniWobEnvironment(Breakable):
         self._page: CdpSession | None = None
         self._episode: _Episode | None = None
         self._is_parked = False
-        self._episodes_since_collection = 0
+        self._resets = itertools.count(1)
         self._frame: Answer | None = None
         """The screenshot that was requested together with the last action; `observe` returns it."""
-
-    @property
-    def browser_pid(self) -> int | None:
-        """Process id of the running browser, which leads its own process group."""
-        return self._browser.pid if self._browser is not None else None
 
     async def reset(
         self, task_id: str, seed: int, *, deadline_s: float, episode: EpisodeKey = NO_ROLLOUT
@@ -123,7 +119,8 @@ class MiniWobEnvironment(Breakable):
         self._episode = None
         async with self._operation("reset", deadline_s):
             page = await self._ready_page()
-            await self._collect_garbage(page)
+            if next(self._resets) % RESETS_PER_COLLECTION == 0:
+                await page.post("HeapProfiler.collectGarbage")
             await self.screen_io.on_start()
             ready = page.next_binding_call("dartReady")
             navigated = await page.post("Page.navigate", {"url": url})
@@ -160,7 +157,10 @@ class MiniWobEnvironment(Breakable):
             if not episode.terminated:
                 episode.terminated, episode.raw_reward, _ = await _read_state(page)
             await refuse_frozen(
-                episode.task_id, episode.frames, lambda: self._capture(page), lambda shown: _mark(page, shown)
+                episode.task_id,
+                episode.frames,
+                lambda: self._capture(page),
+                lambda shown: page.evaluate(SHOW_MARK if shown else HIDE_MARK),
             )
         return clamped_score(episode.task_id, self.screen_io.filter_score(episode.raw_reward))
 
@@ -172,7 +172,11 @@ class MiniWobEnvironment(Breakable):
         again: after its first pause the clock of a page either stands still or runs ahead of real time."""
         page, _ = self._playing("park")
         async with self._operation("park", deadline_s):
-            await _freeze(page)
+            await page.evaluate(STOP_CLOCK)
+            await asyncio.gather(  # only a page in the background can be frozen
+                page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
+                page.post("Page.setWebLifecycleState", {"state": "frozen"}),
+            )
         self._is_parked = True
 
     async def unpark(self, *, deadline_s: float) -> None:
@@ -275,44 +279,38 @@ class MiniWobEnvironment(Breakable):
         self._is_parked = False
         return self._page
 
-    async def _collect_garbage(self, page: CdpSession) -> None:
-        self._episodes_since_collection += 1
-        if self._episodes_since_collection >= EPISODES_PER_COLLECTION:
-            self._episodes_since_collection = 0
-            await page.post("HeapProfiler.collectGarbage")
-
     @contextlib.asynccontextmanager
     async def _operation(self, name: str, deadline_s: float) -> AsyncIterator[None]:
         """End the operation within ``deadline_s``; after a fault, close the page or kill the browser."""
-        probe_s = min(PROBE_S, deadline_s / 4)
+        diagnosis_s = min(DIAGNOSIS_S, deadline_s / 4)
         try:
-            async with asyncio.timeout(deadline_s - probe_s):
+            async with asyncio.timeout(deadline_s - diagnosis_s):
                 yield
         except TimeoutError:
-            fault = await self._diagnose(name, deadline_s, probe_s)
+            fault = await self._diagnose(name, deadline_s, diagnosis_s)
             self._give_up(name, fault)
             raise fault from None
         except InfrastructureFault as fault:
             self._give_up(name, fault)
             raise
 
-    async def _diagnose(self, name: str, deadline_s: float, probe_s: float) -> InfrastructureFault:
-        """Find out what does not answer: the browser, its page, or only the operation."""
+    async def _diagnose(self, name: str, deadline_s: float, diagnosis_s: float) -> InfrastructureFault:
+        """Find out what does not respond: the browser, its page, or only the operation."""
         if self._browser is None:
             return EnvironmentTimeout(name, deadline_s, "the browser to start")
-        probes = [self._browser.post("Browser.getVersion")]
+        calls = [self._browser.post("Browser.getVersion")]
         if self._page is not None:
-            probes.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
-        await asyncio.wait(probes, timeout=probe_s)
-        answered = [probe.done() and probe.exception() is None for probe in probes]
+            calls.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
+        await asyncio.wait(calls, timeout=diagnosis_s)
+        responded = [call.done() and call.exception() is None for call in calls]
         gone = self._browser.fault or (self._page.fault if self._page is not None else None)
         if gone is not None:
             return gone
-        if not answered[0]:
+        if not responded[0]:
             return BrowserHung(name, deadline_s)
-        if not all(answered):
+        if not all(responded):
             return PageHung(name, deadline_s)
-        return EnvironmentTimeout(name, deadline_s, "the page, which answers, to finish it")
+        return EnvironmentTimeout(name, deadline_s, "the page, which responds, to finish it")
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
         page, self._page, self._frame, self._episode = self._page, None, None, None
@@ -335,15 +333,6 @@ async def _prepare(page: CdpSession) -> None:
     )
 
 
-async def _freeze(page: CdpSession) -> None:
-    """Stop the page's clock, then freeze the page, which has to be in the background for that."""
-    await page.evaluate(STOP_CLOCK)
-    await asyncio.gather(
-        page.post("Emulation.setFocusEmulationEnabled", {"enabled": False}),
-        page.post("Page.setWebLifecycleState", {"state": "frozen"}),
-    )
-
-
 async def _thaw(page: CdpSession) -> None:
     """Activate the page and bring it to the foreground, since a background page draws no frames."""
     await asyncio.gather(
@@ -357,7 +346,7 @@ async def _read_state(page: CdpSession) -> tuple[bool, Any, InputCounts | None]:
     """Return whether the episode is over, the raw reward, and the counted input events (None: unknown)."""
     try:
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
-    except CallRefused:  # the page was being left; the next document answers that the episode is over
+    except CallRefused:  # the page was being left; the next document says that the episode is over
         terminated, raw_reward, counted = await page.evaluate(READ_STATE)
     return terminated, raw_reward, None if counted is None else InputCounts(counted)
 
@@ -374,10 +363,6 @@ async def _screenshot(answer: Answer) -> bytes:
         return base64.b64decode((await answer)["data"], validate=True)
     except binascii.Error as error:
         raise CorruptFrame(str(error)) from error
-
-
-async def _mark(page: CdpSession, shown: bool) -> None:
-    await page.evaluate(SHOW_MARK if shown else HIDE_MARK)
 
 
 def make(config: Config, name: str, paths: RunPaths) -> MiniWobEnvironment:
