@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.run_directory import RunPaths
-from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog
+from dart.environments.fault_injection import FaultyEnvironment, InjectionLog
 from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.protocol import Environment
 from dart.environments.screen_io import Breakable
@@ -27,7 +27,7 @@ def make_environment(
     environment: Environment = breakable
     if settings.faults.enabled:
         log = InjectionLog(paths.root / FAULTS_FOLDER, name, unix_s)
-        environment = FaultyEnvironment(breakable, FaultPlan(settings.faults, seed), log)
+        environment = FaultyEnvironment(breakable, settings.faults, seed, log)
     if settings.latency.enabled:
         environment = LatencyEnvironment(environment, LatencySampler(settings.latency, seed))
     return environment

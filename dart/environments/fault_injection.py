@@ -45,22 +45,19 @@ class PlannedFault:
     step: int = 0
 
 
-class FaultPlan:
-    """Plans at most one fault for each reset and its episode. The same seed and name give the same plan."""
+def planned_fault(faults: FaultsSettings, name: str, number: int) -> PlannedFault | None:
+    """Return the fault of the ``number``-th reset of an environment and the episode that it begins, if any.
 
-    def __init__(self, faults: FaultsSettings, name: str) -> None:
-        self._name = f"{faults.seed}/{name}"
-        self._rates = [(kind, float(getattr(faults, kind.value))) for kind in InjectedFault]
-
-    def for_reset(self, number: int) -> PlannedFault | None:
-        """Return the fault of the ``number``-th reset of this environment and the episode that it begins."""
-        rng = random.Random(f"{self._name}/{number}")
-        drawn, step = rng.random(), rng.choice(FIRST_STEPS)
-        for kind, rate in self._rates:
-            if drawn < rate:
-                return PlannedFault(kind, step)
-            drawn -= rate
-        return None
+    It follows from the seed of ``faults`` and from ``name``.
+    """
+    rng = random.Random(f"{faults.seed}/{name}/{number}")
+    drawn, step = rng.random(), rng.choice(FIRST_STEPS)
+    for kind in InjectedFault:
+        rate = getattr(faults, kind.value)
+        if drawn < rate:
+            return PlannedFault(kind, step)
+        drawn -= rate
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,19 +174,20 @@ class FaultyScreenIO(ScreenIO):
 
 
 class FaultyEnvironment(WrappedEnvironment):
-    """Injects the planned faults into the inner environment."""
+    """Injects faults into the inner environment; the plan follows from the rates, their seed and ``name``."""
 
     def __init__(
         self,
         inner: Breakable,
-        plan: FaultPlan,
+        faults: FaultsSettings,
+        name: str,
         log: InjectionLog,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(inner)
         self._breakable = inner
         self._screen_io = inner.screen_io = FaultyScreenIO(inner)
-        self._plan = plan
+        self._faults, self._name = faults, name
         self._log = log
         self._sleep = sleep
         self._resets = 0
@@ -199,7 +197,7 @@ class FaultyEnvironment(WrappedEnvironment):
     ) -> Observation:
         number, self._resets = self._resets, self._resets + 1
         self._screen_io.begin(
-            self._plan.for_reset(number),
+            planned_fault(self._faults, self._name, number),
             lambda kind: self._log.add(kind, task_id, seed, number, episode),
         )
         if self._screen_io.fires(InjectedFault.FAILED_RESET):

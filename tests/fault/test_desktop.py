@@ -25,7 +25,7 @@ from dart.environments.desktop import environment as environment_module
 from dart.environments.desktop.environment import DesktopEnvironment
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.desktop.tasks import instance_of, is_infeasible, solution_of, task_ids
-from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -210,7 +210,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 ) -> None:
     rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
-    faulty = FaultyEnvironment(desktop, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
+    faulty = FaultyEnvironment(desktop, FaultsSettings(enabled=True, **rates), "x", log)
     reset_s = 8.0 if kind is InjectedFault.NEVER_READY else DEADLINE_S
     step_s = HANG_S if kind is InjectedFault.HANG else DEADLINE_S
 

@@ -8,7 +8,7 @@ import pytest
 from dart.config.injected_faults import InjectedFault
 from dart.config.sections import FaultsSettings
 from dart.core.actions import Action, Click, Drag, Hotkey, Type
-from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     BrowserDied,
@@ -59,7 +59,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 ) -> None:
     rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
-    faulty = FaultyEnvironment(environment, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
+    faulty = FaultyEnvironment(environment, FaultsSettings(enabled=True, **rates), "x", log)
     deadline_s = HANG_S if kind is InjectedFault.HANG else DEADLINE_S
 
     async def playing() -> None:

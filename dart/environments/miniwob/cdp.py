@@ -36,7 +36,7 @@ from dart.environments.faults import (
 )
 
 Params = dict[str, Any]
-Answer = asyncio.Future[dict[str, Any]]
+Result = asyncio.Future[dict[str, Any]]
 
 LAUNCHER = "setpriv"
 """Program of util-linux that starts another program with a parent-death signal."""
@@ -75,7 +75,7 @@ FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    answer: Answer
+    result: Result
     method: str
     session: "CdpSession | None"
 
@@ -90,9 +90,9 @@ class CdpSession:
         self.fault: InfrastructureFault | None = None
         self.dialogs = 0
         """Number of dialogs that the page has opened."""
-        self._bindings: dict[str, asyncio.Future[str]] = {}
+        self._bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def post(self, method: str, params: Params | None = None) -> Answer:
+    def post(self, method: str, params: Params | None = None) -> Result:
         """Send a call without waiting for it; the future becomes its result."""
         return self.browser.post(method, params, session=self)
 
@@ -104,16 +104,16 @@ class CdpSession:
             raise CallRefused("Runtime.evaluate", str(result["exceptionDetails"]))
         return result["result"].get("value")
 
-    def next_binding_call(self, name: str) -> asyncio.Future[str]:
-        """Return the argument of the page's next call of its function ``name`` (Runtime.addBinding)."""
-        return self._bindings.setdefault(name, asyncio.get_running_loop().create_future())
+    def next_binding_call(self) -> asyncio.Future[str]:
+        """Return the argument of the page's next call of a function that Runtime.addBinding gave it."""
+        self._bound = asyncio.get_running_loop().create_future()
+        return self._bound
 
     def on_event(self, method: str, params: Params) -> None:
         match method:
             case "Runtime.bindingCalled":
-                called = self._bindings.pop(params["name"], None)
-                if called is not None and not called.done():
-                    called.set_result(params["payload"])
+                if not self._bound.done():
+                    self._bound.set_result(params["payload"])
             case "Page.javascriptDialogOpening":
                 # A dialog blocks everything in its page, screenshots too, and no click can reach
                 # its buttons. It is dismissed; leaving a page is always allowed.
@@ -123,11 +123,9 @@ class CdpSession:
                 self.browser.on_page_gone(self, method)
 
     def end(self, fault: InfrastructureFault) -> None:
-        """Fail everything that waits for an event of this page."""
+        """Fail what waits for an event of this page."""
         self.fault = fault
-        for called in self._bindings.values():
-            _fail(called, fault)
-        self._bindings.clear()
+        _fail(self._bound, fault)
 
 
 class Browser(asyncio.SubprocessProtocol):
@@ -169,20 +167,20 @@ class Browser(asyncio.SubprocessProtocol):
 
     # ---- calls ----
 
-    def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Answer:
+    def post(self, method: str, params: Params | None = None, *, session: CdpSession | None = None) -> Result:
         """Send a call without waiting for it; the future becomes its result."""
-        answer: Answer = asyncio.get_running_loop().create_future()
+        result: Result = asyncio.get_running_loop().create_future()
         fault = self.fault or (session.fault if session else None)
         if fault is not None:
-            _fail(answer, fault)
-            return answer
+            _fail(result, fault)
+            return result
         call_id = next(self._ids)
         message: dict[str, Any] = {"id": call_id, "method": method, "params": params or {}}
         if session is not None:
             message["sessionId"] = session.session_id
         self._stdin.write(json.dumps(message).encode() + b"\0")
-        self._pending[call_id] = _Pending(answer, method, session)
-        return answer
+        self._pending[call_id] = _Pending(result, method, session)
+        return result
 
     async def open_page(self) -> CdpSession:
         """Open an empty page in a browser context of its own, with separate cookies and storage."""
@@ -208,7 +206,7 @@ class Browser(asyncio.SubprocessProtocol):
         session.end(PageCrashed("the last call", event))
         for call_id, pending in list(self._pending.items()):
             if pending.session is session:
-                _fail(self._pending.pop(call_id).answer, PageCrashed(pending.method, event))
+                _fail(self._pending.pop(call_id).result, PageCrashed(pending.method, event))
 
     # ---- life ----
 
@@ -280,12 +278,12 @@ class Browser(asyncio.SubprocessProtocol):
 
     def _on_result(self, message: dict[str, Any]) -> None:
         pending = self._pending.pop(message["id"], None)
-        if pending is None or pending.answer.done():  # its page is gone, or its waiter's deadline has passed
+        if pending is None or pending.result.done():  # its page is gone, or its waiter's deadline has passed
             return
         if "error" in message:
-            _fail(pending.answer, CallRefused(pending.method, message["error"]["message"]))
+            _fail(pending.result, CallRefused(pending.method, message["error"]["message"]))
         else:
-            pending.answer.set_result(message["result"])
+            pending.result.set_result(message["result"])
 
     def _fail_all(self) -> None:
         """Fail all calls that still wait, with the exit code and the end of stderr. May be repeated."""
@@ -293,7 +291,7 @@ class Browser(asyncio.SubprocessProtocol):
         self.fault = BrowserDied("the last call", *ended)
         pending, self._pending = self._pending, {}
         for call in pending.values():
-            _fail(call.answer, BrowserDied(call.method, *ended))
+            _fail(call.result, BrowserDied(call.method, *ended))
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end(self.fault)

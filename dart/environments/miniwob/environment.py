@@ -38,7 +38,7 @@ from dart.environments.faults import (
     ResetFailed,
 )
 from dart.environments.input_audit import InputCounts, differences, expected_counts
-from dart.environments.miniwob.cdp import Answer, Browser, CdpSession
+from dart.environments.miniwob.cdp import Browser, CdpSession, Result
 from dart.environments.miniwob.pages import (
     HEIGHT,
     HIDE_MARK,
@@ -109,7 +109,7 @@ class MiniWobEnvironment(Breakable):
         self._episode: _Episode | None = None
         self._is_parked = False
         self._resets = itertools.count(1)
-        self._frame: Answer | None = None
+        self._requested: Result | None = None
         """The screenshot that was requested together with the last action; `observe` returns it."""
 
     async def reset(
@@ -122,7 +122,7 @@ class MiniWobEnvironment(Breakable):
             if next(self._resets) % RESETS_PER_COLLECTION == 0:
                 await page.post("HeapProfiler.collectGarbage")
             await self.screen_io.on_start()
-            ready = page.next_binding_call("dartReady")
+            ready = page.next_binding_call()
             navigated = await page.post("Page.navigate", {"url": url})
             if "errorText" in navigated:
                 raise ResetFailed(task_id, navigated["errorText"])
@@ -136,8 +136,8 @@ class MiniWobEnvironment(Breakable):
     async def observe(self, *, deadline_s: float) -> Observation:
         page, episode = self._playing("observe")
         async with self._operation("observe", deadline_s):
-            frame, self._frame = self._frame, None
-            screenshot = await _screenshot(frame or page.post("Page.captureScreenshot", SCREENSHOT))
+            requested, self._requested = self._requested, None
+            screenshot = await _screenshot(requested or page.post("Page.captureScreenshot", SCREENSHOT))
             return self._observation(episode, screenshot)
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
@@ -225,10 +225,10 @@ class MiniWobEnvironment(Breakable):
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
         calls = self.screen_io.filter_input(input_calls(action))
-        answers = [page.post(method, params) for method, params in calls]
+        results = [page.post(method, params) for method, params in calls]
         wants_frame = bool(calls) and not isinstance(action, Scroll)
-        self._frame = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
-        await asyncio.gather(*answers)
+        self._requested = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
+        await asyncio.gather(*results)
         if isinstance(action, Scroll):  # the wheel is acknowledged at once and moves the page a frame later
             await page.evaluate(NEXT_FRAMES)
 
@@ -265,7 +265,7 @@ class MiniWobEnvironment(Breakable):
 
     async def _ready_page(self) -> CdpSession:
         """Return the page; starts the browser and the page when they are missing or broken."""
-        self._frame = None
+        self._requested = None
         if self._browser is not None and not self._browser.alive:
             await self._browser.close()
             self._browser = self._page = None
@@ -313,7 +313,7 @@ class MiniWobEnvironment(Breakable):
         return EnvironmentTimeout(name, deadline_s, "the page, which responds, to finish it")
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
-        page, self._page, self._frame, self._episode = self._page, None, None, None
+        page, self._page, self._requested, self._episode = self._page, None, None, None
         if self._browser is None:
             return
         if operation == "reset" or isinstance(fault, BrowserDied | BrowserHung):
@@ -357,10 +357,10 @@ def _inside(calls: list[Call]) -> bool:
     return all(x < WIDTH and y < HEIGHT for x, y in points)
 
 
-async def _screenshot(answer: Answer) -> bytes:
+async def _screenshot(capture: Result) -> bytes:
     """Return the PNG of a capture. Raises CorruptFrame."""
     try:
-        return base64.b64decode((await answer)["data"], validate=True)
+        return base64.b64decode((await capture)["data"], validate=True)
     except binascii.Error as error:
         raise CorruptFrame(str(error)) from error
 

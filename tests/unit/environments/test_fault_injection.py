@@ -9,7 +9,7 @@ from dart.config.environment_kinds import KINDS
 from dart.config.injected_faults import RESET_FAULTS, InjectedFault
 from dart.config.sections import FaultsSettings, SimulationSettings
 from dart.core.actions import Click, Wait
-from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, planned_fault, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -40,7 +40,7 @@ def only(kind: InjectedFault) -> FaultsSettings:
 def faulty(kind: InjectedFault, folder: Path) -> FaultyEnvironment:
     inner = SimulatedEnvironment(SimulationSettings(steps_median=4.0, steps_sigma=0.0), 0)
     log = InjectionLog(folder, "env-000", lambda: 12.0)
-    return FaultyEnvironment(inner, FaultPlan(only(kind), "env-000"), log, asleep)
+    return FaultyEnvironment(inner, only(kind), "env-000", log, asleep)
 
 
 async def asleep(seconds: float) -> None:
@@ -58,7 +58,7 @@ def test_the_same_seed_and_name_give_the_same_plan() -> None:
     faults = FaultsSettings(enabled=True, crash=0.2, hang=0.2)
 
     def plan(faults: FaultsSettings, name: str) -> list[object]:
-        return [FaultPlan(faults, name).for_reset(number) for number in range(50)]
+        return [planned_fault(faults, name, number) for number in range(50)]
 
     assert plan(faults, "env-000") == plan(faults, "env-000")
     assert plan(faults, "env-000") != plan(faults, "env-001")
@@ -66,8 +66,7 @@ def test_the_same_seed_and_name_give_the_same_plan() -> None:
 
 
 def test_each_kind_strikes_as_often_as_its_rate_says() -> None:
-    plan = FaultPlan(FaultsSettings(enabled=True), "env-000")
-    planned = [plan.for_reset(number) for number in range(20_000)]
+    planned = [planned_fault(FaultsSettings(enabled=True), "env-000", n) for n in range(20_000)]
     struck = Counter(fault.kind for fault in planned if fault is not None)
     assert set(struck) == {kind for kind in InjectedFault if getattr(FaultsSettings(), kind.value)}
     for kind in struck:
@@ -75,8 +74,8 @@ def test_each_kind_strikes_as_often_as_its_rate_says() -> None:
 
 
 def test_without_rates_nothing_strikes() -> None:
-    plan = FaultPlan(FaultsSettings(enabled=True, **NONE), "env-000")
-    assert not any(plan.for_reset(number) for number in range(1000))
+    faults = FaultsSettings(enabled=True, **NONE)
+    assert not any(planned_fault(faults, "env-000", number) for number in range(1000))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ async def test_a_slow_start_is_written_down_and_harms_nothing(tmp_path: Path) ->
 
     inner = SimulatedEnvironment(SimulationSettings(success=1.0), 0)
     log = InjectionLog(tmp_path, "env-000", lambda: 12.0)
-    environment = FaultyEnvironment(inner, FaultPlan(only(InjectedFault.SLOW_START), "x"), log, sleep)
+    environment = FaultyEnvironment(inner, only(InjectedFault.SLOW_START), "x", log, sleep)
     assert await play(environment) == 1.0
     assert waited == [pytest.approx(DEADLINE_S / 3)]
     assert [injection.kind for injection in read_injections(tmp_path)] == [InjectedFault.SLOW_START]
@@ -154,7 +153,7 @@ def test_a_page_in_a_browser_has_no_windows_to_lose() -> None:
 
 async def test_without_faults_a_faulty_environment_is_like_any_other(tmp_path: Path) -> None:
     inner = SimulatedEnvironment(SimulationSettings(success=1.0), 0)
-    plan = FaultPlan(FaultsSettings(enabled=True, **NONE), "x")
-    environment = FaultyEnvironment(inner, plan, InjectionLog(tmp_path, "env-000", lambda: 0.0))
+    faults = FaultsSettings(enabled=True, **NONE)
+    environment = FaultyEnvironment(inner, faults, "x", InjectionLog(tmp_path, "env-000", lambda: 0.0))
     assert [await play(environment) for _ in range(20)] == [1.0] * 20
     assert read_injections(tmp_path) == []

@@ -16,7 +16,7 @@ from dart.core.actions import Action, Click, Drag, Hotkey, LeftDouble, RightSing
 from dart.core.png import png_size
 from dart.core.types import Outcome
 from dart.environments.deadlines import LeftS
-from dart.environments.fault_injection import FaultPlan, FaultyEnvironment, InjectionLog, read_injections
+from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
     ApplicationDied,
@@ -819,7 +819,7 @@ async def test_every_injected_fault_is_noticed_before_there_is_a_reward(
 ) -> None:
     rates = dict.fromkeys((other.value for other in InjectedFault), 0.0) | {kind.value: 1.0}
     log = InjectionLog(tmp_path / "faults", "env-000", lambda: 0.0)
-    faulty = FaultyEnvironment(environment, FaultPlan(FaultsSettings(enabled=True, **rates), "x"), log)
+    faulty = FaultyEnvironment(environment, FaultsSettings(enabled=True, **rates), "x", log)
 
     async def playing() -> None:
         await reset(faulty, deadline_s=0.5 if kind is InjectedFault.NEVER_READY else DEADLINE_S)
