@@ -141,8 +141,6 @@ def _up(settings: "Config", read: "Callable[[], Config]", log_file: Path | None)
     daemon = Daemon(
         paths,
         log,
-        os.environ,
-        os.getpid(),
         outlives_terminal=outlives_terminal,
         output_bytes=settings.telemetry.daemon_log_bytes,
     )

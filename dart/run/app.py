@@ -41,7 +41,7 @@ from dart.telemetry.events import POOLS_SIZED
 from dart.training.demonstration_loading import fill_pool
 
 SNAPSHOT_S = 1.0
-"""How often the listener of a run gets a snapshot."""
+"""Interval of the snapshots that the listener of a run gets."""
 
 STOP_DEADLINE_S = 45.0
 """After a first Ctrl-C: the time for all actors to end by themselves, children first."""

@@ -95,7 +95,7 @@ class Commands:
 
         def is_due() -> None:
             how = preconditions.condition(who, self._actors())
-            answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet, it goes on: {how}"))
+            answer.succeed(ControlAnswer(ControlOutcome.UNDER_WAY, f"not done yet: {how}"))
 
         async def to_its_end() -> None:
             answer.succeed(await self._ended(call, work))

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -46,21 +46,19 @@ class Daemon(RunListener):
         self,
         paths: RunPaths,
         log: Any,
-        environment: Mapping[str, str],
-        pid: int,
         clock: Callable[[], float] = time.monotonic,
         *,
         outlives_terminal: bool = False,
         output_bytes: int = LOG_BYTES,
     ) -> None:
-        """outlives_terminal   the run goes on when its terminal closes, as with `nohup`
+        """outlives_terminal   the run continues when its terminal closes, as with `nohup`
         output_bytes        limit of the file with the processes' standard output and error
         """
         super().__init__(log=log)
         self._output_bytes = output_bytes
         self._ends_with_terminal = has_terminal() and not outlives_terminal
         self._paths, self._clock = paths, clock
-        self._watchdog_every_s = watchdog_every_s(environment, pid)
+        self._watchdog_every_s = watchdog_every_s()
         self._fed_s = self._logged_s = -float("inf")
         self._is_up = False
         self._silent_since_s: float | None = None
@@ -100,15 +98,15 @@ class Daemon(RunListener):
             violations=list(result.violations),
         )
 
-    def drains_at_hangup(self) -> bool:
-        """Whether the terminal it was started on has closed; while that exists, SIGHUP reloads."""
-        return self._ends_with_terminal and not has_terminal()
-
-    def hung_up(self) -> None:
+    def hung_up(self) -> bool:
+        """Drain if the terminal on which the run was started has closed, else reload the configuration."""
+        if self._ends_with_terminal and not has_terminal():
+            return True
         answer = self._asked(Reload(wait_ms=RELOAD_WAIT_MS))
         is_well = answer.outcome in (ControlOutcome.DONE, ControlOutcome.UNDER_WAY)
         level = self.log.info if is_well else self.log.error
         level("configuration_read", outcome=answer.outcome.value, text=answer.text)
+        return False
 
     def _feed(self) -> None:
         """Feed the service manager's watchdog when it is due."""
@@ -187,10 +185,10 @@ def notify(**fields: str | int) -> None:
             return
 
 
-def watchdog_every_s(environment: Mapping[str, str], pid: int) -> float | None:
+def watchdog_every_s() -> float | None:
     """Half the time in which the service manager expects a sign of life; None if it expects none."""
-    limit_us = environment.get("WATCHDOG_USEC", "")
-    wanted_of = environment.get("WATCHDOG_PID", str(pid))
-    if not limit_us.isdecimal() or int(limit_us) == 0 or wanted_of != str(pid):
+    limit_us = os.environ.get("WATCHDOG_USEC", "")
+    wanted_of = os.environ.get("WATCHDOG_PID", str(os.getpid()))
+    if not limit_us.isdecimal() or int(limit_us) == 0 or wanted_of != str(os.getpid()):
         return None
     return int(limit_us) / 2e6

@@ -19,14 +19,14 @@ class RunListener:
     """A listener that gets snapshots and does nothing else; subclasses override the other callbacks."""
 
     takes_hangups = False
-    """Whether a SIGHUP may do something else than drain (`drains_at_hangup`)."""
+    """Whether a SIGHUP may do something else than drain (`hung_up`)."""
 
     serves_page = False
     """Whether the run has a web page, if its configuration enables it."""
 
     def __init__(self, show: Callable[[RunSnapshot], None] = lambda _: None, log: Any = None) -> None:
         self._show = show
-        self.log = _silent_log() if log is None else log
+        self.log = _SILENT_LOG if log is None else log
         """The log for events of the main process."""
 
     def found(self, found: RunHistory) -> None:
@@ -45,17 +45,15 @@ class RunListener:
     def concluded(self, result: TrainResult) -> None:
         """Called once after the checks, to write and show the result; a first signal does not stop it."""
 
-    def drains_at_hangup(self) -> bool:
-        """Whether the SIGHUP that arrived drains the run, as SIGTERM does; if not, `hung_up` is called."""
+    def hung_up(self) -> bool:
+        """Called after each SIGHUP; returns whether it drains the run, as SIGTERM does."""
         return True
 
-    def hung_up(self) -> None:
-        """Called after each SIGHUP that does not drain."""
 
-
-def _silent_log() -> Any:
-    """A logger that writes nothing: log lines would break a screen that is drawn in place."""
-    return structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+_SILENT_LOG = structlog.wrap_logger(
+    None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+)
+"""Writes nothing: log lines would break a screen that is drawn in place."""
 
 
 class ConsoleListener(RunListener):

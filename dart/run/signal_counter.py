@@ -50,11 +50,7 @@ class SignalCounter:
     def handle_hangup(self) -> None:
         """Handle a SIGHUP received since the last call. A terminal that closes may send several."""
         has_hung_up, self._has_hung_up = self._has_hung_up, False
-        if not has_hung_up:
-            return
-        if not self._listener.drains_at_hangup():
-            self._listener.hung_up()
-        elif not self.count:
+        if has_hung_up and self._listener.hung_up() and not self.count:
             self._note(signal.SIGHUP, None)
 
     def _note(self, number: int, _: FrameType | None) -> None:

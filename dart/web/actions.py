@@ -30,7 +30,7 @@ ACTIONS: Mapping[str, Action] = {
     "pause": Action(
         label="Pause",
         about="Begin no further episode or update. What runs continues to its end, and all actors stay up. "
-        "It lasts until Resume, also over a restart of the run.",
+        "The pause lasts until Resume, also over a restart of the run.",
     ),
     "resume": Action(
         label="Resume",
@@ -38,12 +38,13 @@ ACTIONS: Mapping[str, Action] = {
     ),
     "drain": Action(
         label="Drain",
-        about="Pause until no episode and no update runs: before work on machines. All actors stay up.",
+        about="Pause, and wait until no episode and no update runs, as before work on the machines. "
+        "All actors stay up.",
     ),
     "restart": Action(
         label="Restart",
         about="End this actor, children first, and start it again; one that hangs is killed. It costs no "
-        "restart budget, and those that depend on it may start again with it.",
+        "restart budget. Actors that depend on it may be restarted with it.",
     ),
     "release": Action(
         label="Release",

@@ -61,7 +61,7 @@ STREAM_S = 600.0
 
 POLL_S = 0.1
 GOOD_FOR = 0.8
-"""Share of a part's interval for which its HTML is kept; below one, so that the next look renders it anew."""
+"""Share of a part's interval for which its HTML is kept: below one, so that it is new when it is due."""
 
 KEEP_ALIVE_S = 15.0
 FORM_BYTES = 4096

@@ -226,12 +226,6 @@ def _news(run: RunView) -> list[Event]:
     return sorted(news, key=lambda event: -event.unix_s)
 
 
-def _news_of(run: RunView, subject: str) -> list[Event]:
-    """The newest about one actor."""
-    events = run.store.find_events(kinds=USER_VISIBLE, subject=subject, limit=NEWS_READ)
-    return [event for event in reversed(events) if is_news(event)][:PAGE]
-
-
 def event_text(event: Event) -> str:
     """The data of an event on one line: its text where it has one, else its fields."""
     text = event.data.get("text")
@@ -257,10 +251,11 @@ def _vitals(run: RunView, values: Values) -> str:
 
 def _happened(run: RunView, values: Values) -> str:
     actor = run.actor(values["name"])
+    events = run.store.find_events(kinds=USER_VISIBLE, subject=actor.name, limit=NEWS_READ)
     return render(
         "_happened.html",
         ends=run.ends(actor),
-        events=_news_of(run, actor.name),
+        events=[event for event in reversed(events) if is_news(event)][:PAGE],
         words=event_text,
         load=run.store.newest_event_about(LOAD, actor.name),
         about=KINDS[LOAD].fields,

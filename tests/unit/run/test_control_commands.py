@@ -158,7 +158,7 @@ def test_one_that_hangs_is_answered_about_in_time_and_restarted_when_it_was_kill
 
     answer = tree.answer(RestartActor(name="env-001", wait_ms=400), for_s=0.4)
 
-    assert answer == ControlAnswer(ControlOutcome.UNDER_WAY, "not done yet, it goes on: env-001 is stopping")
+    assert answer == ControlAnswer(ControlOutcome.UNDER_WAY, "not done yet: env-001 is stopping")
     tree.bench.advance(6.0)
     assert tree.bench.row("env-001").incarnation == 2
     assert tree.environments == ["env-000", "env-001"]

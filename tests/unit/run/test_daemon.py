@@ -30,9 +30,11 @@ class Around:
         self.events: list[str] = []
         self.told: list[dict[str, Any]] = []
         self.answer: ControlAnswer | SilentError = WELL
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setattr(daemon_module, "notify", lambda **fields: self.told.append(fields))
         monkeypatch.setattr(daemon_module, "request", self.request)
-        self.daemon = Daemon(RunPaths(run_dir), self, environment, 1, lambda: self.now_s)
+        self.daemon = Daemon(RunPaths(run_dir), self, lambda: self.now_s)
 
     def request(self, run_dir: Path, call: Request) -> ControlAnswer:
         if isinstance(self.answer, SilentError):
@@ -148,13 +150,13 @@ def test_what_a_start_finds_is_said_in_words(changed: dict[str, Any], told: str)
 
 
 def test_a_daemon_drains_at_a_hangup_only_when_its_terminal_is_gone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, around: Around
 ) -> None:
     def drains(before: bool, now: bool, *, lasts: bool = False) -> bool:
         monkeypatch.setattr(daemon_module, "has_terminal", lambda: before)
-        daemon = Daemon(RunPaths(tmp_path), None, {}, 1, outlives_terminal=lasts)
+        daemon = Daemon(RunPaths(tmp_path), around, outlives_terminal=lasts)
         monkeypatch.setattr(daemon_module, "has_terminal", lambda: now)
-        return daemon.drains_at_hangup()
+        return daemon.hung_up()
 
     assert drains(True, False)
     assert not drains(True, True), "it is asked to read its configuration anew"
@@ -167,7 +169,7 @@ def test_what_its_processes_say_past_their_logs_is_bounded(
 ) -> None:
     paths = RunPaths(tmp_path)
     paths.logs.mkdir()
-    daemon = Daemon(paths, around, {}, 1, output_bytes=100)
+    daemon = Daemon(paths, around, output_bytes=100)
     for number in range(100):
         with paths.daemon_output.open("a") as output:
             output.write(f"a warning of a library, number {number}\n")

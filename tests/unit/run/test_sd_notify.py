@@ -50,6 +50,8 @@ def test_nobody_who_listens_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_sign_of_life_is_due_twice_as_often_as_it_must_be(
-    environment: dict[str, str], every_s: float | None
+    environment: dict[str, str], every_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert watchdog_every_s(environment, os.getpid()) == every_s
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert watchdog_every_s() == every_s
