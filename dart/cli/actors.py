@@ -77,7 +77,7 @@ def list_actors(
         rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
     if state is not None:
         rows = actor_table.in_state(rows, state)
-    print_list(rows, COLUMNS, output, empty="no actor is like that")
+    print_list(rows, COLUMNS, output, empty="no actor matches")
 
 
 @actors_app.command()
@@ -102,7 +102,7 @@ def show(name: ActorName, run_dir: RunDir = None, output: Output = Format.TABLE)
     lines = [*live.vitals(row), "", "last events" if events else "no events"]
     lines += [f"  {event_history.event_line(event)}" for event in events]
     if ends:
-        lines += ["", "why it ended (dartrl why tells more)"]
+        lines += ["", "why it ended (`dartrl why` shows more)"]
         lines += [f"  {why.end_line(one)}" for one in ends[-SHOWN_ENDS:]]
     say("\n".join(lines))
 
@@ -115,18 +115,18 @@ def logs(
     previous: Annotated[
         bool,
         typer.Option(
-            "--previous", "-p", help="Of the incarnation before, with its last words if it crashed."
+            "--previous", "-p", help="Show the previous incarnation, and its last words if it crashed."
         ),
     ] = False,
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many lines, the newest; 0: all.")
     ] = 50,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new lines until Ctrl-C.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what an actor said. All incarnations of a name share a log; each line knows its own.
+    """Show the log of an actor. All incarnations of a name share it; each line shows the number of its own.
 
     **Examples**
 
@@ -135,7 +135,9 @@ def logs(
     * `dartrl actors logs env-003 -n 0 -o jsonl | jq 'select(.level == "error")'`
     """
     if previous and follow:
-        raise typer.BadParameter("the incarnation before says nothing new: --previous or --follow")
+        raise typer.BadParameter(
+            "--previous and --follow exclude each other: a previous incarnation writes nothing more"
+        )
     if previous:
         _previous_log(name, chosen(run_dir), lines, output)
     else:
@@ -148,10 +150,10 @@ def stack(
     name: ActorName,
     run_dir: RunDir = None,
     native: Annotated[
-        bool, typer.Option("--native", help="With the frames of compiled code, where py-spy can see them.")
+        bool, typer.Option("--native", help="Show compiled functions, too, where py-spy can see them.")
     ] = False,
 ) -> None:
-    """Show where in its code an actor is, as py-spy reads it out of the process: it need not answer.
+    """Show where in its code an actor is. py-spy reads this out of the process, also while the actor hangs.
 
     Needs py-spy (`pip install py-spy`), and the right to trace the process: the same user where the kernel
     allows it (`kernel.yama.ptrace_scope` 0), else root.
@@ -194,7 +196,7 @@ def _previous_log(name: str, run_dir: Path, lines: int, output: Format) -> None:
         )
     _print_lines(kept[-lines:], output)
     number = kept[0].incarnation
-    # Of an earlier start of the run, the present incarnation may have taken its place.
+    # Each start of the run counts from 1: words of the same number are those of the present incarnation.
     words = logs.last_words(paths, name, number) if number != row.incarnation else ""
     if words and not output.is_data:
         say(words)

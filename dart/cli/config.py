@@ -46,7 +46,7 @@ def check(
         raise ConfigError(problems)
     if missing:
         raise UnavailableError("\n".join(dict.fromkeys(missing)))
-    say(f"{', '.join(map(str, files))}: good")
+    say(f"{', '.join(map(str, files))}: valid")
 
 
 @config_app.command()
@@ -58,7 +58,7 @@ def show(
     origin: Annotated[
         bool,
         typer.Option(
-            "--origin/--no-origin", help="Say of each value where it comes from: default, a file, or --set."
+            "--origin/--no-origin", help="Show the origin of each value: default, a file, or --set."
         ),
     ] = True,
 ) -> None:
@@ -118,6 +118,6 @@ def diff(
         Column(str(before), value("before"), width_max=50),
         Column(str(after), value("after"), width_max=50),
     ]
-    print_list(found, columns, output, empty="they say the same")
+    print_list(found, columns, output, empty="they are the same")
     if found:
         raise typer.Exit(ExitCode.FAILED)

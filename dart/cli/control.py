@@ -171,15 +171,12 @@ def code_of(answer: "ControlAnswer", *, was_waited_for: bool) -> ExitCode:
     """The exit code of an answer; a request under way is a failure only with `--wait`."""
     from dart.run.control_protocol import ControlOutcome
 
-    match answer.outcome:
-        case ControlOutcome.DONE:
-            return ExitCode.OK
-        case ControlOutcome.UNDER_WAY:
-            return ExitCode.TEMPORARY if was_waited_for else ExitCode.OK
-        case ControlOutcome.REFUSED:
-            return ExitCode.FAILED
-        case ControlOutcome.SILENT:
-            return ExitCode.UNKNOWN
+    return {
+        ControlOutcome.DONE: ExitCode.OK,
+        ControlOutcome.UNDER_WAY: ExitCode.TEMPORARY if was_waited_for else ExitCode.OK,
+        ControlOutcome.REFUSED: ExitCode.FAILED,
+        ControlOutcome.SILENT: ExitCode.UNKNOWN,
+    }[answer.outcome]
 
 
 def _count(what: str) -> int:

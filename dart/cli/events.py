@@ -27,10 +27,12 @@ def events(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="Only this kind; may be repeated. Default: what is news.", show_default=False),
+        typer.Option(
+            help="Only this kind; may be repeated. Default: all but routine ones.", show_default=False
+        ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only newer ones: 90s, 10m, 1h30m, 2d ago.")
+        str | None, typer.Option(metavar="TIME", help="Only events of this last time: 90s, 10m, 1h30m, 2d.")
     ] = None,
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, max=1000, metavar="N", help="How many, the newest.")
@@ -43,7 +45,8 @@ def events(
 ) -> None:
     """Show what happened: the events of the record and the deaths that supervisors reported, oldest first.
 
-    Without `--kind`, the load of actors and engines that take over a version as they should are left out.
+    Routine events are left out without `--kind`: the load of actors, and engines that load a version and
+    become healthy again.
     Kinds and fields: docs/reference/events.md.
 
     **Examples**

@@ -32,8 +32,8 @@ class ExitCode(IntEnum):
     OK = 0, "done; for `status`: running and healthy; for `doctor`: sound"
     FAILED = (
         1,
-        "failed, a run that played nothing among others; for `status`: running, but some part is down or "
-        "starves; for `doctor`: something is wrong; for `config diff`: they differ",
+        "failed; a run in which no episode was played has failed, too; for `status`: running, but some part "
+        "is down or starves; for `doctor`: something is wrong; for `config diff`: they differ",
     )
     USAGE = 2, "the command line is wrong, or names a task or a demonstration that does not exist"
     NOT_RUNNING = 3, "the run is not running"
@@ -89,8 +89,8 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
     """End the command with one message and its exit code for every error a person can do something about.
 
     place    where the command writes, for failures of the disk that do not say it themselves
-    damage   describes damaged data that the command reads; called for any other error, because code that
-             reads a damaged row can fail anywhere
+    damage   describes damage of the data that the command reads, empty without any; called for every other
+             error, because code that reads a damaged row can fail anywhere
     Any other error is a defect: it propagates, prints its traceback and ends the command with 1.
     """
     try:

@@ -25,7 +25,7 @@ README = """\
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Folder of the project; it is made where there is none.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the project; created if it does not exist.")],
     template: Annotated[
         str, typer.Option("--from", metavar="NAME", help="Bundled configuration to begin with.")
     ] = "laptop",

@@ -49,7 +49,7 @@ def show(
     task: Annotated[
         str,
         typer.Argument(
-            help="Id of a task; the last part will do where it is unique.", autocompletion=offer_tasks
+            help="Id of a task; its last part is enough if no other task has it.", autocompletion=offer_tasks
         ),
     ],
     run_dir: RunDir = None,

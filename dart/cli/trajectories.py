@@ -46,7 +46,7 @@ def list_trajectories(
     run_dir: RunDir = None,
     task: OfTask = None,
     outcome: Annotated[
-        str | None, typer.Option(help="Only those that ended so, such as parse_error.")
+        str | None, typer.Option(help="Only episodes with this outcome, such as parse_error.")
     ] = None,
     result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
     before: Annotated[
@@ -69,7 +69,7 @@ def list_trajectories(
     given = {name: str(value) for name, value in asked.items() if value is not None}
     with RunView(recorded(run_dir)) as run:
         rows = run.store.trajectory_page(wanted(given, run.config), limit)
-    print_list(rows, COLUMNS, output, empty="no finished episode fits")
+    print_list(rows, COLUMNS, output, empty="no finished episode matches")
 
 
 @trajectories_app.command()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dart.inspect.result import TrainResult
 
 UP_DEADLINE_S = 180.0
-"""For a detached run to be up; it continues to start after that."""
+"""Longest wait of `--detach` until the run is up; the run continues to start after that."""
 
 DOWN_DEADLINE_S = 120.0
-"""For a run to drain, to be checked and to end."""
+"""Longest wait of `down` until the run has drained, its data are checked and it has ended."""
 
 RECEIVED_S = 5.0
-"""For the run to receive the first signal of `down --now` before the second is sent."""
+"""Longest wait of `down --now` until the run has received the first signal; then it sends the second."""
 
 POLL_S = 0.1
 

@@ -81,11 +81,16 @@ def metrics(
     * `dartrl metrics | grep dartrl_staleness`
     * `dartrl metrics --listen 127.0.0.1:9109`
     """
+    from dart.config.config import load_config
+    from dart.inspect.metrics import exposition
+    from dart.inspect.snapshot_reader import SnapshotReader
+
     paths = shown(run_dir)
-    if listen is None:
-        _print_metrics(paths)
-    else:
+    if listen is not None:
         _serve_metrics(paths, *address_of(listen))
+        return
+    with SnapshotReader(paths, load_config(paths.config)) as reader:
+        say(exposition(reader.read()).rstrip("\n"))
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -97,15 +102,6 @@ def address_of(text: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         raise typer.BadParameter(f"expected HOST:PORT such as 127.0.0.1:9109, got {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _print_metrics(paths: "RunPaths") -> None:
-    from dart.config.config import load_config
-    from dart.inspect.metrics import exposition
-    from dart.inspect.snapshot_reader import SnapshotReader
-
-    with SnapshotReader(paths, load_config(paths.config)) as reader:
-        say(exposition(reader.read()).rstrip("\n"))
 
 
 def _serve_metrics(paths: "RunPaths", host: str, port: int) -> None:

@@ -13,9 +13,6 @@ from dart.config.config import Config
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-"""Setting that numbers GPUs as nvidia-smi does; CUDA's own order begins with the fastest."""
-
 RUN_ON_GPUS = ("transformers", "vllm")
 """Engines that use GPUs."""
 
@@ -63,7 +60,8 @@ def set_visible_devices(gpus: Sequence[str]) -> None:
     """Restrict this process and its children to these GPUs; does nothing for an empty list."""
     if gpus:
         os.environ[VISIBLE] = ",".join(gpus)
-        os.environ.setdefault(ORDER, BY_BUS)
+        # Number GPUs as nvidia-smi does; CUDA's own order begins with the fastest.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
 def describe_gpus(assignment: GpuAssignment) -> str:

@@ -37,7 +37,7 @@ SOCKET_PATH_BYTES = 108
 SOCKET_NAME_BYTES = 56
 """Part of that for the name of a socket in the mail folder, or in an engine's folder inside it."""
 
-PROBE_WAIT_S = 0.2
+LOCK_WAIT_S = 0.2
 """How long to wait for the lock while another process checks for a moment whether the run is running."""
 
 ORPHANS_END_S = 6.0
@@ -193,7 +193,7 @@ def _wait_for_lock(fd: int, paths: RunPaths) -> None:
     started_s = time.monotonic()
     while not _try_lock(fd, fcntl.LOCK_EX):
         pid = _recorded_pid(fd)
-        limit_s = PROBE_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
+        limit_s = LOCK_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
         if time.monotonic() - started_s > limit_s:
             raise taken(paths.root, pid)
         time.sleep(0.02)

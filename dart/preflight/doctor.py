@@ -177,7 +177,7 @@ def policy(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def disk(target: CheckTarget) -> Iterator[CheckResult]:
-    """Room where the run lies."""
+    """Free space where the run lies."""
     folder = next(place for place in (target.folder, *target.folder.parents) if place.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
@@ -277,7 +277,7 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
         yield _wrong("books", str(books), "rollouts were lost: keep the run directory, and report it")
     yield from (_wrong("record", str(one), one.remedy) for one in damage)
     if not damage:
-        yield _fine("record", "it does not contradict itself; --data also reads screenshots")
+        yield _fine("record", "it is consistent; --data also checks its screenshots")
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
@@ -292,7 +292,7 @@ def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
         return  # the check of the record reports it
     yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)
     if newest > 0 and not damage:
-        yield _fine("checkpoint", f"the one of the newest version, {newest}, is whole")
+        yield _fine("checkpoint", f"the checkpoint of the newest version, {newest}, is undamaged")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -127,7 +127,7 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     if training.kl_beta > 0 and not has_adapter:
         yield "reference policy", frozen
     if training.minibatches > 1:
-        yield "copy to go back to", (1 + ADAM_MOMENTS) * trained
+        yield "copy to restore if the update fails", (1 + ADAM_MOMENTS) * trained
     yield "checkpoint being written", ADAM_MOMENTS * trained
 
 

@@ -74,7 +74,7 @@ def missing_trackers(config: Config) -> Iterator[str]:
 
 
 def missing_browser(config: Config) -> Iterator[str]:
-    """What shows the screens: the browser and its pages, or what desktops are made of."""
+    """What environments of this kind need: the browser and its pages, or the programs of desktops."""
     if config.environments.kind == "desktop":
         if missing := missing_for_desktops():
             yield str(DesktopMissing(missing))
@@ -145,14 +145,11 @@ def _missing_machines(osworld: OSWorldSettings) -> Iterator[str]:
 
 def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
     """Hosts that have no address; all names are resolved at the same time."""
-    asked = sorted(set(hosts))
-    threads = ThreadPoolExecutor(min(len(asked), RESOLVERS), thread_name_prefix="resolve")
-    try:
-        answers = {host: threads.submit(socket.getaddrinfo, host, None) for host in asked}
-        wait(answers.values(), timeout=RESOLVE_S)
-        wrong = [f"{host} ({why})" for host, answer in answers.items() if (why := _why_unresolved(answer))]
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+    threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
+    resolving = {host: threads.submit(socket.getaddrinfo, host, None) for host in sorted(set(hosts))}
+    wait(resolving.values(), timeout=RESOLVE_S)
+    threads.shutdown(wait=False, cancel_futures=True)
+    wrong = [f"{host} ({why})" for host, found in resolving.items() if (why := _why_unresolved(found))]
     if wrong:
         more = f" and {len(wrong) - HOSTS_SHOWN} more" if len(wrong) > HOSTS_SHOWN else ""
         named = ", ".join(wrong[:HOSTS_SHOWN])
@@ -162,10 +159,10 @@ def _unresolved(hosts: Iterable[str]) -> Iterator[str]:
         )
 
 
-def _why_unresolved(answer: "Future[Any]") -> str:
-    if not answer.done():
-        return f"no answer within {RESOLVE_S:g} s"
-    error = answer.exception()
+def _why_unresolved(found: "Future[Any]") -> str:
+    if not found.done():
+        return f"the name server did not answer within {RESOLVE_S:g} s"
+    error = found.exception()
     return "" if error is None else str(getattr(error, "strerror", None) or error)
 
 
@@ -187,7 +184,7 @@ def missing_policy(config: Config) -> Iterator[str]:
 
 
 def policy_without_hints(config: Config) -> Iterator[str]:
-    """A policy that cannot be shown a hint, where self-rolled demonstrations need one."""
+    """A policy that cannot read a hint, although self-rolled demonstrations are enabled."""
     pool = config.curation.experience_pool
     if not (pool.enabled and pool.self_rolled):
         return

@@ -97,7 +97,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
 def test_the_shipped_configurations_are_good() -> None:
     ended = dartrl("config", "check", "configs/laptop.toml", "configs/smoke.toml")
 
-    assert (ended.returncode, ended.stdout) == (0, "configs/laptop.toml, configs/smoke.toml: good\n")
+    assert (ended.returncode, ended.stdout) == (0, "configs/laptop.toml, configs/smoke.toml: valid\n")
 
 
 def test_every_problem_of_every_file_is_on_stderr_with_code_78(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_new_project_has_a_good_configuration_and_all_it_needs(installed: Path
     project = tmp_path / "project"
     assert (
         succeeded(ran(installed / "dartrl", "config", "check", "train.toml", cwd=project))
-        == "train.toml: good\n"
+        == "train.toml: valid\n"
     )
     plan = succeeded(ran(installed / "dartrl", "up", "train.toml", "--dry-run", cwd=project))
     assert "everything it needs is there" in plan

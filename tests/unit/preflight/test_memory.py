@@ -53,7 +53,7 @@ def test_a_trainer_needs_its_weights_many_times() -> None:
     assert held["weights"] == held["gradients"] == 4 * SEVEN_BILLION.parameters
     assert held["optimizer"] == 2 * held["weights"]
     assert held["reference policy"] == 4 * SEVEN_BILLION.parameters
-    assert "copy to go back to" not in held
+    assert "copy to restore if the update fails" not in held
 
 
 def test_bfloat16_halves_what_is_not_trained_and_an_adapter_leaves_little_to_train() -> None:
