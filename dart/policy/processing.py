@@ -40,17 +40,13 @@ class GuiPolicyProcessor(ProcessorMixin):  # type: ignore[misc]  # transformers 
         if len(text) != len(images):
             raise ValueError(f"expected one screenshot per prompt, got {len(images)} for {len(text)} prompts")
         pixels = self.image_processor(images, return_tensors=return_tensors)
-        self._check_frame(pixels["pixel_values"])
+        height, width = pixels["pixel_values"].shape[-2:]
+        if (height, width) != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
+            raise ValueError(
+                f"expected screenshots of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels, got {width}x{height}"
+            )
         expanded = [prompt.replace(IMAGE, IMAGE * self.image_tokens, 1) for prompt in text]
         tokens = self.tokenizer(
             expanded, padding=padding, return_tensors=return_tensors, return_token_type_ids=False, **kwargs
         )
         return BatchFeature(data={**tokens, **pixels})
-
-    @staticmethod
-    def _check_frame(pixel_values: Any) -> None:
-        height, width = pixel_values.shape[-2:]
-        if (height, width) != (FRAME_HEIGHT_PX, FRAME_WIDTH_PX):
-            raise ValueError(
-                f"expected screenshots of {FRAME_WIDTH_PX}x{FRAME_HEIGHT_PX} pixels, got {width}x{height}"
-            )

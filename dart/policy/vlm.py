@@ -80,7 +80,7 @@ class VisionLanguagePolicy(Policy):
     ) -> list[SampledAnswer]:
         """Sample one answer per prompt; it ends with an end token or after `answer_tokens`."""
         rows = [
-            self.codec.expand_images(prompt.token_ids, prompt.images, row)
+            self.codec.expand_images(prompt.token_ids, row)
             for prompt, row in zip(prompts, screens, strict=True)
         ]
         ids, mask, kinds = self._padded(rows)
@@ -108,10 +108,7 @@ class VisionLanguagePolicy(Policy):
 
     def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> AnswerScores:
         seen = [[screens[image.sha256] for image in step.images] for step in steps]
-        rows = [
-            self.codec.expand_images(step.prompt_ids, step.images, row)
-            for step, row in zip(steps, seen, strict=True)
-        ]
+        rows = [self.codec.expand_images(step.prompt_ids, row) for step, row in zip(steps, seen, strict=True)]
         prompt_ids, prompt_mask, prompt_kinds = self._padded(rows)
         targets, answered = pad_right([step.token_ids for step in steps], self.codec.pad_id)
         ids = torch.cat([prompt_ids, targets[:, :-1]], 1)

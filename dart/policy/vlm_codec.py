@@ -114,38 +114,20 @@ class VisionLanguageCodec(Codec):
         images = tuple(PromptImage(sha256=one.sha256, tokens=self.image_tokens(one)) for one in screens)
         return Prompt(tuple(token_ids), images)
 
-    def expand_images(
-        self, prompt_ids: Sequence[int], images: Sequence[PromptImage], screens: Sequence[Screen]
-    ) -> ImageTokens:
+    def expand_images(self, prompt_ids: Sequence[int], screens: Sequence[Screen]) -> ImageTokens:
         """Replace each placeholder of a prompt by the tokens of its screenshot.
 
-        Raises ValueError when placeholders, images and screens do not match.
+        screens   those with which `prompt` made it (`dart.policy.base.Policy.check_prompt`)
         """
-        if not prompt_ids.count(self.image_encoder.placeholder_id) == len(images) == len(screens):
-            raise ValueError(
-                f"expected a placeholder and a screenshot for each of {len(images)} images, the prompt has "
-                f"{prompt_ids.count(self.image_encoder.placeholder_id)} and there are {len(screens)}"
-            )
-        remaining = zip(images, screens, strict=True)
+        expanded = iter([self._tokens_of(screen) for screen in screens])
         parts = [
-            self._checked_tokens(*next(remaining))
-            if token == self.image_encoder.placeholder_id
-            else ImageTokens((token,), (0,))
+            next(expanded) if token == self.image_encoder.placeholder_id else ImageTokens((token,), (0,))
             for token in prompt_ids
         ]
         return ImageTokens(
             tuple(token for part in parts for token in part.token_ids),
             tuple(kind for part in parts for kind in part.kinds),
         )
-
-    def _checked_tokens(self, image: PromptImage, screen: Screen) -> ImageTokens:
-        tokens = self._tokens_of(screen)
-        if (screen.sha256, len(tokens.token_ids)) != (image.sha256, image.tokens):
-            raise ValueError(
-                f"expected screenshot {image.sha256} with {image.tokens} tokens, "
-                f"got {screen.sha256} with {len(tokens.token_ids)}"
-            )
-        return tokens
 
     def _beginning(self) -> list[int]:
         """Return the tokens that the tokenizer puts before any text."""

@@ -2,7 +2,7 @@
 
 Asks       the curator for a batch, the store to commit the update
 Tells      weight_sync and the curator of the new version
-Waits for  its own worker thread, which runs the update; the mailbox stays answerable meanwhile
+Waits for  its own worker thread, which runs the update; messages are handled meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
 Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
            or the record refuses its commit because another trainer holds the batch
@@ -11,7 +11,6 @@ On restart resumes from the newest committed version. A checkpoint without a com
 On stop    commits the current update first, if it ends in time
 """
 
-import itertools
 from dataclasses import asdict
 from pathlib import Path
 
@@ -98,18 +97,18 @@ class TrainerActor(Actor):
         """Wait for the next batch; None when the run is over."""
         while True:
             try:
-                answer = await self.ask("curator", m.BatchRequest(), deadline_s=20.0)
+                reply = await self.ask("curator", m.BatchRequest(), deadline_s=20.0)
             except (AskError, MailboxFull) as error:
                 self.log.info("no_curator", reason=str(error))
                 await self.sleep(PAUSE_S)
                 continue
-            match answer:
+            match reply:
                 case m.RunOver():
                     return None
                 case m.NoWorkYet():
-                    await self.sleep(answer.retry_after_s)
+                    await self.sleep(reply.retry_after_s)
                 case Batch():
-                    return answer
+                    return reply
 
     async def _update(self, batch: Batch) -> None:
         groups = self._reader.groups_to_trajectories(batch.group_ids)
@@ -131,7 +130,9 @@ class TrainerActor(Actor):
 
     async def _train(self, batch: Batch, groups: tuple[Group, ...]) -> UpdateSummary | None:
         """Make the update and return its report; None when the batch cannot be trained and was refused."""
-        for tries in itertools.count(1):
+        tries = 0
+        while True:
+            tries += 1
             try:
                 with self._load.during("update_s"):
                     report = await self.in_thread(
@@ -152,7 +153,6 @@ class TrainerActor(Actor):
                 return None
             self._refused_in_a_row = 0
             return report
-        raise AssertionError("unreachable: the count has no end")
 
     async def _refuse(self, batch: Batch, found: Blame, detail: str) -> None:
         """Record that the batch is refused. The curator learns of it from the record at its next request."""

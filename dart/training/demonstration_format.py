@@ -86,7 +86,7 @@ def episode_of(line: bytes) -> DemonstrationEpisode:
     except UnicodeDecodeError as error:
         raise BadDemonstrations(f"the line is not UTF-8: {error.reason} at byte {error.start}") from error
     except ValidationError as error:
-        raise BadDemonstrations(_in_words(error)) from error
+        raise BadDemonstrations(_description(error)) from error
     if is_held_out(episode.seed):
         raise BadDemonstrations(
             f"seed {episode.seed} of {episode.task_id} is reserved for evaluation; use a training seed from "
@@ -139,7 +139,7 @@ def read_screenshot(path: Path) -> bytes:
 
 
 def _open_plain(path: Path, name: str) -> int:
-    """Open a regular file. Pipes and devices are refused: reading them could wait or go on for ever."""
+    """Open a regular file. Pipes and devices are refused: reading one could wait for ever or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -147,7 +147,7 @@ def _open_plain(path: Path, name: str) -> int:
     return descriptor
 
 
-def _in_words(error: ValidationError) -> str:
+def _description(error: ValidationError) -> str:
     """Describe the first problem and its place."""
     problem = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or "the line"

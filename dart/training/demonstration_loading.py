@@ -18,11 +18,11 @@ DEADLINE_S = 600.0
 
 
 def fill_pool(
-    folders: Sequence[Path], policy: Path, paths: RunPaths, context: ContextSettings | None = None
+    folders: Sequence[Path], policy: Path, paths: RunPaths, context: ContextSettings
 ) -> tuple[int, int]:
     """Import folders of demonstrations into a run that is not running.
 
-    context   settings of a vision-language policy's prompts; None: the defaults
+    context   settings of a vision-language policy's prompts
 
     Returns how many demonstrations were new and how many the pool had already. Raises UnavailableError or
     DiskError, which say what is wrong and what to do.
@@ -30,10 +30,9 @@ def fill_pool(
     if not folders:
         return 0, 0
     command = [sys.executable, "-m", "dart.training.demonstrations", paths.store, paths.blobs, policy]
-    options = ["--context", context.model_dump_json()] if context not in (None, ContextSettings()) else []
     try:
         ended = subprocess.run(
-            [str(part) for part in (*command, *folders, *options)],
+            [str(part) for part in (*command, *folders, "--context", context.model_dump_json())],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

@@ -20,6 +20,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.core.types import Group
+from dart.training.update_report import UpdateSummary
 
 KEY_VARIABLE = "DARTRL_RANKS_KEY"
 """Environment variable with the secret that authenticates the trainer to rank 0."""
@@ -35,19 +36,11 @@ class RankDied(RuntimeError):
     """A rank ended, and torchrun ended all others."""
 
     def __init__(self, code: int, log: Path) -> None:
-        words = log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if log.exists() else ""
+        tail = log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if log.exists() else ""
         super().__init__(
-            f"a rank of the trainer ended (torchrun's exit code {code}); the log {log} ends with:\n{words}\n"
+            f"a rank of the trainer ended (torchrun's exit code {code}); the log {log} ends with:\n{tail}\n"
             "training resumes from the newest committed checkpoint"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """The result of a command, and the version after it."""
-
-    result: Any
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +87,14 @@ class DistributedLearner:
                 env={**os.environ, KEY_VARIABLE: key},
             )
         self._connection = self._connect(socket, bytes.fromhex(key))
-        self.version = 0
-        self._receive()
+        self.version: int = self._receive()
         self._folder.cleanup()  # the ranks have read it; a killed trainer must leave nothing behind
 
-    def update(self, groups: Sequence[Group], blobs_dir: Path) -> Any:
+    def update(self, groups: Sequence[Group], blobs_dir: Path) -> UpdateSummary:
         """See `dart.training.learner.Learner.update`. Also raises RankDied."""
-        return self._ask(("update", (groups, blobs_dir)))
+        report: UpdateSummary = self._ask(("update", (groups, blobs_dir)))
+        self.version = report.version
+        return report
 
     def save(self, parent: Path) -> Path:
         """See `dart.training.learner.Learner.save`. Also raises RankDied."""
@@ -125,13 +119,12 @@ class DistributedLearner:
             if self._torchrun.poll() is not None:
                 raise self._died()
         try:
-            answer = self._connection.recv()
+            result = self._connection.recv()
         except (EOFError, OSError) as gone:
             raise self._died() from gone
-        if isinstance(answer, CommandFailure):
-            raise answer.error()
-        self.version = answer.version
-        return answer.result
+        if isinstance(result, CommandFailure):
+            raise result.error()
+        return result
 
     def _connect(self, socket: Path, key: bytes) -> "Connection[Any, Any]":
         """Wait until rank 0 listens; the supervisor limits the wait

@@ -191,16 +191,10 @@ class Learner:
     def _scored(self, samples: Sequence[StepSample], screens: Mapping[str, Screen]) -> list[_Scored]:
         """Score the samples under the old and the base policy. With one optimizer step the old policy is the
         policy itself and needs no extra pass."""
-        old = self._logprobs(self._policy.score, samples, screens) if self.config.minibatches > 1 else None
-        reference = self._logprobs(self._reference, samples, screens) if self._reference is not None else None
-        return [
-            _Scored(
-                sample,
-                None if old is None else old[row],
-                None if reference is None else reference[row],
-            )
-            for row, sample in enumerate(samples)
-        ]
+        unknown = [None] * len(samples)
+        old = self._logprobs(self._policy.score, samples, screens) if self.config.minibatches > 1 else unknown
+        reference = self._logprobs(self._reference, samples, screens) if self._reference else unknown
+        return [_Scored(*row) for row in zip(samples, old, reference, strict=True)]
 
     @torch.no_grad()
     def _logprobs(

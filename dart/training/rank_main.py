@@ -1,12 +1,11 @@
 """One rank of a distributed learner: a process that `distributed_learner` starts through torchrun.
 
-Rank 0 receives commands from the trainer, broadcasts them to all ranks and answers them. A rank that fails
-ends; torchrun then ends the others, and the trainer notices.
+Rank 0 receives commands from the trainer, broadcasts them to all ranks and sends the results back. A rank
+that fails ends; torchrun then ends the others, and the trainer notices.
 """
 
 import argparse
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection, Listener
@@ -23,7 +22,7 @@ from dart.policy.load import SMALL_POLICY, model_type
 from dart.store.checkpoints import load_checkpoint
 from dart.training.batch_errors import REFUSED
 from dart.training.distributed import ProcessGroup
-from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure, CommandResult
+from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 
@@ -65,9 +64,7 @@ class Rank:
     def execute(self, command: Command) -> Any:
         """Execute a command together with the other ranks."""
         what, arguments = command
-        if what == "save":
-            return self._save(*arguments)
-        return self.learner.update(*arguments)
+        return self._save(*arguments) if what == "save" else self.learner.update(*arguments)
 
     def _save(self, parent: Path) -> Path | None:
         """Write a checkpoint: rank 0 creates and verifies the folder, all ranks write their parts."""
@@ -90,18 +87,26 @@ class Rank:
                 self.broadcast()
 
 
-def serve(rank: Rank, receive: Callable[[], Command], answer: Callable[[Any], None]) -> None:
-    """Execute commands until the trainer disconnects."""
-    while True:
-        command = rank.broadcast(receive())
-        if command is None:
-            return
+def serve(rank: Rank, trainer: "Connection[Any, Any] | None") -> None:
+    """Execute the trainer's commands until the trainer disconnects.
+
+    trainer   None on all ranks but rank 0, which receives the commands and sends the results
+    """
+    while (command := rank.broadcast(_received(trainer))) is not None:
         try:
-            made = rank.execute(command)
+            result = rank.execute(command)
         except (*REFUSED, DartError, OSError) as error:
-            answer(CommandFailure.of(error))
-        else:
-            answer(CommandResult(result=made, version=rank.learner.version))
+            result = CommandFailure.of(error)
+        if trainer is not None:
+            trainer.send(result)
+
+
+def _received(trainer: "Connection[Any, Any] | None") -> Command | None:
+    """Return the next command; None after the trainer's last one, and without a connection to the trainer."""
+    try:
+        return None if trainer is None else trainer.recv()
+    except EOFError:
+        return None
 
 
 def main() -> None:
@@ -113,26 +118,13 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, default=None, help="checkpoint to resume from")
     options = parser.parse_args()
     rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)
-    if rank.index > 0:
-        serve(rank, lambda: ("", ()), lambda _: None)
-    else:
+    trainer = None
+    if rank.index == 0:
         with Listener(str(options.socket), authkey=bytes.fromhex(os.environ[KEY_VARIABLE])) as listener:
             trainer = listener.accept()
-        serve_trainer(rank, trainer)
+        trainer.send(rank.learner.version)
+    serve(rank, trainer)
     dist.destroy_process_group()
-
-
-def serve_trainer(rank: Rank, trainer: "Connection[Any, Any]") -> None:
-    """Serve the trainer's commands on rank 0; the end of its connection ends all ranks."""
-    trainer.send(CommandResult(result=None, version=rank.learner.version))
-
-    def receive() -> Any:
-        try:
-            return trainer.recv()
-        except EOFError:
-            return None
-
-    serve(rank, receive, trainer.send)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Prompts and answers of a vision-language checkpoint, on the tiny one."""
 
-import dataclasses
 import hashlib
 import io
 from collections.abc import Sequence
@@ -131,28 +130,9 @@ def test_image_tokens_are_counted_from_the_size(codec: VisionLanguageCodec) -> N
     asked = request(codec, ["wait()"])
     prompt = codec.prompt(asked, screens(codec, asked))
     seen = screens(codec, asked)
-    expanded = codec.expand_images(prompt.token_ids, prompt.images, seen)
+    expanded = codec.expand_images(prompt.token_ids, seen)
     assert expanded.token_ids.count(codec.image_encoder.placeholder_id) == sum(expanded.kinds) == 96
     assert len(expanded.token_ids) == len(expanded.kinds) == len(prompt.token_ids) + 2 * 47
-
-
-def test_a_prompt_is_not_laid_out_with_other_pictures(codec: VisionLanguageCodec) -> None:
-    asked = request(codec, ["wait()"])
-    seen = screens(codec, asked)
-    prompt = codec.prompt(asked, seen)
-    other = dataclasses.replace(prompt.images[0], tokens=12)
-    for images, shown, said in (
-        (prompt.images[:1], seen[:1], "screenshot for each of 1 images, the prompt has 2 and there are 1"),
-        (prompt.images, seen[:1], "each of 2 images, the prompt has 2 and there are 1"),
-        (
-            prompt.images,
-            seen[::-1],
-            f"expected screenshot {seen[0].sha256} with 48 tokens, got {seen[1].sha256}",
-        ),
-        ((other, prompt.images[1]), seen, "with 12 tokens, got .* with 48"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            codec.expand_images(prompt.token_ids, images, shown)
 
 
 def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(

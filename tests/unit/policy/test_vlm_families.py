@@ -80,7 +80,7 @@ def test_a_prompt_is_as_long_as_the_familys_own_processor_makes_its_text(
     asked = request(codec, 2)
     seen = screens(codec, asked)
     prompt = codec.prompt(asked, seen)
-    expanded = codec.expand_images(prompt.token_ids, prompt.images, seen)
+    expanded = codec.expand_images(prompt.token_ids, seen)
     processor = load_processor(checkpoint, load_config(checkpoint))
     text = codec.tokenizer.decode(list(prompt.token_ids))
     own = processor(
