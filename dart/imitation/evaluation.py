@@ -4,8 +4,8 @@ model."""
 import asyncio
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,28 +17,20 @@ from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.modeling import GuiPolicyForImageTextToText
 from dart.policy.sampling import SampledAnswer, sample
 
+if TYPE_CHECKING:
+    from dart.imitation.pretrain import PretrainConfig
+
 DEADLINE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A measurement: each task on the first `episodes` seeds of model cards."""
-
-    tasks: tuple[str, ...]
-    episodes: int
-    temperature: float
-    step_cap: int
-    environments: int = 4
-    seed: int = 0
+"""Deadline of each operation of an environment."""
 
 
 class Batcher:
-    """Answers prompts in batches: all prompts that wait when the model is free form one batch."""
+    """Samples answers to prompts in batches: all prompts that wait when the model is free form one batch."""
 
-    def __init__(self, model: GuiPolicyForImageTextToText, temperature: float, seed: int) -> None:
+    def __init__(self, model: GuiPolicyForImageTextToText, temperature: float) -> None:
         self._model = model
         self._temperature = temperature
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(0)
         self._waiting: list[tuple[list[int], torch.Tensor, asyncio.Future[SampledAnswer]]] = []
 
     async def answer(self, prompt: list[int], pixels: torch.Tensor) -> SampledAnswer:
@@ -60,17 +52,18 @@ class Batcher:
 
 
 async def play_held_out(
-    model: GuiPolicyForImageTextToText, codec: PromptCodec, trial: Trial
+    model: GuiPolicyForImageTextToText, codec: PromptCodec, config: "PretrainConfig", temperature: float
 ) -> dict[str, list[float]]:
-    """Play all episodes of a trial. Returns the rewards by task, one per episode."""
-    jobs = iter([(task, seed) for seed in MODEL_CARD_SEEDS[: trial.episodes] for task in trial.tasks])
-    rewards: dict[str, list[float]] = {task: [] for task in trial.tasks}
-    batcher = Batcher(model, trial.temperature, trial.seed)
+    """Play each task on its first seeds of model cards. Returns the rewards by task, one per episode."""
+    seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
+    jobs = iter([(task, seed) for seed in seeds for task in config.tasks])
+    rewards: dict[str, list[float]] = {task: [] for task in config.tasks}
+    batcher = Batcher(model, temperature)
     with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:
         async with asyncio.TaskGroup() as group:
-            for number in range(trial.environments):
+            for number in range(config.environments):
                 environment = MiniWobEnvironment(Path(scratch) / str(number))
-                group.create_task(_play_jobs(environment, jobs, batcher, codec, trial.step_cap, rewards))
+                group.create_task(_play_jobs(environment, jobs, batcher, codec, config.step_cap, rewards))
     return rewards
 
 
@@ -121,5 +114,5 @@ def mean_success(rewards: Mapping[str, Sequence[float]]) -> float:
 
 
 def success(rewards: Sequence[float]) -> float:
-    """Share of episodes that succeeded."""
+    """Return the share of successful episodes."""
     return sum(reward > SUCCESS_ABOVE for reward in rewards) / len(rewards)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dart.config.config import Config
 from dart.environments.miniwob.demonstrations import collect
-from dart.imitation.evaluation import Trial, mean_success, play_held_out
+from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
 from dart.imitation.updates import Report, run_updates
@@ -134,8 +134,7 @@ def _measure(
     temperature: float,
     report: Report,
 ) -> dict[str, list[float]]:
-    trial = Trial(config.tasks, config.held_out_episodes, temperature, config.step_cap, config.environments)
-    rewards = asyncio.run(play_held_out(model, codec, trial))
+    rewards = asyncio.run(play_held_out(model, codec, config, temperature))
     if config.held_out_episodes:
         report(f"success at temperature {temperature:g}: {mean_success(rewards):.1%}")
     return rewards

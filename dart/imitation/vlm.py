@@ -22,7 +22,6 @@ from dart.policy.base import Policy
 from dart.policy.load import ModelPlacement, load
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen
-from dart.training.batch import micro_batches
 from dart.training.demonstrations import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
 
@@ -34,8 +33,6 @@ class ImitationConfig:
     updates: int = 200
     batch: int = 8
     """Steps per update."""
-    batch_tokens: int = 0
-    """Tokens per pass, padding included; 0: no limit."""
     lr: float = 1e-3
     warmup_updates: int = 10
     max_grad_norm: float = 1.0
@@ -61,26 +58,15 @@ def imitate(
 
     def add_gradient() -> str:
         batch = draw.sample(list(steps), min(config.batch, len(steps)))
-        losses.append(_add_gradient(policy, batch, screens, config))
+        loss = answer_loss(policy, sorted(batch, key=policy.sort_key), screens)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(float(loss.detach()))
         return f"loss {losses[-1]:.3f} nats per token"
 
     warmup = max(1, config.warmup_updates)
     lrs = [config.lr * min(1.0, update / warmup) for update in range(1, config.updates + 1)]
     run_updates(optimizer, policy.trainable(), lrs, config.max_grad_norm, add_gradient, report)
     return losses[-1]
-
-
-def _add_gradient(
-    policy: Policy, batch: Sequence[Step], screens: Mapping[str, Screen], config: ImitationConfig
-) -> float:
-    """Add the gradient of a batch's loss to the weights. Returns the loss."""
-    total = 0.0
-    ordered = sorted(batch, key=policy.sort_key)
-    for chunk in micro_batches(ordered, config.batch, config.batch_tokens, policy.token_count):
-        loss = answer_loss(policy, chunk, screens) * (len(chunk) / len(batch))
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += float(loss.detach())
-    return total
 
 
 def answer_loss(policy: Policy, steps: Sequence[Step], screens: Mapping[str, Screen]) -> torch.Tensor:

@@ -137,12 +137,8 @@ def drawn_answers(
     drawn   token, log-prob and entropy [B] for each position
     """
     tokens, logprobs, entropies = (torch.stack(column, 1).tolist() for column in zip(*drawn, strict=True))
-    lengths = [_length(row, ends) for row in tokens]
+    lengths = [next((n for n, token in enumerate(row, 1) if token in ends), len(row)) for row in tokens]
     return [
         SampledAnswer(tuple(tokens[i][:n]), tuple(logprobs[i][:n]), tuple(entropies[i][:n]))
         for i, n in enumerate(lengths)
     ]
-
-
-def _length(tokens: Sequence[int], ends: Collection[int]) -> int:
-    return next((place for place, token in enumerate(tokens, 1) if token in ends), len(tokens))

@@ -62,12 +62,6 @@ class VisionLanguagePolicy(Policy):
         self._answer_tokens = answer_tokens
         self._is_autocast = is_autocast
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        device: torch.device = next(self.module.parameters()).device
-        return device
-
     # ---- sampling ----
 
     @torch.no_grad()
@@ -176,7 +170,8 @@ class VisionLanguagePolicy(Policy):
         return value.to(weight.device, weight.dtype if value.is_floating_point() else value.dtype)
 
     def _computing(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._is_autocast)
+        device = next(self.module.parameters()).device
+        return torch.autocast(device.type, torch.bfloat16, enabled=self._is_autocast)
 
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         self.module.save_pretrained(folder, state_dict=weights)

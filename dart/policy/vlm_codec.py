@@ -215,5 +215,5 @@ def _picture_ids(config: Any, tokenizer: Any, pictures: ImageEncoder) -> tuple[i
     named = {value for name, value in config.to_dict().items() if _PICTURE_TOKEN.fullmatch(name)}
     known = {token for token in named if isinstance(token, int) and 0 <= token < len(tokenizer)}
     special = tokenizer.added_tokens_decoder
-    spelled = {token for token in pictures.probe.token_ids if token in special}
+    spelled = {token for token in pictures.trial.token_ids if token in special}
     return tuple(sorted({pictures.placeholder_id} | known | spelled))

@@ -22,8 +22,8 @@ KINDS = ("mm_token_type_ids", "token_type_ids")
 MADE_HERE = ("input_ids", "attention_mask", *KINDS)
 """Inputs that follow from the tokens; all others follow from the images alone."""
 
-PROBE_PX = 448
-"""Side of the blank image that tests a processor; large enough to be cut into tiles."""
+TRIAL_PX = 448
+"""Side of the blank image with which a processor is tried; large enough to be cut into tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class ImageEncoder:
         self.placeholder_id = self._one_token()
         self.kinds_name: str | None = None
         """Name of the model input with the kinds of tokens; None if the model has none."""
-        side_px = PROBE_PX if rule is None else rule.shown(PROBE_PX, PROBE_PX).shown_width_px
-        self.probe = self._probe_tokens(side_px)
+        side_px = TRIAL_PX if rule is None else rule.shown(TRIAL_PX, TRIAL_PX).shown_width_px
+        self.trial = self._trial_tokens(side_px)
         """Tokens of a blank square image."""
 
     @property
@@ -108,7 +108,7 @@ class ImageEncoder:
             )
         return int(ids[0])
 
-    def _probe_tokens(self, side_px: int) -> ImageTokens:
+    def _trial_tokens(self, side_px: int) -> ImageTokens:
         """Return the tokens of a blank image. Raises UnsupportedCheckpoint unless its tensors depend on the
         image alone."""
         picture = blank(side_px, side_px)

@@ -164,14 +164,7 @@ class TrainerActor(Actor):
             reason=found.reason,
             detail=detail,
         )
-        call = m.RefuseBatch(
-            batch_id=batch.batch_id,
-            fence=batch.fence,
-            group_ids=found.group_ids,
-            pool_ids=found.pool_ids,
-            reason=found.reason,
-            detail=detail,
-        )
+        call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
         await write(self, call)
 
     async def _save(self) -> Path:

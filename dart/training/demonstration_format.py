@@ -103,9 +103,7 @@ def episode_of(line: bytes) -> DemonstrationEpisode:
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield every line that is not blank, with its number. Raises BadDemonstrations, OSError."""
     with os.fdopen(_open_plain(path, str(path)), "rb") as file:
-        number = 0
-        while line := file.readline(MOST_LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES + 1), b""), 1):
             if len(line) > MOST_LINE_BYTES:
                 raise BadDemonstrations(
                     f"{path}, line {number}: the line has more than {MOST_LINE_BYTES} bytes; "
