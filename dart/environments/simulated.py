@@ -20,17 +20,7 @@ from dart.config.sections import SimulationSettings
 from dart.core.actions import Action, format_action
 from dart.core.run_directory import RunPaths
 from dart.environments.browser_inputs import input_calls
-from dart.environments.faults import (
-    ActionNotConfirmed,
-    ApplicationDied,
-    CorruptFrame,
-    DirtyStart,
-    EnvironmentTimeout,
-    FrozenFrame,
-    InfrastructureFault,
-    MachineNotReady,
-    WindowManagerDied,
-)
+from dart.environments.faults import ActionNotConfirmed, EnvironmentTimeout, FrozenFrame, InfrastructureFault
 from dart.environments.input_audit import differences, expected_counts
 from dart.environments.latency import clipped_lognormal
 from dart.environments.miniwob.pages import HEIGHT, WIDTH
@@ -97,7 +87,6 @@ class SimulatedEnvironment(Breakable):
         calls = input_calls(action)
         unconfirmed = differences(expected_counts(calls), expected_counts(self.screen_io.filter_input(calls)))
         if unconfirmed:
-            self._episode = None
             raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
         episode.frames.acted()
         episode.steps_done += 1
@@ -112,9 +101,6 @@ class SimulatedEnvironment(Breakable):
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return self._episode is not None and not self._signal
-
-    async def close(self) -> None:
-        self._episode, self._signal = None, 0
 
     def send_signal(self, number: signal.Signals) -> None:
         """Behave as if a process got the signal: dead after SIGKILL, silent until the deadline after
@@ -139,24 +125,10 @@ class SimulatedEnvironment(Breakable):
         if self._signal:
             await asyncio.sleep(deadline_s)
             raise EnvironmentTimeout(operation, deadline_s, f"{MACHINE}, which is stopped")
-        match self._disturbed:
-            case InjectedFault.READY_TOO_EARLY:
-                raise MachineNotReady(MACHINE, "no window manager", deadline_s)
-            case InjectedFault.DIRTY_RESET:
-                raise DirtyStart(MACHINE, "a file of another episode")
-            case InjectedFault.POPUP:
-                raise DirtyStart(MACHINE, "an unexpected window")
-            case InjectedFault.DEAD_APPLICATION:
-                raise ApplicationDied("of the simulation", "is stopped")
-            case _:
-                raise WindowManagerDied("is gone")
+        raise InfrastructureFault(f"{MACHINE} has the injected fault {self._disturbed}")
 
     def _observation(self, episode: _Episode) -> Observation:
-        try:
-            return observation_of(self._screenshot(episode), INSTRUCTION, episode.frames)
-        except CorruptFrame:
-            self._episode = None
-            raise
+        return observation_of(self._screenshot(episode), INSTRUCTION, episode.frames)
 
     def _screenshot(self, episode: _Episode, mark: int = 0) -> bytes:
         return self.screen_io.filter_screenshot(

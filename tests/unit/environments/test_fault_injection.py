@@ -12,17 +12,13 @@ from dart.core.actions import Click, Wait
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog, planned_fault, read_injections
 from dart.environments.faults import (
     ActionNotConfirmed,
-    ApplicationDied,
     CorruptFrame,
-    DirtyStart,
     EnvironmentFault,
     EnvironmentTimeout,
     EvaluatorFailed,
     FrozenFrame,
     InfrastructureFault,
-    MachineNotReady,
     ResetFailed,
-    WindowManagerDied,
 )
 from dart.environments.protocol import EpisodeKey
 from dart.environments.simulated import SimulatedEnvironment
@@ -89,12 +85,16 @@ def test_without_rates_nothing_strikes() -> None:
         (InjectedFault.BAD_EVALUATION, EvaluatorFailed, "got: nan"),
         (InjectedFault.FAILED_RESET, ResetFailed, "reset of simulated/0 failed"),
         (InjectedFault.NEVER_READY, EnvironmentTimeout, "reset did not end within"),
-        (InjectedFault.READY_TOO_EARLY, MachineNotReady, "no window manager"),
+        (InjectedFault.READY_TOO_EARLY, InfrastructureFault, "has the injected fault ready_too_early"),
         (InjectedFault.TRUNCATED_FRAME, CorruptFrame, "expected a whole PNG"),
-        (InjectedFault.DIRTY_RESET, DirtyStart, "a file of another episode"),
-        (InjectedFault.POPUP, DirtyStart, "an unexpected window"),
-        (InjectedFault.DEAD_APPLICATION, ApplicationDied, "is stopped"),
-        (InjectedFault.DEAD_WINDOW_MANAGER, WindowManagerDied, "is gone"),
+        (InjectedFault.DIRTY_RESET, InfrastructureFault, "has the injected fault dirty_reset"),
+        (InjectedFault.POPUP, InfrastructureFault, "has the injected fault popup"),
+        (InjectedFault.DEAD_APPLICATION, InfrastructureFault, "has the injected fault dead_application"),
+        (
+            InjectedFault.DEAD_WINDOW_MANAGER,
+            InfrastructureFault,
+            "injected fault dead_window_manager",
+        ),
     ],
 )
 async def test_every_kind_of_fault_is_noticed_and_written_down(
