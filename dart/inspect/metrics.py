@@ -65,7 +65,7 @@ METRICS: tuple[Metric, ...] = (
     # the run
     _gauge(
         "run_healthy",
-        "1 when every actor is up and ready, every rollout has one fate and nothing starves, else 0.",
+        "1 when every actor is up and ready, every rollout has one fate and there are no notices, else 0.",
         lambda run: run.is_healthy,
     ),
     _gauge(
@@ -86,7 +86,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "notices",
-        "Problems beyond single actors: a part that starves, a record that takes no writes.",
+        "Problems that are not those of one actor, such as a starved trainer or a full disk.",
         lambda run: len(run.notices),
     ),
     # learning
@@ -111,7 +111,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _gauge(
         "task_success_ratio",
-        "The same for each task.",
+        "Share of successes among the newest trajectories of the task, 0 to 1.",
         lambda run: {task.task_id: task.success_rate for task in run.tasks},
         **TASK,
     ),
@@ -163,26 +163,31 @@ METRICS: tuple[Metric, ...] = (
         kind="infrastructure, system, policy, evaluator or task",
     ),
     _counter(
-        "dropped_rollouts", "Rollouts that were not trained, by reason.", lambda run: run.drops, reason="why"
+        "dropped_rollouts",
+        "Rollouts that were not trained, by reason.",
+        lambda run: run.drops,
+        reason="why they were dropped",
     ),
     _gauge(
         "rollouts",
-        "Rollouts by where they are now; together they are all that were ever issued.",
+        "Rollouts by their state now; together they are all that were ever issued.",
         lambda run: {state.value: getattr(run.conservation, state.value) for state in RolloutState},
         state="leased, stored, trained or dropped",
     ),
     _counter(
-        "issued_rollouts", "Rollouts ever issued, counted by itself.", lambda run: run.conservation.issued
+        "issued_rollouts",
+        "Rollouts ever issued: a counter of its own, to compare.",
+        lambda run: run.conservation.issued,
     ),
     _gauge(
         "conservation_holds",
-        "1 when every issued rollout is in exactly one place, else 0.",
+        "1 when every issued rollout has exactly one state, else 0.",
         lambda run: run.conservation.holds,
     ),
-    _counter("parkings", "Episodes that were interrupted and kept.", lambda run: run.parkings),
-    _gauge("parked_episodes", "Episodes that wait to be taken up again.", lambda run: run.parked_now),
+    _counter("parkings", "How often an episode was parked.", lambda run: run.parkings),
+    _gauge("parked_episodes", "Parked episodes that wait to be continued.", lambda run: run.parked_now),
     _gauge("pool_demonstrations", "Demonstrations of the experience pool in use.", lambda run: run.pool_size),
-    _counter("pool_uses", "Groups that got a demonstration.", lambda run: run.pool_uses),
+    _counter("pool_uses", "How often a demonstration was added to a group.", lambda run: run.pool_uses),
     _counter(
         "events",
         "Events of the record, by kind (docs/reference/events.md); `load` comes every few seconds and is not "
