@@ -26,14 +26,12 @@ from dart.core.actions import is_action
 from dart.core.records import StoredResult
 from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
-from dart.environments.cancellation import StopEvent
-from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed
+from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
 from dart.environments.factory import make_environment
 from dart.environments.faults import EnvironmentFault
-from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
+from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
-from dart.store.blobs import BlobStore
 from dart.store.client import write
 from dart.store.disk_wait import await_room
 from dart.store.reader import StoreReader
@@ -78,9 +76,7 @@ class EnvironmentActor(Actor):
             config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
         )
         self._meter = LoadMeter(self.clock.monotonic_s)
-        policy = PolicyClient(self, self.args["engines"], config)
-        blobs = BlobStore(self.identity.run_dir / "blobs")
-        self._player = Player(self, self._environment, config.environments, policy, blobs, self._meter)
+        self._player = Player(self, self._environment, config, self._meter)
         self._faults_in_row = 0
         self._has_screen = False
         self._stopping = StopEvent()
@@ -342,8 +338,7 @@ class EnvironmentActor(Actor):
 
         to   `store`, or `curator` for a result that it records after checking the lease
 
-        The patience counts from the last sign of life, which may be the news that the store waits for space.
-        Raises AskError or MailboxFull.
+        Raises AskError or MailboxFull after `STORE_PATIENCE_S` without a reply; a full disk is a reply too.
         """
         last_answer_s = self.clock.monotonic_s()
 

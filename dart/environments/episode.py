@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_fixed
 
 from actors.actor import Actor
-from dart.config.sections import EnvironmentsSettings
+from actors.future import Future
+from dart.config.config import Config
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
-from dart.environments.cancellation import StopEvent
 from dart.environments.faults import InfrastructureFault
 from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation
@@ -68,6 +68,31 @@ class Interrupted(Exception):
         self.steps = tuple(steps)
 
 
+class StopEvent:
+    """An event that is set once, or never. Setting it ends every wait that goes through it."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waits: set[Future[None]] = set()
+
+    def set(self) -> None:
+        """Set the event and end all waits."""
+        self.is_set = True
+        for wait in list(self._waits):
+            wait.succeed(None)
+
+    async def wait_first(self, *futures: Future[Any]) -> None:
+        """Wait until one of the futures is done, with a result or an error, or the event is set."""
+        if self.is_set:
+            return
+        wait: Future[None] = Future()
+        self._waits.add(wait)
+        for future in futures:
+            future.then(lambda: wait.succeed(None))
+        await wait
+        self._waits.discard(wait)
+
+
 class ReplayFailed(Exception):
     """The recorded answers led to other screens than before; the episode starts again from its beginning."""
 
@@ -87,22 +112,14 @@ class _Progress:
 class Player:
     """Plays episodes on one environment for the actor that owns it, one at a time."""
 
-    def __init__(
-        self,
-        actor: Actor,
-        environment: Environment,
-        limits: EnvironmentsSettings,
-        policy: PolicyClient,
-        blobs: BlobStore,
-        meter: LoadMeter,
-    ) -> None:
+    def __init__(self, actor: Actor, environment: Environment, config: Config, meter: LoadMeter) -> None:
         self.stop_event = StopEvent()
         """Setting it ends the episode before its next step, with `Interrupted`."""
         self._actor = actor
         self._environment = environment
-        self._limits = limits
-        self._policy = policy
-        self._blobs = blobs
+        self._limits = config.environments
+        self._policy = PolicyClient(actor, config)
+        self._blobs = BlobStore(actor.identity.run_dir / "blobs")
         self._meter = meter
 
     async def play(self, task: EpisodeTask) -> PlayedEpisode:

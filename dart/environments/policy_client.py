@@ -32,9 +32,9 @@ class RequestRejected(Exception):
 class PolicyClient:
     """Asks the rollout actors for answers on behalf of one environment."""
 
-    def __init__(self, actor: Actor, engines: Sequence[str], config: Config) -> None:
+    def __init__(self, actor: Actor, config: Config) -> None:
         self._actor = actor
-        self._engines = engines
+        self._engines: Sequence[str] = actor.args["engines"]
         self._poll_s = config.curation.poll_s
         self._patience_s = PATIENCE_SHARE * config.curation.lease_s
         # Half of the patience at most, so that there is time to ask another engine.

@@ -54,11 +54,6 @@ async def click(page: MiniWobEnvironment, selector: str, text: str | None = None
     return found
 
 
-def quoted(instruction: str) -> list[str]:
-    """Return the texts in double quotes."""
-    return re.findall(r'"(.*?)"', instruction)
-
-
 def extract(pattern: str, instruction: str) -> str:
     """Return the first group of ``pattern`` in the instruction; raises `TargetNotFound` without a match."""
     match = re.search(pattern, instruction)

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 
 from dart.core.actions import Action, Drag, Hotkey, Scroll, Type
-from dart.environments.miniwob.dom_queries import Oracle, click, extract, find, quoted
+from dart.environments.miniwob.dom_queries import Oracle, click, extract, find
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 
@@ -25,6 +25,26 @@ def one_click(selector: str, text: str | None = None, *, name: str = "") -> Orac
         yield await click(page, selector.replace("{}", found), text and text.replace("{}", found))
 
     return oracle
+
+
+def form(*fields: tuple[str, str]) -> Oracle:
+    """Return an oracle that fills in a form and submits it.
+
+    A field is its selector and the pattern whose first group in the instruction is its text.
+    """
+
+    def oracle(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
+        return filled_in(page, *((selector, extract(text, instruction)) for selector, text in fields))
+
+    return oracle
+
+
+async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Action]:
+    """Yield the actions that fill in a form and submit it; a field is its selector and its text."""
+    for selector, text in fields:
+        yield await click(page, selector)
+        yield Type(text)
+    yield await click(page, "#subbtn")
 
 
 QUOTED = r'"(.*?)"'
@@ -43,6 +63,10 @@ ORACLES: dict[str, Oracle] = {
     "miniwob/click-dialog": one_click(".ui-dialog-titlebar button"),
     "miniwob/click-tab": one_click("#area ul a", "{}", name=r"(Tab #\d)"),
     "miniwob/grid-coordinate": one_click('[id="{}"]', name=r"(\(.*\))"),
+    "miniwob/enter-text": form(("#tt", QUOTED)),
+    "miniwob/enter-text-dynamic": form(("#tt", QUOTED)),
+    "miniwob/enter-password": form(("#password", QUOTED), ("#verify", QUOTED)),
+    "miniwob/login-user": form(("#username", QUOTED), ("#password", r'password "(.*?)"')),
 }
 """By task id."""
 
@@ -55,14 +79,6 @@ def solves(*pages: str) -> Callable[[Oracle], Oracle]:
     return register
 
 
-async def filled_in(page: MiniWobEnvironment, *fields: tuple[str, str]) -> AsyncIterator[Action]:
-    """Yield the actions that fill in a form and submit it; a field is its selector and its text."""
-    for selector, text in fields:
-        yield await click(page, selector)
-        yield Type(text)
-    yield await click(page, "#subbtn")
-
-
 @solves("click-button-sequence")
 async def one_then_two(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     for name in ("ONE", "TWO"):
@@ -71,7 +87,7 @@ async def one_then_two(page: MiniWobEnvironment, instruction: str) -> AsyncItera
 
 @solves("click-dialog-2")
 async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    name = quoted(instruction)[0]
+    name = extract(QUOTED, instruction)
     if name == "x":
         yield await click(page, ".ui-dialog-titlebar button")
     else:
@@ -80,7 +96,7 @@ async def dialog_button(page: MiniWobEnvironment, instruction: str) -> AsyncIter
 
 @solves("click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard", "click-tab-2")
 async def link_behind_tab(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    wanted = quoted(instruction)[0]
+    wanted = extract(QUOTED, instruction)
     for number in range(2, 8):
         target = await find(page, "#area .alink", wanted)
         if target is not None:
@@ -98,13 +114,7 @@ async def shape_name(page: MiniWobEnvironment, instruction: str) -> AsyncIterato
     yield await click(page, "#area button", kinds.get(tag, "Triangle"))
 
 
-@solves("click-option")
-async def option(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    yield await click(page, "#boxes label", extract(r"Select (.*) and click", instruction))
-    yield await click(page, "#subbtn")
-
-
-@solves("click-checkboxes", "click-checkboxes-transfer")
+@solves("click-option", "click-checkboxes", "click-checkboxes-transfer")
 async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
     wanted = extract(r"Select (.*) and click", instruction)
     for name in [] if wanted == "nothing" else wanted.split(", "):
@@ -112,14 +122,9 @@ async def checkboxes(page: MiniWobEnvironment, instruction: str) -> AsyncIterato
     yield await click(page, "#subbtn")
 
 
-@solves("enter-text", "enter-text-dynamic")
-def enter_text(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    return filled_in(page, ("#tt", quoted(instruction)[0]))
-
-
 @solves("enter-text-2")
 def enter_text_in_case(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    text = quoted(instruction)[0]
+    text = extract(QUOTED, instruction)
     return filled_in(page, ("#tt", text.upper() if "upper" in instruction else text.lower()))
 
 
@@ -129,18 +134,6 @@ async def captcha(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[A
     yield await click(page, "#tt")
     yield Type("".join(letters.split()))
     yield await click(page, "#subbtn")
-
-
-@solves("enter-password")
-def password_twice(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    password = quoted(instruction)[0]
-    return filled_in(page, ("#password", password), ("#verify", password))
-
-
-@solves("login-user")
-def login(page: MiniWobEnvironment, instruction: str) -> AsyncIterator[Action]:
-    name, password = quoted(instruction)
-    return filled_in(page, ("#username", name), ("#password", password))
 
 
 @solves("simple-arithmetic")
