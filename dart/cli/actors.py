@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, end
-from dart.cli.options import ActorName, RunDir, chosen, offer_actors, reads_run
+from dart.cli.options import ActorName, Lines, RunDir, chosen, offer_actors, reads_run
 from dart.cli.output import Format, Output, follow_up, line_by_line, print_data, print_list, say
 from dart.inspect.formatting import activity, age
 from dart.inspect.tables import ACTOR, AGE, MEMORY, RESTARTS, STATE, Column
@@ -118,9 +118,7 @@ def logs(
             "--previous", "-p", help="Show the previous incarnation, and its last words if it crashed."
         ),
     ] = False,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many lines, the newest; 0: all.")
-    ] = 50,
+    lines: Lines = 50,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new lines until Ctrl-C.")
     ] = False,

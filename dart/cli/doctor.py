@@ -92,8 +92,7 @@ def _target(run_dir: Path | None, file: Path | None, ports: list[int]) -> "Check
 
     paths = recorded(run_dir) if run_dir or any(RUNS.glob("*/lock")) else None
     config = load_config(file or (paths.config if paths else None))
-    folder = paths.root if paths else config.run.dir.absolute()
-    return CheckTarget(config=config, folder=folder, paths=paths, ports=tuple(ports))
+    return CheckTarget(config=config, paths=paths, ports=tuple(ports))
 
 
 def _check_all(target: "CheckTarget", output: Format) -> None:

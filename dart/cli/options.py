@@ -87,6 +87,12 @@ ActorName = Annotated[
 
 OfTask = Annotated[str | None, typer.Option(help="Only those of one task.", autocompletion=offer_tasks)]
 
+NewRunDir = Annotated[Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")]
+
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many, the newest; 0: all.")
+]
+
 ID_MOST = 10**18 - 1
 """Largest number of a rollout or a demonstration; the record counts in 64 bits."""
 

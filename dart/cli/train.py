@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
-from dart.cli.options import CONFIGURATION, RUNS, Overrides
+from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import say
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ def train(
         bool, typer.Option("--resume", help="Go on with the run in the run directory.")
     ] = False,
     overrides: Overrides = None,
-    run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")
-    ] = None,
+    run_dir: NewRunDir = None,
 ) -> None:
     """Train a policy until its time or its updates are used up, and show its success before and after.
 

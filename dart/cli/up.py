@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
-from dart.cli.options import CONFIGURATION, Overrides, RunDir, chosen
+from dart.cli.options import CONFIGURATION, NewRunDir, Overrides, RunDir, chosen
 from dart.cli.output import say
 from dart.cli.train import training_config
 
@@ -38,9 +39,7 @@ def up(
         Path | None, typer.Argument(help=f"{CONFIGURATION} Default: that of the run in the run directory.")
     ] = None,
     overrides: Overrides = None,
-    run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", "-r", help="Directory of the run (run.dir).")
-    ] = None,
+    run_dir: NewRunDir = None,
     detach: Annotated[
         bool,
         typer.Option(
@@ -300,8 +299,6 @@ def _await_up(root: Path, poll: Callable[[], int | None]) -> int | None:
 
     Raises TemporaryError when neither happens in time.
     """
-    import time
-
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
     from dart.run.control_protocol import ControlOutcome, Ping
     from dart.run.control_socket import request
@@ -351,7 +348,6 @@ def _end_process(root: Path, pid: int, *, now: bool) -> bool:
 def _await_received(root: Path, pidfd: int) -> None:
     """Wait until the process has received a signal or has ended, at most RECEIVED_S."""
     import select
-    import time
 
     from dart.core.run_directory import RunPaths
     from dart.inspect.signals import read

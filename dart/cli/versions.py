@@ -1,10 +1,10 @@
 """`dartrl policy versions` and `dartrl checkpoints list`: what training made, and what is kept."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from dart.cli.options import RunDir, reads_run, recorded
+from dart.cli.options import Lines, RunDir, reads_run, recorded
 from dart.cli.output import Format, Output, print_list
 from dart.inspect.formatting import clock, number, size
 from dart.inspect.tables import Column
@@ -46,9 +46,7 @@ CHECKPOINT_COLUMNS: "tuple[Column[CheckpointRow], ...]" = (
 @reads_run
 def versions(
     run_dir: RunDir = None,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many, the newest; 0: all.")
-    ] = 50,
+    lines: Lines = 50,
     output: Output = Format.TABLE,
 ) -> None:
     """Show policy versions: when each was made, which engines serve it now, and the figures of its update.

@@ -72,8 +72,6 @@ class CheckTarget:
     """What the checks are about."""
 
     config: Config
-    folder: Path
-    """Where a run lies or would lie."""
     paths: RunPaths | None = None
     """The run; None where there is none."""
     ports: tuple[int, ...] = ()
@@ -178,7 +176,8 @@ def policy(target: CheckTarget) -> Iterator[CheckResult]:
 
 def disk(target: CheckTarget) -> Iterator[CheckResult]:
     """Free space where the run lies."""
-    folder = next(place for place in (target.folder, *target.folder.parents) if place.exists())
+    root = target.paths.root if target.paths else target.config.run.dir.absolute()
+    folder = next(place for place in (root, *root.parents) if place.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
     if free < DISK_OUT_BYTES:

@@ -6,7 +6,6 @@ Activations, keys and values, and screenshots depend on the episodes and are not
 graphics cards the weights and what belongs to them lie there, the rest in main memory.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from dart.config.config import Config
 from dart.core.errors import DartError
 from dart.inference.checkpoint_layout import Layout, layout_of
 from dart.inspect.formatting import size
-from dart.preflight.requirements import SMALL_POLICY
 
 MIB = 2**20
 
@@ -54,8 +52,6 @@ class PolicySize:
     parameters: int = 0
     adapter_parameters_per_rank: int = 0
     """Parameters of a LoRA adapter of rank 1."""
-    is_small: bool = False
-    """The policy of the laptop job, which is always computed in float32 and takes no adapter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +75,17 @@ def policy_size(folder: Path) -> PolicySize:
     raises    OSError, ValueError or DartError where the folder holds no readable checkpoint
     """
     try:
-        is_small = json.loads((folder / "config.json").read_bytes()).get("model_type") == SMALL_POLICY
-        return size_of(layout_of(folder), is_small=is_small)
+        return size_of(layout_of(folder))
     except (TypeError, AttributeError, LookupError, RecursionError) as error:
         raise ValueError(f"{folder} holds no checkpoint of a policy: {error}") from error
 
 
-def size_of(layout: Layout, *, is_small: bool = False) -> PolicySize:
+def size_of(layout: Layout) -> PolicySize:
     """Count the parameters of tensors of these shapes."""
     adapted = [shape for name, shape in layout.items() if ADAPTED.search(name) and "vis" not in name]
     return PolicySize(
         parameters=sum(math.prod(shape) for shape in layout.values()),
         adapter_parameters_per_rank=sum(sum(shape) for shape in adapted),
-        is_small=is_small,
     )
 
 
@@ -112,9 +106,8 @@ def _trainer(config: Config, policy: PolicySize) -> Iterator[tuple[str, int]]:
     if training.learner == "simulated":
         yield "python", PYTHON_BYTES
         return
-    precision = "float32" if policy.is_small else training.precision
-    frozen = policy.parameters * BYTES_OF_DTYPE[precision] // training.ranks
-    has_adapter = training.lora.rank > 0 and not policy.is_small
+    frozen = policy.parameters * BYTES_OF_DTYPE[training.precision] // training.ranks
+    has_adapter = training.lora.rank > 0
     parameters = policy.adapter_parameters_per_rank * training.lora.rank if has_adapter else policy.parameters
     trained = BYTES_OF_DTYPE["float32"] * parameters // training.ranks
     yield "libraries", TORCH_BYTES

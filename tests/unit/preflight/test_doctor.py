@@ -22,8 +22,13 @@ from dart.testing.trajectories import trajectory_for
 CONFIG: Config = load_config()
 
 
-def target(folder: Path, **fields: object) -> CheckTarget:
-    return CheckTarget(config=CONFIG, folder=folder, **fields)  # type: ignore[arg-type]
+def target(folder: Path, ports: tuple[int, ...] = ()) -> CheckTarget:
+    """A machine on which a run would lie in this folder."""
+    return CheckTarget(config=load_config(None, [f"run.dir={str(folder)!r}"]), ports=ports)
+
+
+def of_run(paths: RunPaths) -> CheckTarget:
+    return CheckTarget(config=CONFIG, paths=paths)
 
 
 def verdicts(found: list[CheckResult]) -> list[tuple[str, CheckVerdict]]:
@@ -71,9 +76,7 @@ def test_a_browser_that_does_not_start_says_why(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho libnss3.so is missing >&2\nexit 127\n")
     broken.chmod(0o755)
 
-    found, *_ = doctor.browser(
-        CheckTarget(config=load_config(None, [f"environments.executable={broken}"]), folder=tmp_path)
-    )
+    found, *_ = doctor.browser(CheckTarget(config=load_config(None, [f"environments.executable={broken}"])))
 
     assert found.verdict is CheckVerdict.WRONG
     assert "is not a Chromium that starts: it said 'libnss3.so is missing'" in found.found
@@ -89,7 +92,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
-    found = doctor.run_checks(target(paths.root, paths=paths), (doctor.run_state, doctor.record))
+    found = doctor.run_checks(of_run(paths), (doctor.run_state, doctor.record))
 
     assert verdicts(found) == [
         ("run", CheckVerdict.FINE),
@@ -100,7 +103,7 @@ def test_a_sound_run_that_has_ended_is_fine(paths: RunPaths) -> None:
 
 
 def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: RunPaths) -> None:
-    assert list(doctor.checkpoint(target(paths.root, paths=paths))) == [], "version 0 is not the run's own"
+    assert list(doctor.checkpoint(of_run(paths))) == [], "version 0 is not the run's own"
     with Store(paths.store) as store:
         group_id = store.open_group("click-test", 7, 1, 10, 0)
         lease = store.lease_rollout(group_id, "env-000", 60.0)
@@ -112,9 +115,9 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
         CheckpointState(version=1, learner={}),
         lambda folder: (folder / "weights").write_bytes(b"12") and None,
     )
-    (fine,) = doctor.checkpoint(target(paths.root, paths=paths))
+    (fine,) = doctor.checkpoint(of_run(paths))
     (folder / "weights").write_bytes(b"13")
-    (wrong,) = doctor.checkpoint(target(paths.root, paths=paths))
+    (wrong,) = doctor.checkpoint(of_run(paths))
     assert (fine.verdict, wrong.verdict) == (CheckVerdict.FINE, CheckVerdict.WRONG)
     assert wrong.found.startswith(f"checkpoint {folder}: weights is corrupt: expected sha256")
     assert wrong.remedy == "restore the folder from a copy, or start a new run in another directory"
@@ -122,9 +125,9 @@ def test_a_newest_checkpoint_that_is_damaged_is_found_with_what_to_do(paths: Run
 
 def test_a_run_whose_record_is_gone_is_told(paths: RunPaths) -> None:
     paths.store.unlink()
-    (found,) = doctor.record(target(paths.root, paths=paths))
+    (found,) = doctor.record(of_run(paths))
     assert (found.verdict, found.found) == (CheckVerdict.WRONG, f"store {paths.store} does not exist")
-    assert list(doctor.checkpoint(target(paths.root, paths=paths))) == []
+    assert list(doctor.checkpoint(of_run(paths))) == []
 
 
 def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPaths) -> None:
@@ -134,7 +137,7 @@ def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPath
         board.set_state(slot, ActorState.RUNNING, pid=os.getpid(), pid_start_ticks=ticks)
     board.close()
 
-    found = [one for one in doctor.run_state(target(paths.root, paths=paths)) if one.topic == "processes"]
+    found = [one for one in doctor.run_state(of_run(paths)) if one.topic == "processes"]
 
     assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
     assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
@@ -153,7 +156,7 @@ def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: st
     paths.lock.write_text(recorded)
     with paths.lock.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = next(iter(doctor.run_state(target(paths.root, paths=paths))))
+        found = next(iter(doctor.run_state(of_run(paths))))
 
     assert found.found.endswith(told)
 
@@ -161,7 +164,7 @@ def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: st
 def test_a_record_that_is_none_is_told_with_its_remedy(paths: RunPaths) -> None:
     paths.store.write_bytes(b"no database" * 100)
 
-    (found,) = doctor.record(target(paths.root, paths=paths))
+    (found,) = doctor.record(of_run(paths))
 
     assert found.verdict is CheckVerdict.WRONG
     assert found.remedy
