@@ -93,6 +93,7 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
              error, because code that reads a damaged row can fail anywhere
     Any other error is a defect: it propagates, prints its traceback and ends the command with 1.
     """
+    somewhere = place or "the run directory"
     try:
         yield
     except errors.DartError as error:
@@ -101,20 +102,20 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
         end("interrupted", ExitCode.INTERRUPTED)
     except PermissionError as error:
         end(
-            f"{error.strerror}: {error.filename or place}; a run is for the user who started it: "
+            f"{error.strerror}: {error.filename or somewhere}; a run is for the user who started it: "
             "be that user, or name another place",
             ExitCode.IO_ERROR,
         )
     except OSError as error:
         if error.errno in WRONG_PATHS:
             end(
-                f"{error.strerror}: {str(error.filename or place)[:200]}; name another place",
+                f"{error.strerror}: {str(error.filename or somewhere)[:200]}; name another place",
                 ExitCode.CANNOT_CREATE,
             )
         if error.errno not in DISK_ERRORS:
             raise
         end(
-            f"{error.strerror} at {error.filename or place}; everything stored before is kept: "
+            f"{error.strerror} at {error.filename or somewhere}; everything stored before is kept: "
             "make room, then go on with --resume",
             ExitCode.IO_ERROR,
         )
