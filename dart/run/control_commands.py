@@ -314,7 +314,7 @@ class Commands:
             held = await self._hold_work(is_held=None)
         if not held.is_held:
             raise NotDone("the run was resumed meanwhile")
-        return "nothing is played or trained any more; `dartrl resume` goes on"
+        return "nothing is played or trained any more; `dartrl resume` continues the run"
 
     async def _hold_work(self, *, is_held: bool | None) -> m.WorkPaused:
         """Have the curator hold new work back or not (None: as it is). Raises NotDone, AskError."""
@@ -347,4 +347,4 @@ def _going_on(held: m.WorkPaused) -> str:
     if not (held.playing or held.is_training):
         return "nothing is played or trained any more"
     update = " and an update" if held.is_training else ""
-    return f"{held.playing} episodes{update} go on to their end"
+    return f"{held.playing} episodes{update} continue to their end"

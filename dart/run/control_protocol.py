@@ -15,7 +15,7 @@ from dart.core.errors import UsageError
 MAX_FRAME_BYTES = 16 * 1024
 
 MAX_WAIT_MS = 600_000
-"""Longest wait for an answer; the work goes on after it."""
+"""Longest wait for an answer; work that is not done by then continues."""
 
 QUICK_MS = 400
 """The wait of an interactive request."""
@@ -58,7 +58,7 @@ class ReleaseActor(ControlRequest, tag="release", frozen=True, kw_only=True):
 
 
 class Pause(ControlRequest, tag="pause", frozen=True, kw_only=True):
-    """Begin no new episode and no new update; those that run go on to their end."""
+    """Begin no new episode and no new update; those that run continue to their end."""
 
 
 class Resume(ControlRequest, tag="resume", frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
 
 
 class Reload(ControlRequest, tag="reload", frozen=True, kw_only=True):
-    """Read the configuration again and apply what can change while the run goes on."""
+    """Read the configuration again and apply what can change in a running run."""
 
 
 Request = Ping | RestartActor | StopActor | ReleaseActor | Pause | Resume | Drain | Scale | Reload
@@ -96,7 +96,7 @@ class ControlOutcome(StrEnum):
 
     DONE = "done"
     UNDER_WAY = "under_way"
-    """It has begun and goes on."""
+    """It has begun and is not done yet."""
     REFUSED = "refused"
     """It is not possible now, or it failed; nothing more happens."""
     SILENT = "silent"

@@ -29,7 +29,7 @@ class Supervised:
 
 @dataclass(slots=True, kw_only=True)
 class RunDefinition:
-    """A run and how it can be changed while it goes on."""
+    """A run, and how it can be changed while it runs."""
 
     config: Config
     """The configuration that holds now."""
@@ -74,7 +74,7 @@ def _below(name: str, args: Mapping[str, Any]) -> Iterator[tuple[str, Supervised
 
 
 LIVE = ("supervision.", "environments.count")
-"""Keys, or beginnings of keys, that may change while a run goes on."""
+"""Keys, or beginnings of keys, that may change in a running run."""
 
 _FIXED = frozenset({"id", "actor", "args"})
 
@@ -102,7 +102,7 @@ class ReloadPlan:
 def planned(old: Config, new: Config, tree_of: Callable[[Config], RootSpec]) -> ReloadPlan:
     """Plan the change from one valid configuration to another.
 
-    Raises ConfigurationError for a key that cannot change while the run goes on, and InvalidChildSpec for
+    Raises ConfigurationError for a key that cannot change in a running run, and InvalidChildSpec for
     limits that no supervisor accepts.
     """
     before, after = (dict(dotted(config.model_dump(mode="json"))) for config in (old, new))

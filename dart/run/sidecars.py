@@ -175,7 +175,7 @@ class SidecarSupervisor:
         remove_sidecar(self._paths, child.id)
         try:
             self._running[child.id] = start_sidecar(self._paths, self._core.children[child.id].spec)
-        except OSError as error:  # no memory, no descriptor, no disk: the run goes on
+        except OSError as error:  # no memory, no descriptor, no disk: the run continues
             self._ended(child.id, f"could not be started: {error}")
         else:
             self._carry_out(self._core.ready(child.id, child.incarnation, self._clock()))

@@ -127,7 +127,7 @@ KINDS: Mapping[str, EventKind] = {
             "seed": "its held-out seed",
             "is_greedy": "whether it was played with the most likely answers",
             "kind": "`infrastructure`, `system`, `policy`, `evaluator`, `task`, or `interrupted`: its "
-            "environment was told to stop, which spends no attempt",
+            "environment was asked to stop, which spends no attempt",
             "detail": "the whole message",
             "attempts": "attempts spent so far",
             "is_left_out": "whether it is not tried again",
@@ -147,7 +147,7 @@ KINDS: Mapping[str, EventKind] = {
     ),
     CHECKPOINT_RESTORED: EventKind(
         level="error",
-        about="At a start the newest checkpoint was damaged, and training goes on from the newest whole one: "
+        about="At a start the newest checkpoint was damaged, and training continues from the newest whole one: "
         "the updates between the two are lost.",
         subject="the trainer",
         fields={
@@ -161,7 +161,7 @@ KINDS: Mapping[str, EventKind] = {
     LOG_CUT: EventKind(
         level="error",
         about="At a start the write-ahead log of the record was damaged, as by a power failure, and the run "
-        "goes on without the transactions from there on.",
+        "continues without the transactions after the damage.",
         subject="the store",
         fields={
             "damage": "what was wrong with it, and how many transactions are lost",

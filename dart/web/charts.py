@@ -121,15 +121,10 @@ class Chart:
     @property
     def readout(self) -> str:
         """JSON for the pointer: for each moment its place, its label, and the values of all lines."""
-        values = [dict(one.points) for one in self.series]
-        rows = [
-            [self.x(at), self._time(at), [self._known(one.get(at)) for one in values]]
-            for at in sorted({at for one in values for at in one})
-        ]
+        texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
+        moments = sorted({at for one in self.series for at, _ in one.points})
+        rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
         return json.dumps({"names": [one.name for one in self.series], "rows": rows}, separators=(",", ":"))
-
-    def _known(self, value: float | None) -> str | None:
-        return None if value is None else self.text(value)
 
     def _time(self, unix_s: float) -> str:
         """Local time of day; with the date where the chart spans over a day, with seconds if it is short."""

@@ -21,9 +21,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 
-KEPT_NOWHERE = "no-store"
-"""The default `cache-control`; screenshots, which never change, have another."""
-
 
 class Guard:
     """ASGI middleware around the whole application."""
@@ -79,7 +76,7 @@ def _with_headers(send: Send) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers[name] = value
-            headers.setdefault("cache-control", KEPT_NOWHERE)
+            headers.setdefault("cache-control", "no-store")  # screenshots, which never change, have another
         await send(message)
 
     return sending

@@ -7,7 +7,7 @@ look the same on a page of 160 pixels and on a desktop.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from dart.core.actions import (
@@ -105,29 +105,26 @@ def marks_of(action: Action, width: int, height: int) -> tuple[Mark, ...]:
             return ()
 
 
+CAPTIONS: Mapping[type[Action], str] = {
+    Click: "click at {x}, {y}",
+    LeftDouble: "double click at {x}, {y}",
+    RightSingle: "right click at {x}, {y}",
+    Drag: "drag from {x}, {y} to {end_x}, {end_y}",
+    Scroll: "scroll {direction} at {x}, {y}",
+    Type: "type “{content}”",
+    Hotkey: "press {keys}",
+    Wait: "wait",
+    Finished: "says that it is done",
+    CallUser: "says that it cannot be done",
+}
+
+
 def caption_of(action: Action) -> str:
     """What an action does, as text."""
-    match action:
-        case Click(x, y):
-            return f"click at {x}, {y}"
-        case LeftDouble(x, y):
-            return f"double click at {x}, {y}"
-        case RightSingle(x, y):
-            return f"right click at {x}, {y}"
-        case Drag(x, y, end_x, end_y):
-            return f"drag from {x}, {y} to {end_x}, {end_y}"
-        case Scroll(x, y, direction):
-            return f"scroll {direction} at {x}, {y}"
-        case Type(content):
-            return f"type “{content.replace(chr(10), '⏎')}”"
-        case Hotkey(keys):
-            return f"press {' + '.join(keys)}"
-        case Wait():
-            return "wait"
-        case Finished():
-            return "says that it is done"
-        case CallUser():
-            return "says that it cannot be done"
+    fields = asdict(action)
+    if isinstance(action, Hotkey):
+        fields["keys"] = " + ".join(action.keys)
+    return CAPTIONS[type(action)].format(**fields).replace("\n", "⏎")
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> Mark:

@@ -29,10 +29,6 @@ REPORTS_MOST = 20
 PNG_HEAD_BYTES = 24
 
 
-class RunNotReady(TemporaryError):
-    """The run has nothing to show yet."""
-
-
 class RunView:
     """A run as one answer needs it; every part is read on first use."""
 
@@ -50,7 +46,7 @@ class RunView:
     def _require(self, *files: Path) -> None:
         for file in files:
             if not file.exists():
-                raise RunNotReady(
+                raise TemporaryError(
                     f"the run in {self.paths.root} has no {file.name} yet; it appears when the run starts"
                 )
 
@@ -84,10 +80,12 @@ class RunView:
         return read_actors(self.paths.root)
 
     def _refuse_earlier_board(self) -> None:
-        """Refuse the board of an earlier start while the run is starting again. Raises RunNotReady."""
+        """Refuse the board of an earlier start while the run is starting again. Raises TemporaryError."""
         if self.pid is not None and is_of_earlier_part(self.paths):
             who = f" as process {self.pid}" if self.pid else ""
-            raise RunNotReady(f"the run in {self.paths.root} is starting{who}; none of its actors is up yet")
+            raise TemporaryError(
+                f"the run in {self.paths.root} is starting{who}; none of its actors is up yet"
+            )
 
     @cached_property
     def engines(self) -> tuple[EngineRow, ...]:
