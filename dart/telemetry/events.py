@@ -147,8 +147,8 @@ KINDS: Mapping[str, EventKind] = {
     ),
     CHECKPOINT_RESTORED: EventKind(
         level="error",
-        about="At a start the newest checkpoint was damaged, and training continues from the newest whole one: "
-        "the updates between the two are lost.",
+        about="At a start the newest checkpoint was damaged. Training continues from the newest whole one. "
+        "The updates between the two are lost.",
         subject="the trainer",
         fields={
             "version": "the newest version, whose checkpoint is a copy now",
