@@ -43,7 +43,7 @@ from dart.environments.osworld.setup_steps import Setting, take_steps
 from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
-from dart.environments.screen_io import ScreenIO
+from dart.environments.screen_io import Breakable, ScreenIO
 from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 ANSWERS_WITHIN_S = 10.0
@@ -86,8 +86,11 @@ class _Episode:
     frames: FrameWatch = field(default_factory=FrameWatch)
 
 
-class OSWorldEnvironment:
-    """An `dart.environments.protocol.Environment` of one machine at a time."""
+class OSWorldEnvironment(Breakable):
+    """An environment of one machine at a time.
+
+    Parking does nothing: the guest protocol cannot stop a machine's clock.
+    """
 
     def __init__(
         self,
@@ -174,12 +177,6 @@ class OSWorldEnvironment:
         async with self._operation("accessibility_tree", deadline_s) as left_s:
             return await episode.guest.accessibility_tree(deadline_s=left_s())
 
-    async def park(self, *, deadline_s: float) -> None:
-        """Do nothing: the guest protocol cannot stop a machine's clock."""
-
-    async def unpark(self, *, deadline_s: float) -> None:
-        """Do nothing: `park` stopped nothing."""
-
     async def healthy(self, *, deadline_s: float) -> bool:
         guest = self._guest
         if guest is None:
@@ -193,7 +190,7 @@ class OSWorldEnvironment:
         return True
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Behave as if the machine were gone (SIGKILL) or answered nothing (SIGSTOP)."""
+        """Behave as if the machine were gone (SIGKILL) or did not respond (SIGSTOP)."""
         if self._guest is not None:
             self._guest.simulate_failure("died" if number is signal.SIGKILL else "hung")
 
